@@ -1,0 +1,1 @@
+"""SOFA-FL: self-organizing hierarchical federated learning."""

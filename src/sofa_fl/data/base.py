@@ -1,0 +1,89 @@
+"""What a federation's data look like: rows of samples, and who owns which rows.
+
+NumPy only. Samples are passed about as row numbers of one array; since every training
+row has one owner, a row number says both owner and index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sofa_fl.errors import DataError
+
+Samples = NDArray[np.int64]
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """Inputs and targets, row by row; a network sees `(x * scale + shift)` as float32.
+
+    `x` may stay uint8 (a quarter of the memory); `y` is int64 class labels, or float32
+    targets for regression.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise DataError(f"{len(self.x)} inputs do not match {len(self.y)} targets")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes of integer labels: the largest label plus one."""
+        return int(self.y.max()) + 1 if len(self.y) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientData:
+    """The rows of one client: `train` and `holdout` of the training array, `test` of the other.
+
+    `holdout` is training data that the client never trains on and never shares: losses are
+    compared on it.
+    """
+
+    train: Samples
+    holdout: Samples
+    test: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedData:
+    """All samples, and which client owns which.
+
+    Attributes:
+        train: Samples to train on (and to hold out of).
+        test: Samples that are only ever scored.
+        clients: The rows of every client; no training row has two owners.
+        num_outputs: Size of a network's last layer.
+        truth: Where the true groups are known: `truth[k][i]` is the group of client `i` at
+            depth `k`, finest first. Only ever used for scoring.
+    """
+
+    train: Arrays
+    test: Arrays
+    clients: tuple[ClientData, ...]
+    num_outputs: int
+    truth: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        owned = np.concatenate([np.concatenate([c.train, c.holdout]) for c in self.clients])
+        if len(np.unique(owned)) != len(owned):
+            raise DataError("a training sample belongs to more than one client")
+        if empty := [i for i, c in enumerate(self.clients) if not len(c.train)]:
+            raise DataError(f"clients {empty} have no sample to train on")
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Training samples of every client."""
+        return np.array([len(client.train) for client in self.clients], dtype=np.int64)

@@ -1,0 +1,44 @@
+"""The part of the configuration that says which data there are and who owns what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Lt
+
+PartitionName = Literal["dirichlet", "iid", "shards", "groups"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataConfig:
+    """Which data, and how they are dealt out to the clients.
+
+    Attributes:
+        name: `mnist`, `fashion-mnist`, or the name of a folder of idx files.
+        dir: Folder to look in first.
+        num_clients: Number of clients.
+        partition: How training and test samples are dealt out.
+        alpha: Concentration of `dirichlet`; smaller means that clients differ more.
+        min_samples: Training samples that every client has at least, before the holdout.
+        shards_per_client: Shards of label-sorted samples per client, for `shards`.
+        num_rotations: Rotations of the images, for `groups`.
+        num_swaps: Variants of the labels within each rotation, for `groups`.
+        holdout: Fraction of each client's training samples that losses are compared on;
+            at least one sample of two or more, none if 0.
+        num_train: Use only so many training samples, drawn by the seed.
+        num_test: Use only so many test samples, drawn by the seed.
+    """
+
+    name: str = "mnist"
+    dir: str | None = None
+    num_clients: Annotated[int, Ge(1)] = 20
+    partition: PartitionName = "dirichlet"
+    alpha: Annotated[float, Gt(0)] = 1.0
+    min_samples: Annotated[int, Ge(1)] = 10
+    shards_per_client: Annotated[int, Ge(1)] = 2
+    num_rotations: Annotated[int, Ge(1)] = 4
+    num_swaps: Annotated[int, Ge(1)] = 2
+    holdout: Annotated[float, Ge(0), Lt(1)] = 0.05
+    num_train: Annotated[int, Ge(1)] | None = None
+    num_test: Annotated[int, Ge(1)] | None = None

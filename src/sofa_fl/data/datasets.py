@@ -1,0 +1,139 @@
+"""Find and read a dataset by name: a published one, or any folder of idx files.
+
+Looked for in the folder given, in the one that SOFA_FL_DATA names, in the package, in the cache;
+a published dataset that is in none of them is downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from sofa_fl.data.base import Arrays
+from sofa_fl.data.download import cache_folder, download
+from sofa_fl.data.idx import read_idx
+from sofa_fl.data.published import (
+    PUBLISHED,
+    TEST_IMAGES,
+    TEST_LABELS,
+    TRAIN_IMAGES,
+    TRAIN_LABELS,
+    Published,
+)
+from sofa_fl.errors import DataError
+
+PACKAGE_FOLDER = Path(__file__).parent
+TRAIN = ("*train-images*",), ("*train-labels*",)
+TEST = ("*test-images*", "*t10k-images*"), ("*test-labels*", "*t10k-labels*")
+
+
+def load_dataset(name: str, data_dir: Path | None = None) -> tuple[Arrays, Arrays]:
+    """Training and test samples of a dataset; images stay uint8, of shape (n, 1, height, width).
+
+    `mnist` ships with the package and `fashion-mnist` is downloaded where it is not found; both
+    are checked by SHA-256. Any other name is a folder `<name>` of idx files, in `data_dir` or in
+    the folder that SOFA_FL_DATA names; each of the two may also be that folder itself.
+    """
+    given = _given_folders(data_dir)
+    if name in PUBLISHED:
+        return _read_published(PUBLISHED[name], _find_published(name, given))
+    # A folder itself must bear the name: a misspelt `mnist` must not load whatever lies there.
+    places = [base / name for base in given] + [b for b in given if b.resolve().name == name]
+    for place in places:
+        if name and place.is_dir():
+            return read_folder(place)
+    looked = ", ".join(map(str, places)) or "no folder, for data.dir and SOFA_FL_DATA are not set"
+    raise DataError(
+        f"unknown dataset {name!r}: known are {', '.join(sorted(PUBLISHED))} and folders of idx "
+        f"files (looked in {looked}); set data.dir to the folder that holds {name!r}"
+    )
+
+
+def read_folder(folder: Path) -> tuple[Arrays, Arrays]:
+    """Training and test samples of a folder of idx files, recognized by their names.
+
+    There must be one file each for `*train-images*`, `*train-labels*`, `*test-images*` (or
+    `*t10k-images*`) and `*test-labels*` (or `*t10k-labels*`), gzipped or not.
+    """
+    train, test = (
+        _read_pair(_only_file(folder, images), _only_file(folder, labels), mean=0.5, std=0.5)
+        for images, labels in (TRAIN, TEST)
+    )
+    return train, test
+
+
+def _given_folders(data_dir: Path | None) -> list[Path]:
+    folders = []
+    if data_dir is not None:
+        folders.append(data_dir.expanduser())
+        if not folders[0].is_dir():
+            raise DataError(
+                f"data.dir must be a folder, {data_dir} is none; create it or leave data.dir out"
+            )
+    if variable := os.environ.get("SOFA_FL_DATA"):
+        folders.append(Path(variable).expanduser())
+    return folders
+
+
+def _find_published(name: str, given: list[Path]) -> Path:
+    files = PUBLISHED[name].sums
+    places = [place for base in given for place in (base / name, base)]
+    for place in [*places, PACKAGE_FOLDER / name]:
+        missing = [file for file in files if not (place / file).is_file()]
+        if not missing:
+            return place
+        # Some of the files, or unpacked ones: somebody meant this folder.
+        if any((place / file).is_file() for gz in files for file in (gz, gz.removesuffix(".gz"))):
+            raise DataError(
+                f"{name} in {place} must have {len(files)} gzipped files and lacks "
+                f"{', '.join(missing)}; complete the folder, or move it away"
+            )
+    cache = cache_folder(name)
+    if all((cache / file).is_file() for file in files):
+        return cache
+    if not PUBLISHED[name].mirrors:
+        raise DataError(
+            f"{name} should ship in {PACKAGE_FOLDER / name} and its files are not there; "
+            f"reinstall sofa-fl, or put {', '.join(files)} there"
+        )
+    return download(name, cache)
+
+
+def _read_published(dataset: Published, folder: Path) -> tuple[Arrays, Arrays]:
+    train, test = (
+        _read_pair(folder / images, folder / labels, dataset.mean, dataset.std, dataset)
+        for images, labels in ((TRAIN_IMAGES, TRAIN_LABELS), (TEST_IMAGES, TEST_LABELS))
+    )
+    return train, test
+
+
+def _only_file(folder: Path, patterns: tuple[str, ...]) -> Path:
+    found = sorted(path for pattern in patterns for path in folder.glob(pattern))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise DataError(
+            f"{folder} must hold exactly one file named {' or '.join(patterns)}, found {names}; "
+            "add it or move the others away"
+        )
+    return found[0]
+
+
+def _read_pair(
+    images: Path, labels: Path, mean: float, std: float, dataset: Published | None = None
+) -> Arrays:
+    sums = dataset.sums if dataset else {}
+    x, y = read_idx(images, sums.get(images.name)), read_idx(labels, sums.get(labels.name))
+    if x.dtype != np.uint8 or x.ndim not in (3, 4) or not x.size:
+        raise DataError(
+            f"{images} must hold uint8 images of shape (n, height, width) or "
+            f"(n, channels, height, width), got {x.dtype} of shape {x.shape}"
+        )
+    if y.dtype.kind not in "iu" or y.shape != (len(x),) or y.min() < 0:
+        raise DataError(
+            f"{labels} must hold one label of at least 0 for each of the {len(x)} images of "
+            f"{images.name}, got {y.dtype} of shape {y.shape}"
+        )
+    x = x[:, None] if x.ndim == 3 else x
+    return Arrays(x, y.astype(np.int64), scale=1 / (255 * std), shift=-mean / std)

@@ -1,0 +1,122 @@
+"""From a configuration to a federation's data: load, subsample, deal out, hold out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from sofa_fl.data import groups, partition
+from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
+from sofa_fl.data.config import DataConfig
+from sofa_fl.data.datasets import load_dataset
+from sofa_fl.data.own import from_arrays
+from sofa_fl.errors import DataError
+from sofa_fl.seeding import rng_for
+
+
+def federate(
+    config: DataConfig, seed: int, arrays: tuple[Arrays, Arrays] | None = None
+) -> FederatedData:
+    """Deal a dataset out to clients as the configuration says.
+
+    `arrays` (training, test) takes the place of the dataset that `config` names. Every draw
+    comes from `seed`.
+    """
+    if arrays is None:
+        folder = None if config.dir is None else Path(config.dir)
+        train, test = load_dataset(config.name, folder)
+    else:
+        train, test = (from_arrays(a.x, a.y, scale=a.scale, shift=a.shift) for a in arrays)
+    _check_alike(train, test)
+    # Before subsampling: the size of a network must not hang on which samples were drawn.
+    num_outputs = _num_outputs(train, test)
+    train = _subsample(train, config.num_train, seed, "num_train")
+    test = _subsample(test, config.num_test, seed, "num_test")
+    parts = _deal(config, train, test, seed)
+    truth: groups.Truth = ()
+    if config.partition == "groups":
+        train, test, truth = groups.form_groups(
+            train,
+            test,
+            parts,
+            num_rotations=config.num_rotations,
+            num_swaps=config.num_swaps,
+            seed=seed,
+        )
+    clients = tuple(
+        ClientData(*hold_out(rows, config.holdout, seed, client), test_rows)
+        for client, (rows, test_rows) in enumerate(zip(parts.train, parts.test))
+    )
+    return FederatedData(train, test, clients, num_outputs, truth)
+
+
+def hold_out(rows: Samples, fraction: float, seed: int, client: int) -> tuple[Samples, Samples]:
+    """Split a client's rows into those to train on and those held out, by a seeded draw.
+
+    At least one row is held out where there are two or more, and one is left to train on;
+    a fraction of 0 holds out none.
+    """
+    if fraction == 0 or len(rows) < 2:
+        return rows, rows[:0]
+    num_held = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
+    order = rng_for(seed, "holdout", client).permutation(rows)
+    return np.sort(order[num_held:]), np.sort(order[:num_held])
+
+
+def _deal(config: DataConfig, train: Arrays, test: Arrays, seed: int) -> partition.Parts:
+    match config.partition:
+        case "dirichlet":
+            return partition.dirichlet(
+                train.y,
+                test.y,
+                num_clients=config.num_clients,
+                alpha=config.alpha,
+                min_samples=config.min_samples,
+                seed=seed,
+            )
+        case "shards":
+            return partition.shards(
+                train.y,
+                test.y,
+                num_clients=config.num_clients,
+                shards_per_client=config.shards_per_client,
+                min_samples=config.min_samples,
+                seed=seed,
+            )
+        case "iid" | "groups":
+            return partition.iid(
+                len(train),
+                len(test),
+                num_clients=config.num_clients,
+                min_samples=config.min_samples,
+                seed=seed,
+            )
+
+
+def _check_alike(train: Arrays, test: Arrays) -> None:
+    def look(arrays: Arrays) -> tuple[object, ...]:
+        return arrays.x.shape[1:], arrays.y.shape[1:], arrays.y.dtype.name
+
+    if look(train) != look(test):
+        raise DataError(
+            "training and test samples must have the same shapes and kind of targets (input, "
+            f"target, type), got {look(train)} and {look(test)}"
+        )
+
+
+def _num_outputs(train: Arrays, test: Arrays) -> int:
+    if train.y.dtype.kind == "f":
+        return int(train.y.shape[1]) if train.y.ndim == 2 else 1
+    return max(train.num_classes, test.num_classes)
+
+
+def _subsample(arrays: Arrays, number: int | None, seed: int, key: str) -> Arrays:
+    if number is None:
+        return arrays
+    if not 1 <= number <= len(arrays):
+        raise DataError(
+            f"data.{key} must be between 1 and the {len(arrays)} samples there are, got {number}"
+        )
+    rows = np.sort(rng_for(seed, "subsample", key).permutation(len(arrays))[:number])
+    return Arrays(arrays.x[rows], arrays.y[rows], arrays.scale, arrays.shift)

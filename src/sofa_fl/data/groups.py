@@ -1,0 +1,130 @@
+"""Nested groups of clients with known truth: rotated images, and labels swapped within a rotation.
+
+Client `i` is in group `i // (clients per group)`; group `g` has rotation `g // num_swaps` and
+swap variant `g % num_swaps`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from sofa_fl.data.base import Arrays, Samples
+from sofa_fl.data.partition import Parts
+from sofa_fl.errors import DataError
+from sofa_fl.seeding import rng_for
+
+Truth = tuple[tuple[int, ...], ...]
+
+
+def form_groups(
+    train: Arrays, test: Arrays, parts: Parts, *, num_rotations: int, num_swaps: int, seed: int
+) -> tuple[Arrays, Arrays, Truth]:
+    """Rotate and relabel every client's rows, in copies, and say which client is in which group.
+
+    The truth has the groups (rotation, swap) first, then the rotations.
+    """
+    num_clients = len(parts.train)
+    group = client_groups(num_clients, num_rotations, num_swaps)
+    swaps = draw_swaps(_num_classes(train, test), num_swaps, seed) if num_swaps > 1 else None
+
+    def form(arrays: Arrays, rows: Sequence[Samples]) -> Arrays:
+        x, y = arrays.x.copy(), arrays.y.copy()
+        for number in np.unique(group):
+            samples = np.concatenate([own for own, g in zip(rows, group) if g == number])
+            rotation, swap = divmod(int(number), num_swaps)
+            x[samples] = rotate(x[samples], rotation, num_rotations)
+            if swaps is not None:
+                y[samples] = swaps[swap][y[samples]]
+        return replace(arrays, x=x, y=y)
+
+    levels = group.tolist(), (group // num_swaps).tolist()
+    return form(train, parts.train), form(test, parts.test), _telling(levels)
+
+
+def client_groups(num_clients: int, num_rotations: int, num_swaps: int) -> Samples:
+    """The group of every client; all groups have the same number of clients."""
+    num_groups = num_rotations * num_swaps
+    if num_groups < 1 or num_clients < 1 or num_clients % num_groups:
+        raise DataError(
+            f"data.num_clients must be a multiple of the {num_groups} groups "
+            f"({num_rotations} rotations x {num_swaps} swaps), got {num_clients}"
+        )
+    return np.repeat(np.arange(num_groups), num_clients // num_groups)
+
+
+def draw_swaps(num_classes: int, num_swaps: int, seed: int) -> list[Samples]:
+    """Permutations of the classes, all different; the first is the identity.
+
+    Each of the others exchanges `num_classes // 2` disjoint pairs, drawn for that variant.
+    """
+    num_pairs = num_classes // 2
+    num_possible = math.factorial(num_classes) // (
+        2**num_pairs * math.factorial(num_pairs) * math.factorial(num_classes % 2)
+    )
+    if num_pairs == 0 or num_swaps - 1 > num_possible:
+        raise DataError(
+            f"{num_classes} classes allow {num_possible if num_pairs else 0} swaps besides the "
+            f"identity, data.num_swaps={num_swaps} needs {num_swaps - 1}; lower it"
+        )
+    swaps = [np.arange(num_classes)]
+    for variant in range(1, num_swaps):
+        rng = rng_for(seed, "groups", "swap", variant)
+        swap = _draw_swap(num_classes, rng)
+        # There is one left that nobody has, so this ends; repeats are rare but for few classes.
+        while any(np.array_equal(swap, other) for other in swaps):
+            swap = _draw_swap(num_classes, rng)
+        swaps.append(swap)
+    return swaps
+
+
+def rotate(images: NDArray[Any], rotation: int, num_rotations: int) -> NDArray[Any]:
+    """Turn images (the last two axes) counterclockwise by `rotation` of `num_rotations` steps.
+
+    Quarter turns are exact; others interpolate linearly, and what comes in from outside is 0.
+    """
+    if rotation == 0:
+        return images
+    if images.ndim < 3:
+        raise DataError(
+            f"rotations need images of shape (n, ..., height, width), got {images.shape}; "
+            "set data.num_rotations=1"
+        )
+    quarters, rest = divmod(4 * rotation, num_rotations)
+    square = images.shape[-2] == images.shape[-1]
+    if rest == 0 and (square or quarters % 2 == 0):
+        return np.rot90(images, quarters, axes=(-2, -1))
+    degrees = 360 * rotation / num_rotations
+    return ndimage.rotate(images, degrees, axes=(-2, -1), reshape=False, order=1)
+
+
+def _draw_swap(num_classes: int, rng: np.random.Generator) -> Samples:
+    order, num_pairs = rng.permutation(num_classes), num_classes // 2
+    left, right = order[:num_pairs], order[num_pairs : 2 * num_pairs]
+    swap = np.arange(num_classes)
+    swap[left], swap[right] = right, left
+    return swap
+
+
+def _num_classes(train: Arrays, test: Arrays) -> int:
+    if train.y.dtype.kind == "f" or test.y.dtype.kind == "f":
+        raise DataError(
+            f"swapped labels need integer class labels, got {train.y.dtype} and {test.y.dtype} "
+            "targets; set data.num_swaps=1"
+        )
+    return max(train.num_classes, test.num_classes)
+
+
+def _telling(levels: Sequence[Sequence[int]]) -> Truth:
+    """Drop levels that tell nothing: one group only, one client per group, or the level before."""
+    truth: list[tuple[int, ...]] = []
+    for level in map(tuple, levels):
+        if 1 < len(set(level)) < len(level) and level not in truth:
+            truth.append(level)
+    return tuple(truth)

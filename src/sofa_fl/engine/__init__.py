@@ -1,0 +1,1 @@
+"""How local training is executed: one narrow interface, several engines."""

@@ -1,0 +1,120 @@
+"""The engine interface: train these tasks, evaluate these exams.
+
+A task carries no data, only which samples: so the same task runs in a loop on a CPU, stacked
+with others on a GPU, in a worker process or as one message to another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+from annotated_types import Ge, Gt
+from numpy.typing import NDArray
+
+from sofa_fl.data.base import Samples, Split
+from sofa_fl.models.flat import Vector
+from sofa_fl.topology.tree import NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalConfig:
+    """How a site trains: the budget per client and round, and the optimizer.
+
+    Attributes:
+        batches: Batches per client and round; with `batch_size` this is the budget.
+        batch_size: Samples per batch.
+        optimizer: `adam` or `sgd`.
+        learning_rate: Step size.
+        weight_decay: L2 penalty.
+        momentum: For `sgd`.
+    """
+
+    batches: Annotated[int, Ge(1)] = 25
+    batch_size: Annotated[int, Ge(1)] = 100
+    optimizer: Literal["adam", "sgd"] = "adam"
+    learning_rate: Annotated[float, Gt(0)] = 1e-3
+    weight_decay: Annotated[float, Ge(0)] = 1e-4
+    momentum: Annotated[float, Ge(0)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Adds `weight` · ‖x − target‖² to the loss (over the trainable parameters)."""
+
+    target: Vector
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One local training: who, from which model, on which samples, pulled where, by which draws."""
+
+    site: NodeId
+    start: Vector
+    samples: Samples
+    batches: int
+    seed: int
+    pulls: tuple[Pull, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The model after a task, and the loss of every batch (the pulls left out)."""
+
+    params: Vector
+    losses: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """One evaluation: which model on which samples."""
+
+    params: Vector
+    samples: Samples
+    split: Split = "train"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Mean loss and accuracy of a model on `num_samples` samples."""
+
+    loss: float
+    accuracy: float
+    num_samples: int
+
+
+class Engine(Protocol):
+    """Runs tasks and exams; results come in the order asked and depend on nothing but the ask."""
+
+    @property
+    def num_trainable(self) -> int:
+        """How many entries of a model are trained; the rest are buffers."""
+
+    def initial(self, seed: int) -> Vector:
+        """The untrained model."""
+
+    def train(self, tasks: Sequence[Task]) -> list[Outcome]: ...
+
+    def evaluate(self, exams: Sequence[Exam]) -> list[Score]: ...
+
+    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
+        """Mean features (what the last layer is given) of every model on the same samples."""
+
+    def close(self) -> None:
+        """Let go of processes and memory; the engine is not used afterwards."""
+
+
+def batch_order(num_samples: int, batches: int, batch_size: int, seed: int) -> Samples:
+    """Which sample stands where: `(batches, batch_size)` positions below `num_samples`.
+
+    Shuffled passes over all samples, one after the other, so that every batch is full and no
+    sample is seen a second time before all were seen once.
+    """
+    rng = np.random.default_rng(seed)
+    needed = batches * batch_size
+    passes = -(-needed // num_samples)
+    order = np.concatenate([rng.permutation(num_samples) for _ in range(passes)])
+    return order[:needed].reshape(batches, batch_size)

@@ -1,0 +1,170 @@
+"""One network, trained and evaluated on one device: what every engine runs, once or many times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sofa_fl.data.base import Arrays, Samples, Split
+from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task, batch_order
+from sofa_fl.errors import ModelError
+from sofa_fl.models.flat import FlatNetwork, Vector
+from sofa_fl.models.networks import NetworkFactory, build
+
+LossName = Literal["cross_entropy", "mse"]
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+EVALUATION_BATCH = 250  # measured: larger batches fall out of the cache on a CPU
+
+
+class Store:
+    """The samples of one split as tensors on a device, scaled when a batch is read."""
+
+    def __init__(self, arrays: Arrays, device: str | torch.device = "cpu") -> None:
+        # from_numpy shares memory; a read-only array (from a file) would only make it warn.
+        self.x = torch.from_numpy(np.require(arrays.x, requirements=["C", "W"])).to(device)
+        self.y = torch.from_numpy(np.require(arrays.y, requirements=["C", "W"])).to(device)
+        self.scale, self.shift = arrays.scale, arrays.shift
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.x[rows].to(torch.float32)
+        if self.scale != 1.0 or self.shift != 0.0:
+            x = x.mul_(self.scale).add_(self.shift)
+        if x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x, self.y[rows]
+
+
+class Learner:
+    """Trains and scores one model after the other in the same memory."""
+
+    def __init__(
+        self,
+        factory: NetworkFactory,
+        stores: dict[Split, Store],
+        local: LocalConfig,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.factory, self.stores, self.local = factory, stores, local
+        self.device = torch.device(device)
+        self.flat = FlatNetwork(build(factory, 0), device)
+        self.network = self.flat.network
+        self.is_classifier = not stores["train"].y.is_floating_point()
+        self.loss: LossFunction = nn.CrossEntropyLoss() if self.is_classifier else _mean_square
+        self.check_fit()
+
+    def check_fit(self) -> None:
+        """Raise if the network cannot take the data or its output does not fit the targets."""
+        x, y = self.stores["train"].batch(torch.arange(min(2, len(self.stores["train"].y))))
+        self.network.eval()
+        try:
+            with torch.no_grad():
+                out = self.network(x)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise ModelError(
+                f"the network cannot take inputs of shape {tuple(x.shape[1:])}: {error}"
+            ) from error
+        if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != len(x):
+            raise ModelError("the network must give one row of outputs per sample")
+        top = int(max(store.y.max() for store in self.stores.values())) if self.is_classifier else 0
+        if self.is_classifier and out.shape[1] <= top:
+            raise ModelError(
+                f"the network has {out.shape[1]} outputs, but the labels go up to {top}; "
+                f"it needs at least {top + 1}"
+            )
+        if not self.is_classifier and out.shape[1] != y[:1].numel():
+            raise ModelError(f"{out.shape[1]} outputs do not fit {y[:1].numel()} target values")
+
+    def initial(self, seed: int) -> Vector:
+        return FlatNetwork(build(self.factory, seed), self.device).vector
+
+    def train(self, task: Task) -> Outcome:
+        """Minimize loss plus pulls, one optimizer step per batch."""
+        order = batch_order(len(task.samples), task.batches, self.local.batch_size, task.seed)
+        rows = torch.from_numpy(task.samples[order]).to(self.device)
+        self.flat.load(task.start)
+        self.network.train()
+        weights = nn.Parameter(self.flat.trainable)
+        optimizer = self._optimizer(weights)
+        losses = torch.empty(task.batches, device=self.device)
+        # Dropout and the like draw from torch's global generator: give them the task's own draws.
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(task.seed)
+            for step, batch in enumerate(rows):
+                self.flat.gradient.zero_()
+                loss = self.loss(*self._forward(self.stores["train"], batch))
+                loss.backward()  # type: ignore[no-untyped-call]
+                add_pull_gradients(self.flat.gradient, self.flat.trainable, task.pulls)
+                weights.grad = self.flat.gradient
+                optimizer.step()
+                losses[step] = loss.detach()
+        return Outcome(self.flat.vector.clone(), losses.cpu().numpy())
+
+    def _optimizer(self, weights: nn.Parameter) -> torch.optim.Optimizer:
+        local = self.local
+        if local.optimizer == "adam":
+            return torch.optim.Adam(
+                [weights], lr=local.learning_rate, weight_decay=local.weight_decay, fused=True
+            )
+        return torch.optim.SGD(
+            [weights],
+            lr=local.learning_rate,
+            momentum=local.momentum,
+            weight_decay=local.weight_decay,
+            fused=True,
+        )
+
+    def _forward(self, store: Store, rows: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = store.batch(rows)
+        return self.network(x), y
+
+    @torch.no_grad()
+    def evaluate(self, exam: Exam) -> Score:
+        """Mean loss and accuracy; for regression, accuracy is the share of variance explained."""
+        if not len(exam.samples):
+            return Score(float("nan"), float("nan"), 0)
+        self.flat.load(exam.params)
+        self.network.eval()
+        store, n = self.stores[exam.split], len(exam.samples)
+        loss = torch.zeros((), device=self.device, dtype=torch.float64)
+        right = torch.zeros_like(loss)
+        for rows in torch.split(torch.from_numpy(exam.samples).to(self.device), EVALUATION_BATCH):
+            out, y = self._forward(store, rows)
+            loss += self.loss(out, y).double() * len(rows)
+            if self.is_classifier:
+                right += (out.argmax(dim=1) == y).sum()
+        if not self.is_classifier:
+            targets = store.y[torch.from_numpy(exam.samples).to(self.device)].double()
+            right = n * (1 - loss / n / targets.var(dim=0, correction=0).mean().clamp_min(1e-12))
+        return Score(float(loss / n), float(right / n), n)
+
+    @torch.no_grad()
+    def embed(self, model: Vector, samples: Samples) -> NDArray[np.float64]:
+        """Mean over `samples` of what the network's last linear layer is given."""
+        linear = [m for m in self.network.modules() if isinstance(m, nn.Linear)]
+        if not linear:
+            raise ModelError("latent places need a network with a linear layer; use weights")
+        caught: list[Tensor] = []
+        hook = linear[-1].register_forward_pre_hook(lambda _m, inputs: caught.append(inputs[0]))
+        try:
+            self.flat.load(model)
+            self.network.eval()
+            self._forward(self.stores["train"], torch.from_numpy(samples).to(self.device))
+        finally:
+            hook.remove()
+        return caught[0].double().mean(dim=0).cpu().numpy()
+
+
+def add_pull_gradients(gradient: Tensor, x: Tensor, pulls: tuple[Pull, ...]) -> None:
+    """Add the gradient of every pull, 2 · weight · (x − target), in place."""
+    for pull in pulls:
+        gradient.add_(x, alpha=2 * pull.weight)
+        gradient.sub_(pull.target[: len(x)], alpha=2 * pull.weight)
+
+
+def _mean_square(out: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.mse_loss(out, y.reshape(out.shape))

@@ -1,0 +1,47 @@
+"""The plain engine: one task after the other, on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sofa_fl.data.base import FederatedData, Samples, Split
+from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
+from sofa_fl.engine.learner import Learner, Store
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.networks import NetworkFactory
+
+
+class SequentialEngine:
+    """Every task in the calling process; what the other engines are measured against."""
+
+    def __init__(
+        self, factory: NetworkFactory, data: FederatedData, local: LocalConfig, device: str = "cpu"
+    ) -> None:
+        stores: dict[Split, Store] = {
+            "train": Store(data.train, device),
+            "test": Store(data.test, device),
+        }
+        self._learner = Learner(factory, stores, local, device)
+
+    @property
+    def num_trainable(self) -> int:
+        return self._learner.flat.num_trainable
+
+    def initial(self, seed: int) -> Vector:
+        return self._learner.initial(seed)
+
+    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
+        return [self._learner.train(task) for task in tasks]
+
+    def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
+        return [self._learner.evaluate(exam) for exam in exams]
+
+    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
+        return np.stack([self._learner.embed(model, samples) for model in models])
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,220 @@
+"""The CPU engine: persistent worker processes, one thread each, with models in shared memory.
+
+On a CPU a second thread adds little to one small network, a second process nearly doubles it.
+Workers are forked, so data and network are theirs without a copy. A task goes to a worker as
+row numbers and a few values; its models go through memory that both sides see.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sofa_fl.data.base import FederatedData, Samples
+from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task
+from sofa_fl.engine.sequential import SequentialEngine
+from sofa_fl.errors import EngineError
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.networks import NetworkFactory
+
+MAX_PULLS = 4
+MAX_TRIES = 3  # a task that kills its worker this often is at fault itself
+
+Ask = tuple[Literal["train"], Task] | tuple[Literal["evaluate"], Exam]
+
+
+def can_fork() -> bool:
+    return sys.platform == "linux" and hasattr(os, "fork")
+
+
+def num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if can_fork() else os.cpu_count() or 1
+
+
+class WorkersEngine:
+    """Tasks and exams spread over worker processes; the same bits for any number of them."""
+
+    def __init__(
+        self,
+        factory: NetworkFactory,
+        data: FederatedData,
+        local: LocalConfig,
+        num_workers: int | None = None,
+    ) -> None:
+        if not can_fork():
+            raise EngineError("worker processes need Linux; use engine: sequential")
+        self._here = SequentialEngine(factory, data, local)
+        self._size = len(self._here.initial(0))
+        self._workers: list[_Worker] = []
+        for _ in range(num_workers or num_cores()):
+            self._workers.append(self._start())
+
+    @property
+    def num_trainable(self) -> int:
+        return self._here.num_trainable
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.pid for worker in self._workers]
+
+    def initial(self, seed: int) -> Vector:
+        return self._here.initial(seed)
+
+    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
+        return self._spread([("train", task) for task in tasks])
+
+    def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
+        return self._spread([("evaluate", exam) for exam in exams])
+
+    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
+        return self._here.embed(models, samples)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
+
+    def _start(self) -> _Worker:
+        return _Worker(self._here, self._size, [worker.pipe for worker in self._workers])
+
+    def _spread(self, asks: Sequence[Ask]) -> list[Any]:
+        """Every ask to the next free worker; a worker that dies is replaced, its ask repeated."""
+        todo = deque(range(len(asks)))
+        tries = [0] * len(asks)
+        results: list[Any] = [None] * len(asks)
+        at_work: dict[Connection, tuple[int, int]] = {}  # by pipe: which worker, which ask
+        while todo or at_work:
+            busy = {slot for slot, _ in at_work.values()}
+            for slot in range(len(self._workers)):
+                if todo and slot not in busy:
+                    index = todo.popleft()
+                    tries[index] += 1
+                    at_work[self._workers[slot].pipe] = (slot, index)
+                    self._workers[slot].send(asks[index])
+            for pipe in wait(list(at_work)):
+                assert isinstance(pipe, Connection)
+                slot, index = at_work.pop(pipe)
+                try:
+                    results[index] = self._workers[slot].receive(asks[index])
+                except (EOFError, OSError):
+                    self._workers[slot].stop()
+                    self._workers[slot] = self._start()
+                    if tries[index] == MAX_TRIES:
+                        raise EngineError(
+                            f"a worker process died {MAX_TRIES} times over the same task; "
+                            "is the machine out of memory?"
+                        ) from None
+                    todo.appendleft(index)
+        return results
+
+
+class _Worker:
+    """One process and the memory shared with it: row 0 a model in, row 1 out, then pulls."""
+
+    def __init__(self, engine: SequentialEngine, size: int, others: list[Connection]) -> None:
+        context = get_context("fork")
+        rows = 2 + MAX_PULLS
+        # Anonymous memory: unlike /dev/shm it has no small limit of its own in containers.
+        self.memory = torch.frombuffer(mmap.mmap(-1, rows * size * 4), dtype=torch.float32)
+        self.memory = self.memory.view(rows, size)
+        self.pipe, theirs = context.Pipe()
+        inherited = [*others, self.pipe]
+        self.process = context.Process(
+            target=_work, args=(engine, self.memory, theirs, inherited), daemon=True
+        )
+        self.process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid or 0
+
+    def send(self, ask: Ask) -> None:
+        what, job = ask
+        try:
+            if isinstance(job, Task):
+                if len(job.pulls) > MAX_PULLS:
+                    raise EngineError(f"a task may have {MAX_PULLS} pulls, got {len(job.pulls)}")
+                self.memory[0].copy_(job.start)
+                for row, pull in enumerate(job.pulls, start=2):
+                    self.memory[row].copy_(pull.target)
+                weights = [pull.weight for pull in job.pulls]
+                self.pipe.send((what, job.site, job.samples, job.batches, job.seed, weights))
+            else:
+                self.memory[0].copy_(job.params)
+                self.pipe.send((what, job.samples, job.split))
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the worker is dead: waiting for its answer will say so
+
+    def receive(self, ask: Ask) -> Outcome | Score:
+        status, answer = self.pipe.recv()
+        if status == "error":
+            raise EngineError(f"a task failed in a worker process:\n{answer}")
+        if ask[0] == "train":
+            return Outcome(self.memory[1].clone(), answer)
+        return Score(*answer)
+
+    def stop(self) -> None:
+        self.pipe.close()
+        self.process.kill()
+        self.process.join()
+
+
+def _work(
+    engine: SequentialEngine, memory: torch.Tensor, pipe: Connection, inherited: list[Connection]
+) -> None:
+    """A worker's life: answer asks until the other side is gone."""
+    for other in inherited:  # else no worker would notice that the parent is gone
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    torch.set_num_threads(1)
+    _keep_memory()
+    while True:
+        try:
+            what, *ask = pipe.recv()
+        except EOFError:
+            os._exit(0)
+        try:
+            if what == "train":
+                site, samples, batches, seed, weights = ask
+                pulls = tuple(Pull(memory[row], w) for row, w in enumerate(weights, start=2))
+                task = Task(
+                    site=site,
+                    start=memory[0],
+                    samples=samples,
+                    batches=batches,
+                    seed=seed,
+                    pulls=pulls,
+                )
+                (outcome,) = engine.train([task])
+                memory[1].copy_(outcome.params)
+                answer: object = np.array(outcome.losses)
+            else:
+                (score,) = engine.evaluate([Exam(memory[0], *ask)])
+                answer = (score.loss, score.accuracy, score.num_samples)
+            pipe.send(("done", answer))
+        except Exception:
+            pipe.send(("error", traceback.format_exc()))
+
+
+def _keep_memory() -> None:
+    """Ask the allocator not to hand memory back after every batch: page faults cost more."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
+    if mallopt is not None:
+        mmap_threshold, trim_threshold, top_pad = -3, -1, -2
+        mallopt(mmap_threshold, 1 << 30)
+        mallopt(trim_threshold, (1 << 31) - 1)
+        mallopt(top_pad, 64 << 20)

@@ -1,0 +1,38 @@
+"""What can go wrong because of what a user gave us; each message is one sentence to act on.
+
+SofaError
+├── ConfigError    a key or a value of the configuration
+├── DataError      a dataset, a partition, a file of samples
+├── ModelError     a network that does not fit the engine or the data
+├── EngineError    an engine that cannot run here, or whose workers keep dying
+├── RunError       a run folder that cannot be written, read or resumed
+└── TopologyError  an edit or a constructor call that would break the tree
+"""
+
+
+class SofaError(Exception):
+    """Base of all errors that are shown to a user as one sentence, without a traceback."""
+
+
+class ConfigError(SofaError, ValueError):
+    """A key or a value of the configuration is wrong."""
+
+
+class DataError(SofaError, ValueError):
+    """A dataset cannot be had, read or dealt out as asked."""
+
+
+class ModelError(SofaError, ValueError):
+    """A network does not fit the engine or the data."""
+
+
+class EngineError(SofaError, RuntimeError):
+    """An engine cannot run here, or its workers keep dying."""
+
+
+class RunError(SofaError, RuntimeError):
+    """A run folder cannot be written, read or resumed."""
+
+
+class TopologyError(SofaError, ValueError):
+    """An edit or a constructor call would break an invariant of the tree."""

@@ -1,0 +1,1 @@
+"""Experiments: configuration, the only round loop, records, checkpoints, metrics."""

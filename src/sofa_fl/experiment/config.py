@@ -1,0 +1,139 @@
+"""The whole configuration: the dataclasses of all layers under one roof, validated by pydantic.
+
+The defaults are the paper's experiment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import pydantic
+import yaml
+from annotated_types import Ge
+
+from sofa_fl.data.config import DataConfig
+from sofa_fl.engine.base import LocalConfig
+from sofa_fl.errors import ConfigError
+from sofa_fl.methods.hypcluster import HypClusterConfig
+from sofa_fl.methods.sofa import SofaConfig
+from sofa_fl.models.networks import ModelConfig
+from sofa_fl.sharing import SharingConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One experiment.
+
+    Attributes:
+        method: Who trains.
+        seed: Where every draw comes from.
+        rounds: Rounds after the warm-up.
+        warmup: Batches per client before the first round; every method gets them.
+        out: The run folder; by default a new one under `runs/`.
+        engine: How local training is executed.
+        keep: How many checkpoints are kept, the newest.
+    """
+
+    method: Literal["sofa", "fedavg", "hypcluster"] = "sofa"
+    seed: Annotated[int, Ge(0)] = 0
+    rounds: Annotated[int, Ge(1)] = 20
+    warmup: Annotated[int, Ge(1)] = 25
+    out: str | None = None
+    engine: Literal["auto", "sequential", "workers"] = "auto"
+    keep: Annotated[int, Ge(1)] = 2
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    local: LocalConfig = field(default_factory=LocalConfig)
+    sharing: SharingConfig = field(default_factory=SharingConfig)
+    sofa: SofaConfig = field(default_factory=SofaConfig)
+    hypcluster: HypClusterConfig = field(default_factory=HypClusterConfig)
+
+
+def load_config(file: Path | None = None, settings: Sequence[str] = ()) -> Config:
+    """The defaults, changed by a YAML file and then by `key=value` settings."""
+    values = _read(file) if file is not None else {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"a setting must be key=value, got {setting!r}")
+        _put(values, key.strip().split("."), _scalar(key, text))
+    return parse_config(values)
+
+
+def parse_config(values: Mapping[str, Any]) -> Config:
+    """Check names, types and ranges; a wrong one is an error that names it."""
+    _check_keys(values, Config, "")
+    try:
+        return pydantic.TypeAdapter(Config).validate_python(values)
+    except pydantic.ValidationError as error:
+        raise ConfigError(_sentence(error.errors()[0])) from None
+
+
+def config_to_dict(config: Config) -> dict[str, Any]:
+    """Complete and plain: what `config.yaml` holds and `parse_config` takes."""
+    plain: dict[str, Any] = pydantic.TypeAdapter(Config).dump_python(config, mode="json")
+    return plain
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration {file}: {error}") from None
+    except yaml.YAMLError as error:
+        where = " ".join(str(error).split())
+        raise ConfigError(f"{file} is not valid YAML: {where}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} must hold keys and values, got a {type(values).__name__}")
+    return values
+
+
+def _scalar(key: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"cannot read the value of {key}: {text!r}") from None
+
+
+def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
+    for name in path[:-1]:
+        inner = values.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{name} is a value, so {'.'.join(path)} cannot be set")
+        values = inner
+    values[path[-1]] = value
+
+
+def _check_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:
+    hints = get_type_hints(kind)
+    for key, value in values.items():
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), list(hints), n=1, cutoff=0.5)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(hints)}"
+            raise ConfigError(f"unknown key {prefix}{key}; {hint}")
+        if dataclasses.is_dataclass(hints[key]):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{prefix}{key} is a section with keys of its own, got {value!r}")
+            assert isinstance(hints[key], type)
+            _check_keys(value, hints[key], f"{prefix}{key}.")
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    """`data.alpha: input should be greater than 0, got -1`."""
+    key: list[str] = []
+    kind: Any = Config
+    for part in error["loc"]:  # the rest of the location is about pydantic's unions
+        hints = get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        if part not in hints:
+            break
+        key.append(str(part))
+        kind = hints[part]
+    message = error["msg"][0].lower() + error["msg"][1:]
+    return f"{'.'.join(key)}: {message}, got {error['input']!r}"

@@ -1,0 +1,275 @@
+"""The only round loop: every method, new or resumed, on every engine."""
+
+from __future__ import annotations
+
+import json
+import time
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sofa_fl.data.base import Arrays, FederatedData
+from sofa_fl.data.federate import federate
+from sofa_fl.engine.select import make_engine
+from sofa_fl.errors import RunError
+from sofa_fl.experiment import checkpoint
+from sofa_fl.experiment.config import Config, config_to_dict, load_config
+from sofa_fl.experiment.folder import Event, RunFolder, write_text
+from sofa_fl.experiment.metrics import by_level, client_accuracies, fairness, full_accuracies
+from sofa_fl.federation import Federation, Meter
+from sofa_fl.methods.base import Method, Notes, View
+from sofa_fl.methods.registry import make_method
+from sofa_fl.models.networks import NetworkFactory, network_factory
+from sofa_fl.sharing import traffic
+from sofa_fl.topology.edits import edit_from_json, edit_to_json
+from sofa_fl.topology.shape import count_edits
+from sofa_fl.topology.tree import Tree
+
+Observer = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A run that has ended: where it is, its summary, and what its method shows."""
+
+    run: Path
+    summary: dict[str, Any]
+    view: View
+
+    @property
+    def tree(self) -> Tree:
+        return self.view.tree
+
+
+def run(
+    config: Config | None = None,
+    *,
+    data: FederatedData | tuple[Arrays, Arrays] | None = None,
+    network: NetworkFactory | None = None,
+    method: Method[Any] | None = None,
+    observers: Sequence[Observer] = (),
+) -> Result:
+    """Run an experiment into a new run folder.
+
+    Args:
+        config: What to run; the default is the paper's experiment.
+        data: Own data in place of `config.data.name`: arrays to be dealt out as `config.data`
+            says, or data already dealt out to clients.
+        network: A function that makes an own network, in place of `config.model`.
+        method: An own method, in place of `config.method`.
+        observers: Called with every event as it happens.
+    """
+    config = config or Config()
+    own = Own(data, network, method)
+    with Experiment(config, own) as experiment:
+        path = Path(config.out) if config.out else _fresh_folder(config)
+        config = replace(config, out=str(path))
+        folder = RunFolder.create(path, config_to_dict(config))
+        state, notes = experiment.method.init(experiment.fed)
+        experiment.close_round(folder, 0, state, notes, observers)
+        return experiment.go_on(folder, 0, state, observers)
+
+
+def resume(
+    path: Path | str,
+    *,
+    data: FederatedData | tuple[Arrays, Arrays] | None = None,
+    network: NetworkFactory | None = None,
+    method: Method[Any] | None = None,
+    observers: Sequence[Observer] = (),
+) -> Result:
+    """Continue a run from its last checkpoint, to the same end as if it had not stopped.
+
+    A run on own data, network or method needs them again: none of them is in the folder.
+    """
+    folder = RunFolder.open(Path(path))
+    config = replace(load_config(folder.config_file), out=str(path))
+    saved = folder.saved_rounds()
+    with Experiment(config, Own(data, network, method)) as experiment:
+        if not saved:  # stopped before the warm-up was done
+            folder.events_file.unlink(missing_ok=True)
+            state, notes = experiment.method.init(experiment.fed)
+            experiment.close_round(folder, 0, state, notes, observers)
+            return experiment.go_on(folder, 0, state, observers)
+        state = experiment.restore(folder, saved[-1])
+        return experiment.go_on(folder, saved[-1], state, observers)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a user brings along."""
+
+    data: FederatedData | tuple[Arrays, Arrays] | None = None
+    network: NetworkFactory | None = None
+    method: Method[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What of a run is no method's state, in a checkpoint."""
+
+    events_length: int
+    seconds: float
+    samples_trained: int
+    bytes_down: int
+    bytes_up: int
+    fingerprint: str
+
+
+class Experiment:
+    """A method, a federation and an engine, from the first round to the last."""
+
+    def __init__(self, config: Config, own: Own) -> None:
+        self.config = config
+        data = own.data
+        if not isinstance(data, FederatedData):
+            data = federate(config.data, config.seed, data)
+        shape = tuple(data.train.x.shape[1:])
+        factory = own.network or network_factory(config.model, shape, data.num_outputs)
+        self.engine = make_engine(config.engine, factory, data, config.local)
+        self.fed = Federation(
+            data, self.engine, config.local, config.seed, config.warmup, meter=Meter()
+        )
+        self.method: Method[Any] = own.method or make_method(config)
+        self.seconds = 0.0
+        self.started = time.perf_counter()
+        sizes = ",".join(map(str, data.sizes))
+        self.fingerprint = f"{sizes};{len(self.fed.initial())}"
+
+    def __enter__(self) -> Experiment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
+
+    def go_on(
+        self, folder: RunFolder, last: int, state: Any, observers: Sequence[Observer]
+    ) -> Result:
+        """The rounds after `last`, then the summary."""
+        for round in range(last + 1, self.config.rounds + 1):
+            state, notes = self.method.round(state, self.fed.at(round))
+            self.close_round(folder, round, state, notes, observers)
+        view = self.method.view(state)
+        summary = self.summarize(folder, view)
+        write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
+        for observer in observers:
+            observer({"event": "end", "summary": summary})
+        return Result(folder.path, summary, view)
+
+    def close_round(
+        self,
+        folder: RunFolder,
+        round: int,
+        state: Any,
+        notes: Notes,
+        observers: Sequence[Observer],
+    ) -> None:
+        """Score and record a round, then save the state: in this order, a kill costs a round."""
+        view = self.method.view(state)
+        self.fed.count_shared(*traffic(view.tree, view.shared.pools, self.fed.owned))
+        event = self.describe(round, view, notes)
+        length = folder.append(event)
+        meter = self.fed.meter
+        progress = Progress(
+            length,
+            event["seconds"],
+            meter.samples_trained,
+            meter.bytes_down,
+            meter.bytes_up,
+            self.fingerprint,
+        )
+        checkpoint.save(folder.checkpoint(round), progress=progress, state=state)
+        folder.forget(self.config.keep)
+        for observer in observers:
+            observer(event)
+
+    def restore(self, folder: RunFolder, round: int) -> Any:
+        """The state after `round`; the meters and the events go back to there too."""
+        (kind, _) = typing.get_args(typing.get_type_hints(self.method.init)["return"])
+        path = folder.checkpoint(round)
+        progress = checkpoint.load(path, "progress", Progress)
+        if progress.fingerprint != self.fingerprint:
+            raise RunError(f"{folder.path} was made with other data or another network")
+        state = checkpoint.load(path, "state", kind)
+        folder.cut(progress.events_length)
+        self.seconds = progress.seconds
+        meter = self.fed.meter
+        meter.samples_trained = progress.samples_trained
+        meter.bytes_down, meter.bytes_up = progress.bytes_down, progress.bytes_up
+        return state
+
+    def describe(self, round: int, view: View, notes: Notes) -> Event:
+        """A round as one line of `events.jsonl`."""
+        fed, meter = self.fed, self.fed.meter
+        accuracies = client_accuracies(view.served, fed)
+        curves = np.array([notes.local_loss[c] for c in notes.local_loss])
+        return {
+            "event": "round",
+            "round": round,
+            "rounds": self.config.rounds,
+            "client": fairness(accuracies),
+            "accuracies": accuracies,
+            "local_loss": curves.mean(axis=0).round(6).tolist() if len(curves) else [],
+            "path_loss": {
+                str(c): {str(n): x for n, x in row.items()} for c, row in notes.path_loss.items()
+            },
+            "tree": {str(node): parent for node, parent in view.tree.parent.items()},
+            "edits": [edit_to_json(edit) for edit in notes.edits],
+            "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
+            "disclosed": self.disclosed(view),
+            "samples_trained": meter.samples_trained,
+            "bytes_down": meter.bytes_down,
+            "bytes_up": meter.bytes_up,
+            "seconds": round_seconds(self.elapsed()),
+        }
+
+    def disclosed(self, view: View) -> list[float]:
+        """The fraction of every client's samples that others have been given so far."""
+        given = view.shared.ledger.disclosed(self.fed.owned)
+        return [len(given[c]) / self.fed.size(c) for c in self.fed.clients]
+
+    def elapsed(self) -> float:
+        return self.seconds + time.perf_counter() - self.started
+
+    def summarize(self, folder: RunFolder, view: View) -> dict[str, Any]:
+        """The end of a run as one object; fractions are in [0, 1]."""
+        accuracies = client_accuracies(view.served, self.fed)
+        full = full_accuracies([view.served[c] for c in self.fed.clients], self.fed)
+        levels = by_level(view, self.fed)
+        edits = [edit_from_json(e) for event in folder.events() for e in event["edits"]]
+        disclosed = self.disclosed(view)
+        return {
+            "method": self.config.method,
+            "seed": self.config.seed,
+            "rounds": self.config.rounds,
+            "seconds": round_seconds(self.elapsed()),
+            "samples_trained": self.fed.meter.samples_trained,
+            "client": {**fairness(accuracies), "accuracies": accuracies},
+            "full": float(np.mean(full)),
+            "root": levels[-1]["full"],
+            "levels": levels,
+            "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
+            "edits": dict(count_edits(edits)),
+            "sharing": {
+                "disclosed_mean": float(np.mean(disclosed)),
+                "disclosed_max": float(np.max(disclosed)),
+            },
+            "run": str(folder.path),
+        }
+
+
+def round_seconds(seconds: float) -> float:
+    return round(seconds, 3)
+
+
+def _fresh_folder(config: Config) -> Path:
+    """`runs/sofa-mnist-0`, or with `-2`, `-3`, … where that is taken."""
+    name = f"{config.method}-{Path(config.data.name).name}-{config.seed}"
+    path, number = Path("runs") / name, 2
+    while path.exists():
+        path, number = Path("runs") / f"{name}-{number}", number + 1
+    return path

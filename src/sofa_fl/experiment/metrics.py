@@ -1,0 +1,78 @@
+"""How well the clients are served, and how evenly: the paper's fairness table, and per level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sofa_fl.engine.base import Exam
+from sofa_fl.federation import Federation
+from sofa_fl.methods.base import View
+from sofa_fl.models.flat import Vector
+from sofa_fl.topology.tree import NodeId, Tree
+
+
+def fairness(accuracies: Sequence[float]) -> dict[str, float]:
+    """Mean, spread and worst of the clients' accuracies.
+
+    `std` is the population's, `gap` is max − min, `jain` is Jain's index, and `bottom10` is the
+    mean of the worst tenth, at least one client.
+    """
+    values = np.sort(np.asarray(accuracies, dtype=np.float64))
+    squares = len(values) * float((values**2).sum())
+    return {
+        "mean": float(values.mean()),
+        "std": float(values.std()),
+        "min": float(values[0]),
+        "gap": float(values[-1] - values[0]),
+        "jain": float(values.sum() ** 2 / squares) if squares else 1.0,
+        "bottom10": float(values[: max(1, len(values) // 10)].mean()),
+    }
+
+
+def client_accuracies(served: Mapping[NodeId, Vector], fed: Federation) -> list[float]:
+    """Every client's served model on the client's own test samples."""
+    exams = [Exam(served[c], fed.data.clients[c].test, "test") for c in fed.clients]
+    return [score.accuracy for score in fed.engine.evaluate(exams)]
+
+
+def model_at(tree: Tree, models: Mapping[NodeId, Vector], client: NodeId, level: int) -> NodeId:
+    """The highest node on a client's path, at most on `level`, that has a model."""
+    path = [n for n in tree.path(client) if tree.level[n] <= level and n in models]
+    return path[0]
+
+
+def by_level(view: View, fed: Federation) -> list[dict[str, Any]]:
+    """Accuracy of each level's models, on the clients' own test samples and on all of them.
+
+    A client that has no node on a level is scored by its nearest one below. Levels without
+    models (the clients of methods that keep no personal ones) are left out.
+    """
+    tree, models = view.tree, view.models
+    lowest = 0 if all(client in models for client in tree.clients) else 1
+    rows = []
+    for level in range(lowest, tree.depth + 1):
+        at = {client: model_at(tree, models, client, level) for client in tree.clients}
+        nodes = list(dict.fromkeys(at.values()))
+        own = client_accuracies({client: models[node] for client, node in at.items()}, fed)
+        on_all = dict(zip(nodes, full_accuracies([models[node] for node in nodes], fed)))
+        rows.append(
+            {
+                "level": level,
+                "num_nodes": len(nodes),
+                "client": float(np.mean(own)),
+                "full": float(np.mean([on_all[node] for node in at.values()])),
+            }
+        )
+    return rows
+
+
+def full_accuracies(models: Sequence[Vector], fed: Federation) -> list[float]:
+    """Every model on the whole test set; a model that comes twice is evaluated once."""
+    distinct = {id(model): model for model in models}
+    everything = np.arange(len(fed.data.test), dtype=np.int64)
+    scores = fed.engine.evaluate([Exam(m, everything, "test") for m in distinct.values()])
+    accuracy = {key: score.accuracy for key, score in zip(distinct, scores)}
+    return [accuracy[id(model)] for model in models]

@@ -1,0 +1,126 @@
+"""What a method sees of the world: the clients, whose samples are whose, and an engine.
+
+Everything a round costs (samples trained on, bytes a network would carry) is counted here,
+the same way for all methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from sofa_fl.data.base import FederatedData, Samples
+from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Pull, Score, Task
+from sofa_fl.models.flat import Vector, mean
+from sofa_fl.seeding import seed_for
+from sofa_fl.topology.tree import NodeId
+
+
+@dataclass(slots=True)
+class Meter:
+    """What a run has cost so far."""
+
+    samples_trained: int = 0
+    bytes_down: int = 0  # to the clients
+    bytes_up: int = 0  # from the clients
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The clients, their samples and the engine that trains them, at one round of a run.
+
+    Attributes:
+        warmup: Batches per client before the first round; every method gets them.
+        round: 0 is the warm-up.
+    """
+
+    data: FederatedData
+    engine: Engine
+    local: LocalConfig
+    seed: int = 0
+    warmup: int = 25
+    round: int = 0
+    meter: Meter = field(default_factory=Meter)
+
+    def at(self, round: int) -> Federation:
+        """The same federation at another round."""
+        return replace(self, round=round)
+
+    @cached_property
+    def clients(self) -> tuple[NodeId, ...]:
+        return tuple(NodeId(i) for i in range(len(self.data.clients)))
+
+    @cached_property
+    def owned(self) -> Mapping[NodeId, Samples]:
+        """The samples each client trains on and may share; the held-out ones are neither."""
+        return {client: self.data.clients[client].train for client in self.clients}
+
+    def size(self, client: NodeId) -> int:
+        return len(self.owned[client])
+
+    def judged_on(self, client: NodeId) -> Samples:
+        """The held-out samples of a client, or, where it has none, those it trains on."""
+        held = self.data.clients[client].holdout
+        return held if len(held) else self.owned[client]
+
+    def initial(self, index: int = 0) -> Vector:
+        """An untrained model; another `index` gives another one."""
+        return self.engine.initial(seed_for(self.seed, index, "initial"))
+
+    def task(
+        self,
+        site: NodeId,
+        start: Vector,
+        samples: Samples | None = None,
+        *,
+        pulls: Sequence[Pull] = (),
+        batches: int | None = None,
+        purpose: str = "train",
+    ) -> Task:
+        """A task for this round: the usual budget, the site's own samples, draws of its own."""
+        if batches is None:
+            batches = self.local.batches if self.round else self.warmup
+        return Task(
+            site=site,
+            start=start,
+            samples=self.owned[site] if samples is None else samples,
+            batches=batches,
+            seed=seed_for(self.seed, self.round, site, purpose),
+            pulls=tuple(pull for pull in pulls if pull.weight),
+        )
+
+    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
+        outcomes = self.engine.train(tasks)
+        for task in tasks:
+            self.meter.samples_trained += task.batches * self.local.batch_size
+            self.meter.bytes_down += _bytes(task.start, *(pull.target for pull in task.pulls))
+            self.meter.bytes_up += _bytes(task.start)
+        return outcomes
+
+    def held_out(self, asks: Sequence[tuple[NodeId, Vector]]) -> list[Score]:
+        """Score models on the held-out samples of clients, `(client, model)` by pair."""
+        self.meter.bytes_down += sum(_bytes(model) for _, model in asks)
+        return self.engine.evaluate([Exam(model, self.judged_on(c)) for c, model in asks])
+
+    def count_shared(self, up: int, down: int) -> None:
+        """Count samples sent up by clients and down to them."""
+        sample = self.data.train.x[:1].nbytes + self.data.train.y[:1].nbytes
+        self.meter.bytes_up += up * sample
+        self.meter.bytes_down += down * sample
+
+    def mean(self, models: Mapping[NodeId, Vector]) -> Vector:
+        """The mean of clients' models, weighted by their samples."""
+        return mean(list(models.values()), [self.size(client) for client in models])
+
+    def probe(self, num_samples: int) -> Samples:
+        """A fixed batch of training samples, the same in every round."""
+        rng = np.random.default_rng(seed_for(self.seed, "probe"))
+        rows = np.concatenate(list(self.owned.values()))
+        return rng.choice(rows, size=min(num_samples, len(rows)), replace=False)
+
+
+def _bytes(*vectors: Vector) -> int:
+    return sum(vector.nbytes for vector in vectors)

@@ -1,0 +1,1 @@
+"""Federated methods: one short file each, all on the same engine interface."""

@@ -1,0 +1,80 @@
+"""What a method is: a state, made once and taken through rounds.
+
+A whole method, for scale:
+
+    class LocalOnly:
+        def init(self, fed):
+            start = fed.initial()
+            return self.round(dict.fromkeys(fed.clients, start), fed)
+
+        def round(self, state, fed):
+            outcomes = fed.train([fed.task(client, state[client]) for client in fed.clients])
+            return {c: out.params for c, out in zip(fed.clients, outcomes)}, Notes()
+
+        def view(self, state):
+            return View(flat_tree(list(state)), models=state, served=state)
+
+A state is a frozen dataclass (or a mapping) of trees, models, row numbers and plain values:
+the experiment saves and restores it by its type, and a method writes no code for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sofa_fl.federation import Federation
+from sofa_fl.models.flat import Vector
+from sofa_fl.sharing import Shared
+from sofa_fl.topology.edits import Edit
+from sofa_fl.topology.tree import NodeId, Tree
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """What happened in a round, for the record.
+
+    Attributes:
+        edits: What SHAPE did to the tree.
+        local_loss: Loss of every local batch, by client.
+        path_loss: Held-out loss of the models that know a client, by client and node.
+    """
+
+    edits: tuple[Edit, ...] = ()
+    local_loss: Mapping[NodeId, NDArray[np.float32]] = field(default_factory=dict)
+    path_loss: Mapping[NodeId, Mapping[NodeId, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a state shows to the outside.
+
+    Attributes:
+        tree: The hierarchy; methods without one show the flat tree.
+        models: The models of the nodes that have one.
+        served: The model each client uses.
+        shared: What clients share, where they do.
+    """
+
+    tree: Tree
+    models: Mapping[NodeId, Vector]
+    served: Mapping[NodeId, Vector]
+    shared: Shared = field(default_factory=Shared)
+
+
+class Method(Protocol[State]):
+    """A federated method over states of type `State`; see the module's docstring."""
+
+    def init(self, fed: Federation) -> tuple[State, Notes]:
+        """Warm up (`fed.round` is 0) and return the first state."""
+
+    def round(self, state: State, fed: Federation) -> tuple[State, Notes]:
+        """One round; `state` is not changed."""
+
+    def view(self, state: State) -> View: ...

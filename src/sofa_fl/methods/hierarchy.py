@@ -1,0 +1,71 @@
+"""Models on a tree: what a cluster is the mean of, what new nodes inherit, whom to trust."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sofa_fl.federation import Federation
+from sofa_fl.models.flat import Vector, mean
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.tree import NodeId, Tree
+
+Models = Mapping[NodeId, Vector]
+Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
+
+
+def mean_of(nodes: Sequence[NodeId], tree: Tree, models: Models, fed: Federation) -> Vector:
+    """The mean of nodes' models, weighted by the samples below them."""
+    samples = [sum(fed.size(client) for client in tree.clients_of(node)) for node in nodes]
+    return mean([models[node] for node in nodes], samples)
+
+
+def blend(models: Models, weights: Mapping[NodeId, float]) -> Vector:
+    """The mean of the models named in `weights`, weighted so."""
+    return mean([models[node] for node in weights], list(weights.values()))
+
+
+def inherit(
+    tree: Tree, models: Models, edits: Sequence[Edit], fed: Federation
+) -> dict[NodeId, Vector]:
+    """Models after `edits` of `tree`: a new cluster is the mean of what it is made of.
+
+    A merged cluster is the mean of those merged, a part of a split one the mean of the
+    children it takes. No model of a node that stays is changed.
+    """
+    models = dict(models)
+    for edit in edits:
+        match edit:
+            case Merge(nodes, into):
+                models[into] = mean_of(nodes, tree, models, fed)
+            case Split(_, into, groups):
+                models |= {
+                    part: mean_of(group, tree, models, fed) for part, group in zip(into, groups)
+                }
+            case Prune() | Graft():
+                pass
+        tree = edit.apply(tree)
+    return {node: model for node, model in models.items() if node in tree.parent}
+
+
+def compare(
+    tree: Tree, models: Models, fed: Federation, known: Losses | None = None
+) -> dict[NodeId, dict[NodeId, float]]:
+    """Held-out loss of every model on a client's path; what is `known` is not measured again."""
+    known = known or {}
+    losses = {
+        client: {n: known[client][n] for n in tree.path(client) if n in known.get(client, {})}
+        for client in tree.clients
+    }
+    asks = [(c, n) for c in tree.clients for n in tree.path(c) if n not in losses[c]]
+    scores = fed.held_out([(client, models[node]) for client, node in asks])
+    for (client, node), score in zip(asks, scores):
+        losses[client][node] = score.loss
+    return losses
+
+
+def trust(losses: Mapping[NodeId, float], sharpness: float) -> dict[NodeId, float]:
+    """How much each node counts: its loss to the power of minus `sharpness`, summing to 1."""
+    # Losses near zero all mean "good": below a thousandth they do not outweigh each other.
+    counts = {node: max(loss, 1e-3) ** -sharpness for node, loss in losses.items()}
+    total = sum(counts.values())
+    return {node: count / total for node, count in counts.items()}

@@ -1,0 +1,235 @@
+"""SOFA-FL (arXiv:2512.08267, Algorithm 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Interval
+
+from sofa_fl.engine.base import Outcome, Pull, Task
+from sofa_fl.federation import Federation
+from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.hierarchy import Losses, Models, blend, compare, inherit, mean_of, trust
+from sofa_fl.models.flat import Vector, mean
+from sofa_fl.sharing import Shared, SharingConfig, share, training_set
+from sofa_fl.topology.dmac import DmacConfig, dmac
+from sofa_fl.topology.edits import Edit
+from sofa_fl.topology.shape import ShapeConfig, shape
+from sofa_fl.topology.space import Metric, Space, rotate
+from sofa_fl.topology.tree import NodeId, Tree
+
+PROBE_SIZE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SofaConfig:
+    """How SOFA-FL trains and serves.
+
+    Attributes:
+        propagation: `onepass`: a client trains once, from the blend of its path, and every
+            cluster on its path learns from that. `cascade`: it trains once for every cluster on
+            its path, from that cluster's model; the budget is divided among them.
+        eta: Weight of the clients in a cluster's model, against the cluster's own training on
+            its pool; at 1 clusters do not train.
+        pull_siblings: Weight of the pull to the siblings' models (alpha).
+        pull_parent: Weight of the pull to the parent's model (beta).
+        place: What tells clients apart: their `weights`, their `updates` or their `latent`
+            features on a fixed batch.
+        metric: How far apart two places are.
+        sharpness: A model on a client's path counts by its held-out loss to the power of minus
+            this; 0 blends evenly, a large number takes the best alone.
+        serve: A client uses the `blend` of its path, the `best` model of it, or its `own`.
+        dmac: How the tree is built.
+        shape: When it changes.
+    """
+
+    propagation: Literal["onepass", "cascade"] = "onepass"
+    eta: Annotated[float, Interval(ge=0, le=1)] = 1.0
+    pull_siblings: Annotated[float, Ge(0)] = 1e-4
+    pull_parent: Annotated[float, Ge(0)] = 1e-4
+    place: Literal["weights", "updates", "latent"] = "weights"
+    metric: Metric = "euclidean"
+    sharpness: Annotated[float, Ge(0)] = 2.0
+    serve: Literal["blend", "best", "own"] = "blend"
+    dmac: DmacConfig = field(default_factory=DmacConfig)
+    shape: ShapeConfig = field(default_factory=ShapeConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class SofaState:
+    """All that a round needs and all that it returns."""
+
+    tree: Tree
+    params: Models  # one model per node of the tree
+    losses: Losses
+    shared: Shared
+
+
+Lessons = Mapping[tuple[NodeId, NodeId], tuple[Task, Outcome]]  # by client and cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Sofa:
+    config: SofaConfig
+    sharing: SharingConfig
+
+    def init(self, fed: Federation) -> tuple[SofaState, Notes]:
+        """Warm up every client alone, cluster the models (DMAC), share data."""
+        start = fed.initial()
+        tasks = [fed.task(client, start) for client in fed.clients]
+        warm = list(zip(tasks, fed.train(tasks)))
+        space = self.space(warm, fed)
+        tree = dmac(space, self.config.dmac)
+        params = {task.site: outcome.params for task, outcome in warm}
+        for cluster in reversed(tree.clusters):
+            params[cluster] = mean_of(tree.children[cluster], tree, params, fed)
+        losses = compare(tree, params, fed)
+        shared = self.share(tree, space, Shared(), fed)
+        return SofaState(tree, params, losses, shared), _notes(warm, losses)
+
+    def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
+        """Local update, cluster update, comparison of losses, SHAPE, partial data sharing."""
+        lessons = self.local_update(state, fed)
+        params = self.cluster_update(state, lessons, fed)
+        losses = compare(state.tree, params, fed)
+        last = [lessons[client, _parent(state.tree, client)] for client in fed.clients]
+        space = self.space(last, fed)
+        tree, edits = shape(state.tree, space, self.config.shape)
+        params = inherit(state.tree, params, edits, fed)
+        losses = compare(tree, params, fed, known=losses)
+        shared = self.share(tree, space, state.shared, fed)
+        return SofaState(tree, params, losses, shared), _notes(last, losses, edits)
+
+    def view(self, state: SofaState) -> View:
+        served = {client: self.served(state, client) for client in state.tree.clients}
+        return View(tree=state.tree, models=state.params, served=served, shared=state.shared)
+
+    def served(self, state: SofaState, client: NodeId) -> Vector:
+        """The model a client uses, by the held-out losses of its path."""
+        losses = state.losses[client]
+        if self.config.serve == "own":
+            return state.params[client]
+        if self.config.serve == "best":
+            return state.params[min(losses, key=lambda node: losses[node])]
+        return blend(state.params, trust(losses, self.config.sharpness))
+
+    def local_update(self, state: SofaState, fed: Federation) -> Lessons:
+        """Train every client for the clusters on its path: once for all, or once for each."""
+        tasks: list[Task] = []
+        clusters: list[tuple[NodeId, ...]] = []  # whom a task is for
+        for client in fed.clients:
+            above = _above(state.tree, client)
+            samples = training_set(state.tree, state.shared.pools, client, fed.owned[client])
+            if self.config.propagation == "onepass":
+                losses = {cluster: state.losses[client][cluster] for cluster in above}
+                start = blend(state.params, trust(losses, self.config.sharpness))
+                pulls = [*self.sibling_pull(state, client), *self.parent_pull(state, above[-1])]
+                tasks.append(fed.task(client, start, samples, pulls=pulls))
+                clusters.append(above)
+                continue
+            for cluster, batches in zip(above, _divide(fed.local.batches, len(above))):
+                siblings = self.sibling_pull(state, client) if cluster == above[-1] else []
+                pulls = [*siblings, *self.parent_pull(state, cluster)]
+                name = f"train for {cluster}"
+                tasks.append(
+                    fed.task(
+                        client,
+                        state.params[cluster],
+                        samples,
+                        pulls=pulls,
+                        batches=batches,
+                        purpose=name,
+                    )
+                )
+                clusters.append((cluster,))
+        lessons = zip(tasks, fed.train(tasks))
+        return {(t.site, c): (t, o) for (t, o), taught in zip(lessons, clusters) for c in taught}
+
+    def sibling_pull(self, state: SofaState, client: NodeId) -> list[Pull]:
+        """alpha / |C| · Σ ‖x − sibling‖², which pulls as one term to the siblings' mean does."""
+        siblings = state.tree.siblings(client)
+        if not siblings or not self.config.pull_siblings:
+            return []
+        centre = mean([state.params[node] for node in siblings], [1.0] * len(siblings))
+        n = len(siblings) + 1
+        return [Pull(centre, self.config.pull_siblings * (n - 1) / n)]
+
+    def parent_pull(self, state: SofaState, cluster: NodeId) -> list[Pull]:
+        """beta · ‖x − parent‖²."""
+        return [Pull(state.params[cluster], self.config.pull_parent)]
+
+    def cluster_update(
+        self, state: SofaState, lessons: Lessons, fed: Federation
+    ) -> dict[NodeId, Vector]:
+        """Every cluster is now eta · (its clients) + (1 − eta) · (its own, trained on its pool)."""
+        tree, eta, pools = state.tree, self.config.eta, state.shared.pools
+        params: dict[NodeId, Vector] = {}
+        for client in tree.clients:
+            params[client] = lessons[client, _parent(tree, client)][1].params
+        for cluster in tree.clusters:
+            taught = {c: lessons[c, cluster][1].params for c in tree.clients_of(cluster)}
+            params[cluster] = fed.mean(taught)
+        if eta < 1:
+            tasks = [fed.task(c, state.params[c], pools[c]) for c in tree.clusters if len(pools[c])]
+            for task, outcome in zip(tasks, fed.train(tasks)):
+                params[task.site] = eta * params[task.site] + (1 - eta) * outcome.params
+        return params
+
+    def space(self, lessons: Sequence[tuple[Task, Outcome]], fed: Federation) -> Space:
+        """Where the clients are, by what they learned."""
+        if self.config.place == "latent":
+            models = [outcome.params for _, outcome in lessons]
+            places = fed.engine.embed(models, fed.probe(PROBE_SIZE))
+        else:
+            n = fed.engine.num_trainable
+            moved = self.config.place == "updates"
+            places = np.stack(
+                [
+                    (out.params[:n] - task.start[:n] if moved else out.params[:n]).cpu().numpy()
+                    for task, out in lessons
+                ]
+            )
+        if self.config.metric != "manhattan":
+            places = rotate(places)
+        weights = np.array([fed.size(task.site) for task, _ in lessons], dtype=np.float64)
+        sites = tuple(task.site for task, _ in lessons)
+        return Space(sites, np.asarray(places, dtype=np.float64), weights, self.config.metric)
+
+    def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
+        located = space.locate(tree)
+        incoherence = {c: located.incoherence(tree.children[c]) for c in tree.clusters}
+        return share(
+            tree,
+            fed.owned,
+            before,
+            self.sharing,
+            seed=fed.seed,
+            round=fed.round,
+            incoherence=incoherence,
+        )
+
+
+def _above(tree: Tree, client: NodeId) -> tuple[NodeId, ...]:
+    """The clusters on a client's path; a client alone stands for its own."""
+    return tree.path(client)[:-1] or (client,)
+
+
+def _parent(tree: Tree, client: NodeId) -> NodeId:
+    return _above(tree, client)[-1]
+
+
+def _divide(batches: int, parts: int) -> list[int]:
+    """`batches` in `parts` shares as equal as can be, none empty."""
+    ends = [batches * part // parts for part in range(parts + 1)]
+    return [max(1, b - a) for a, b in pairwise(ends)]
+
+
+def _notes(
+    lessons: Sequence[tuple[Task, Outcome]], losses: Losses, edits: Sequence[Edit] = ()
+) -> Notes:
+    curves = {task.site: outcome.losses for task, outcome in lessons}
+    return Notes(edits=tuple(edits), local_loss=curves, path_loss=losses)

@@ -1,0 +1,1 @@
+"""The networks, and a network as one flat vector and back."""

@@ -1,0 +1,4 @@
+"""The tree of clients: what it is, how it is built (DMAC), how it is reshaped (SHAPE).
+
+NumPy, SciPy and scikit-learn only, so that trees are built, replayed and drawn without torch.
+"""

@@ -1,0 +1,114 @@
+"""The four SHAPE operations, as values: `edit.apply(tree)` is a new tree.
+
+An edit says all that is needed to replay it, ids of new nodes included, so a run's list of
+edits is its history: folding them over the first tree gives the last one, and what a new
+node inherits is read off the edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sofa_fl.errors import TopologyError
+from sofa_fl.topology.tree import NodeId, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Graft:
+    """Move `node`, with its subtree, under `onto`."""
+
+    node: NodeId
+    onto: NodeId
+
+    def apply(self, tree: Tree) -> Tree:
+        if self.onto in tree.walk(self.node):
+            raise TopologyError(f"cannot graft {self.node} onto its own descendant {self.onto}")
+        return tree.reparent({self.node: self.onto})
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """Remove a cluster with at most one child; that child takes its place."""
+
+    node: NodeId
+
+    def apply(self, tree: Tree) -> Tree:
+        if self.node in tree.members:
+            raise TopologyError(f"cannot prune {self.node}: it is a client")
+        children = tree.children[self.node]
+        if len(children) > 1:
+            raise TopologyError(f"cannot prune {self.node}: it has {len(children)} children")
+        return tree.reparent(dict.fromkeys(children, tree.parent[self.node]), drop=[self.node])
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Replace sibling clusters by one cluster, `into`, that has all their children."""
+
+    nodes: tuple[NodeId, ...]
+    into: NodeId
+
+    def apply(self, tree: Tree) -> Tree:
+        parents = {tree.parent[node] for node in self.nodes}
+        if len(self.nodes) < 2 or len(parents) != 1:
+            raise TopologyError(f"cannot merge {self.nodes}: they are not siblings")
+        if clients := tree.members.intersection(self.nodes):
+            raise TopologyError(f"cannot merge {sorted(clients)}: clients are never merged")
+        _check_new(tree, self.into)
+        moved = {child: self.into for node in self.nodes for child in tree.children[node]}
+        return tree.reparent({self.into: parents.pop(), **moved}, drop=self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Replace a cluster by several; `groups[i]` are the children of `into[i]`.
+
+    The parts become children of the cluster's parent. The root has none: it stays, above them.
+    """
+
+    node: NodeId
+    into: tuple[NodeId, ...]
+    groups: tuple[tuple[NodeId, ...], ...]
+
+    def apply(self, tree: Tree) -> Tree:
+        children = tree.children[self.node]
+        if sorted(n for group in self.groups for n in group) != sorted(children):
+            raise TopologyError(f"groups {self.groups} of {self.node} do not partition {children}")
+        if len(self.into) != len(self.groups) or not all(self.groups):
+            raise TopologyError(f"split of {self.node} needs one id for every non-empty group")
+        _check_new(tree, *self.into)
+        up = tree.parent[self.node]
+        parts = dict.fromkeys(self.into, self.node if up is None else up)
+        moved = {c: part for part, group in zip(self.into, self.groups) for c in group}
+        return tree.reparent({**parts, **moved}, drop=[] if up is None else [self.node])
+
+
+Edit = Graft | Prune | Merge | Split
+
+
+def _check_new(tree: Tree, *ids: NodeId) -> None:
+    if old := [node for node in ids if node < tree.next_id]:
+        raise TopologyError(f"ids {old} are not new: the next free id is {tree.next_id}")
+
+
+def apply_all(tree: Tree, edits: Iterable[Edit]) -> Tree:
+    for edit in edits:
+        tree = edit.apply(tree)
+    return tree
+
+
+def edit_to_json(edit: Edit) -> dict[str, object]:
+    """An edit as plain values: `{"edit": "graft", "node": 3, "onto": 21}`."""
+    return {"edit": type(edit).__name__.lower(), **asdict(edit)}
+
+
+def edit_from_json(record: Mapping[str, Any]) -> Edit:
+    """The edit that `edit_to_json` wrote (JSON's lists become tuples again)."""
+    kinds: dict[str, type[Edit]] = {k.__name__.lower(): k for k in (Graft, Prune, Merge, Split)}
+    return kinds[record["edit"]](**{k: _tuples(v) for k, v in record.items() if k != "edit"})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

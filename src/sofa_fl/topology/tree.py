@@ -1,0 +1,125 @@
+"""The hierarchy: an immutable rooted tree whose leaves are the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NewType
+
+from sofa_fl.errors import TopologyError
+
+NodeId = NewType("NodeId", int)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A rooted tree, stored as a parent map and nothing else.
+
+    Always true (checked on construction): there is one root, there is no cycle, and a client
+    never has children. A tree is *compact* when, besides, every cluster has at least two
+    children; DMAC and SHAPE return compact trees. One client alone is its own root.
+
+    Attributes:
+        parent: Parent of every node; the root maps to None.
+        clients: The leaves that stand for clients.
+        next_id: Smallest id never used; ids are not reused.
+    """
+
+    parent: Mapping[NodeId, NodeId | None]
+    clients: tuple[NodeId, ...]
+    next_id: int
+
+    def __post_init__(self) -> None:
+        roots = [node for node, up in self.parent.items() if up is None]
+        if len(roots) != 1:
+            raise TopologyError(f"a tree has exactly one root, got {roots}")
+        if unknown := {up for up in self.parent.values() if up is not None} - set(self.parent):
+            raise TopologyError(f"parents {sorted(unknown)} are not in the tree")
+        if missing := set(self.clients) - set(self.parent):
+            raise TopologyError(f"clients {sorted(missing)} are not in the tree")
+        if stranded := set(self.parent) - set(self.walk()):
+            raise TopologyError(f"nodes {sorted(stranded)} do not hang from root {roots[0]}")
+        if parents := [client for client in self.clients if self.children[client]]:
+            raise TopologyError(f"clients {parents} have children; only clusters may")
+
+    @cached_property
+    def root(self) -> NodeId:
+        return next(node for node, up in self.parent.items() if up is None)
+
+    @cached_property
+    def children(self) -> Mapping[NodeId, tuple[NodeId, ...]]:
+        below: dict[NodeId, list[NodeId]] = {node: [] for node in self.parent}
+        for node, up in self.parent.items():
+            if up is not None:
+                below[up].append(node)
+        return {node: tuple(nodes) for node, nodes in below.items()}
+
+    @cached_property
+    def members(self) -> frozenset[NodeId]:
+        """The clients, as a set."""
+        return frozenset(self.clients)
+
+    @cached_property
+    def clusters(self) -> tuple[NodeId, ...]:
+        """Inner nodes, parents before children."""
+        return tuple(node for node in self.walk() if node not in self.members)
+
+    @property
+    def is_compact(self) -> bool:
+        return all(len(self.children[cluster]) >= 2 for cluster in self.clusters)
+
+    def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
+        """Nodes of the subtree at `start` (default: the root), parents first."""
+        stack = [self.root if start is None else start]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(self.children[node]))
+
+    def path(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Root … parent, `node`: coarse to fine."""
+        path, up = [node], self.parent[node]
+        while up is not None:
+            path.append(up)
+            up = self.parent[up]
+        return tuple(reversed(path))
+
+    def siblings(self, node: NodeId) -> tuple[NodeId, ...]:
+        up = self.parent[node]
+        return () if up is None else tuple(n for n in self.children[up] if n != node)
+
+    def clients_of(self, node: NodeId) -> tuple[NodeId, ...]:
+        return tuple(n for n in self.walk(node) if n in self.members)
+
+    @cached_property
+    def level(self) -> Mapping[NodeId, int]:
+        """Longest distance down to a leaf: clients are at 0, the root is highest."""
+        level: dict[NodeId, int] = {}
+        for node in reversed(list(self.walk())):
+            level[node] = 1 + max((level[c] for c in self.children[node]), default=-1)
+        return level
+
+    @property
+    def depth(self) -> int:
+        """Level of the root: 0 for one client alone, 1 for a flat tree."""
+        return self.level[self.root]
+
+    def at_level(self, level: int) -> tuple[NodeId, ...]:
+        return tuple(node for node in self.walk() if self.level[node] == level)
+
+    def reparent(self, moves: Mapping[NodeId, NodeId | None], drop: Sequence[NodeId] = ()) -> Tree:
+        """The tree with `moves` applied to the parent map and `drop` removed."""
+        parent = {n: p for n, p in {**self.parent, **moves}.items() if n not in drop}
+        return Tree(parent, self.clients, max(self.next_id, 1 + max(parent)))
+
+
+def flat_tree(clients: Sequence[NodeId]) -> Tree:
+    """One cluster over all clients: the tree of FedAvg."""
+    if not clients:
+        raise TopologyError("a tree needs at least one client, got none")
+    if len(clients) == 1:
+        return Tree({clients[0]: None}, tuple(clients), clients[0] + 1)
+    root = NodeId(1 + max(clients))
+    parent: dict[NodeId, NodeId | None] = {root: None}
+    return Tree(parent | dict.fromkeys(clients, root), tuple(clients), root + 1)
