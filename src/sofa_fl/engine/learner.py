@@ -64,7 +64,7 @@ class Learner:
         try:
             with torch.no_grad():
                 out = self.network(x)
-        except (RuntimeError, ValueError, TypeError) as error:
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise ModelError(
                 f"the network cannot take inputs of shape {tuple(x.shape[1:])}: {error}"
             ) from error
@@ -89,7 +89,7 @@ class Learner:
         self.flat.load(task.start)
         self.network.train()
         weights = nn.Parameter(self.flat.trainable)
-        optimizer = self._optimizer(weights)
+        optimizer = optimizer_for(weights, self.local)
         losses = torch.empty(task.batches, device=self.device)
         # Dropout and the like draw from torch's global generator: give them the task's own draws.
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
@@ -103,20 +103,6 @@ class Learner:
                 optimizer.step()
                 losses[step] = loss.detach()
         return Outcome(self.flat.vector.clone(), losses.cpu().numpy())
-
-    def _optimizer(self, weights: nn.Parameter) -> torch.optim.Optimizer:
-        local = self.local
-        if local.optimizer == "adam":
-            return torch.optim.Adam(
-                [weights], lr=local.learning_rate, weight_decay=local.weight_decay, fused=True
-            )
-        return torch.optim.SGD(
-            [weights],
-            lr=local.learning_rate,
-            momentum=local.momentum,
-            weight_decay=local.weight_decay,
-            fused=True,
-        )
 
     def _forward(self, store: Store, rows: Tensor) -> tuple[Tensor, Tensor]:
         x, y = store.batch(rows)
@@ -157,6 +143,16 @@ class Learner:
         finally:
             hook.remove()
         return caught[0].double().mean(dim=0).cpu().numpy()
+
+
+def optimizer_for(weights: nn.Parameter, local: LocalConfig) -> torch.optim.Optimizer:
+    """The configured optimizer over one block of weights."""
+    rate, decay = local.learning_rate, local.weight_decay
+    if local.optimizer == "adam":
+        return torch.optim.Adam([weights], lr=rate, weight_decay=decay, fused=True)
+    return torch.optim.SGD(
+        [weights], lr=rate, momentum=local.momentum, weight_decay=decay, fused=True
+    )
 
 
 def add_pull_gradients(gradient: Tensor, x: Tensor, pulls: tuple[Pull, ...]) -> None:

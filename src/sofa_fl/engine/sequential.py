@@ -25,23 +25,23 @@ class SequentialEngine:
             "train": Store(data.train, device),
             "test": Store(data.test, device),
         }
-        self._learner = Learner(factory, stores, local, device)
+        self.learner = Learner(factory, stores, local, device)
 
     @property
     def num_trainable(self) -> int:
-        return self._learner.flat.num_trainable
+        return self.learner.flat.num_trainable
 
     def initial(self, seed: int) -> Vector:
-        return self._learner.initial(seed)
+        return self.learner.initial(seed)
 
     def train(self, tasks: Sequence[Task]) -> list[Outcome]:
-        return [self._learner.train(task) for task in tasks]
+        return [self.learner.train(task) for task in tasks]
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        return [self._learner.evaluate(exam) for exam in exams]
+        return [self.learner.evaluate(exam) for exam in exams]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
-        return np.stack([self._learner.embed(model, samples) for model in models])
+        return np.stack([self.learner.embed(model, samples) for model in models])
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.errors import EngineError
+from sofa_fl.errors import EngineError, ModelError
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.networks import NetworkFactory
 
@@ -96,29 +96,38 @@ class WorkersEngine:
         tries = [0] * len(asks)
         results: list[Any] = [None] * len(asks)
         at_work: dict[Connection, tuple[int, int]] = {}  # by pipe: which worker, which ask
-        while todo or at_work:
-            busy = {slot for slot, _ in at_work.values()}
-            for slot in range(len(self._workers)):
-                if todo and slot not in busy:
-                    index = todo.popleft()
-                    tries[index] += 1
-                    at_work[self._workers[slot].pipe] = (slot, index)
-                    self._workers[slot].send(asks[index])
-            for pipe in wait(list(at_work)):
-                assert isinstance(pipe, Connection)
-                slot, index = at_work.pop(pipe)
-                try:
-                    results[index] = self._workers[slot].receive(asks[index])
-                except (EOFError, OSError):
-                    self._workers[slot].stop()
-                    self._workers[slot] = self._start()
-                    if tries[index] == MAX_TRIES:
-                        raise EngineError(
-                            f"a worker process died {MAX_TRIES} times over the same task; "
-                            "is the machine out of memory?"
-                        ) from None
-                    todo.appendleft(index)
+        try:
+            while todo or at_work:
+                busy = {slot for slot, _ in at_work.values()}
+                for slot in range(len(self._workers)):
+                    if todo and slot not in busy:
+                        index = todo.popleft()
+                        tries[index] += 1
+                        at_work[self._workers[slot].pipe] = (slot, index)
+                        self._workers[slot].send(asks[index])
+                for pipe in wait(list(at_work)):
+                    assert isinstance(pipe, Connection)
+                    slot, index = at_work[pipe]
+                    try:
+                        results[index] = self._workers[slot].receive(asks[index])
+                    except (EOFError, OSError):
+                        self._replace(slot)
+                        if tries[index] == MAX_TRIES:
+                            raise EngineError(
+                                f"a worker process died {MAX_TRIES} times over the same task; "
+                                "is the machine out of memory?"
+                            ) from None
+                        todo.appendleft(index)
+                    del at_work[pipe]
+        except BaseException:
+            for slot, _ in at_work.values():  # what they are at must not answer the next call
+                self._replace(slot)
+            raise
         return results
+
+    def _replace(self, slot: int) -> None:
+        self._workers[slot].stop()
+        self._workers[slot] = self._start()
 
 
 class _Worker:
@@ -148,16 +157,24 @@ class _Worker:
             if isinstance(job, Task):
                 if len(job.pulls) > MAX_PULLS:
                     raise EngineError(f"a task may have {MAX_PULLS} pulls, got {len(job.pulls)}")
-                self.memory[0].copy_(job.start)
+                self.put(0, job.start)
                 for row, pull in enumerate(job.pulls, start=2):
-                    self.memory[row].copy_(pull.target)
+                    self.put(row, pull.target)
                 weights = [pull.weight for pull in job.pulls]
                 self.pipe.send((what, job.site, job.samples, job.batches, job.seed, weights))
             else:
-                self.memory[0].copy_(job.params)
+                self.put(0, job.params)
                 self.pipe.send((what, job.samples, job.split))
         except (BrokenPipeError, ConnectionResetError):
             pass  # the worker is dead: waiting for its answer will say so
+
+    def put(self, row: int, vector: Vector) -> None:
+        if vector.shape != self.memory[row].shape:
+            raise ModelError(
+                f"a vector of {vector.numel()} numbers does not fit "
+                f"a network of {self.memory[row].numel()}"
+            )
+        self.memory[row].copy_(vector)
 
     def receive(self, ask: Ask) -> Outcome | Score:
         status, answer = self.pipe.recv()
@@ -185,7 +202,7 @@ def _work(
     while True:
         try:
             what, *ask = pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             os._exit(0)
         try:
             if what == "train":
@@ -201,13 +218,16 @@ def _work(
                 )
                 (outcome,) = engine.train([task])
                 memory[1].copy_(outcome.params)
-                answer: object = np.array(outcome.losses)
+                answer: tuple[str, object] = ("done", np.array(outcome.losses))
             else:
                 (score,) = engine.evaluate([Exam(memory[0], *ask)])
-                answer = (score.loss, score.accuracy, score.num_samples)
-            pipe.send(("done", answer))
+                answer = ("done", (score.loss, score.accuracy, score.num_samples))
         except Exception:
-            pipe.send(("error", traceback.format_exc()))
+            answer = ("error", traceback.format_exc())
+        try:
+            pipe.send(answer)
+        except OSError:  # nobody is left to hear it
+            os._exit(0)
 
 
 def _keep_memory() -> None:

@@ -69,6 +69,7 @@ def run(
         path = Path(config.out) if config.out else _fresh_folder(config)
         config = replace(config, out=str(path))
         folder = RunFolder.create(path, config_to_dict(config))
+        experiment.announce(folder, None, observers)
         state, notes = experiment.method.init(experiment.fed)
         experiment.close_round(folder, 0, state, notes, observers)
         return experiment.go_on(folder, 0, state, observers)
@@ -92,10 +93,12 @@ def resume(
     with Experiment(config, Own(data, network, method)) as experiment:
         if not saved:  # stopped before the warm-up was done
             folder.events_file.unlink(missing_ok=True)
+            experiment.announce(folder, None, observers)
             state, notes = experiment.method.init(experiment.fed)
             experiment.close_round(folder, 0, state, notes, observers)
             return experiment.go_on(folder, 0, state, observers)
         state = experiment.restore(folder, saved[-1])
+        experiment.announce(folder, saved[-1], observers)
         return experiment.go_on(folder, saved[-1], state, observers)
 
 
@@ -145,6 +148,12 @@ class Experiment:
 
     def __exit__(self, *_: object) -> None:
         self.engine.close()
+
+    def announce(self, folder: RunFolder, last: int | None, observers: Sequence[Observer]) -> None:
+        """Tell observers where the run is, and after which round (None: before the warm-up)."""
+        rounds = self.config.rounds
+        for observer in observers:
+            observer({"event": "start", "run": str(folder.path), "round": last, "rounds": rounds})
 
     def go_on(
         self, folder: RunFolder, last: int, state: Any, observers: Sequence[Observer]
@@ -212,7 +221,7 @@ class Experiment:
             "round": round,
             "rounds": self.config.rounds,
             "client": fairness(accuracies),
-            "accuracies": accuracies,
+            "accuracies": _plain(accuracies),
             "local_loss": curves.mean(axis=0).round(6).tolist() if len(curves) else [],
             "path_loss": {
                 str(c): {str(n): x for n, x in row.items()} for c, row in notes.path_loss.items()
@@ -248,7 +257,7 @@ class Experiment:
             "rounds": self.config.rounds,
             "seconds": round_seconds(self.elapsed()),
             "samples_trained": self.fed.meter.samples_trained,
-            "client": {**fairness(accuracies), "accuracies": accuracies},
+            "client": {**fairness(accuracies), "accuracies": _plain(accuracies)},
             "full": float(np.mean(full)),
             "root": levels[-1]["full"],
             "levels": levels,
@@ -260,6 +269,11 @@ class Experiment:
             },
             "run": str(folder.path),
         }
+
+
+def _plain(values: Sequence[float]) -> list[float | None]:
+    """JSON has no NaN: a client without test samples has no accuracy."""
+    return [None if np.isnan(value) else value for value in values]
 
 
 def round_seconds(seconds: float) -> float:

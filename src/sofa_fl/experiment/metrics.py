@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sofa_fl.engine.base import Exam
+from sofa_fl.errors import DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
 from sofa_fl.models.flat import Vector
@@ -18,9 +19,11 @@ def fairness(accuracies: Sequence[float]) -> dict[str, float]:
     """Mean, spread and worst of the clients' accuracies.
 
     `std` is the population's, `gap` is max − min, `jain` is Jain's index, and `bottom10` is the
-    mean of the worst tenth, at least one client.
+    mean of the worst tenth, at least one client. Clients without test samples (NaN) do not count.
     """
-    values = np.sort(np.asarray(accuracies, dtype=np.float64))
+    values = np.sort([x for x in accuracies if not np.isnan(x)])
+    if not len(values):
+        raise DataError("no client has a test sample to be scored on")
     squares = len(values) * float((values**2).sum())
     return {
         "mean": float(values.mean()),
@@ -39,16 +42,16 @@ def client_accuracies(served: Mapping[NodeId, Vector], fed: Federation) -> list[
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Vector], client: NodeId, level: int) -> NodeId:
-    """The highest node on a client's path, at most on `level`, that has a model."""
-    path = [n for n in tree.path(client) if tree.level[n] <= level and n in models]
-    return path[0]
+    """The highest node with a model on a client's path, up to `level`; else the next above."""
+    path = [node for node in tree.path(client) if node in models]
+    return next((node for node in path if tree.level[node] <= level), path[-1])
 
 
 def by_level(view: View, fed: Federation) -> list[dict[str, Any]]:
     """Accuracy of each level's models, on the clients' own test samples and on all of them.
 
-    A client that has no node on a level is scored by its nearest one below. Levels without
-    models (the clients of methods that keep no personal ones) are left out.
+    A client that has no node on a level is scored by its nearest one below, or else above. Level
+    0 is left out for methods that keep no models of clients.
     """
     tree, models = view.tree, view.models
     lowest = 0 if all(client in models for client in tree.clients) else 1
@@ -62,7 +65,7 @@ def by_level(view: View, fed: Federation) -> list[dict[str, Any]]:
             {
                 "level": level,
                 "num_nodes": len(nodes),
-                "client": float(np.mean(own)),
+                "client": fairness(own)["mean"],
                 "full": float(np.mean([on_all[node] for node in at.values()])),
             }
         )

@@ -8,18 +8,19 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
+import torch
 from annotated_types import Ge, Interval
 
 from sofa_fl.engine.base import Outcome, Pull, Task
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.hierarchy import Losses, Models, blend, compare, inherit, mean_of, trust
-from sofa_fl.models.flat import Vector, mean
+from sofa_fl.models.flat import Vector, inner_products, mean
 from sofa_fl.sharing import Shared, SharingConfig, share, training_set
 from sofa_fl.topology.dmac import DmacConfig, dmac
 from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.shape import ShapeConfig, shape
-from sofa_fl.topology.space import Metric, Space, rotate
+from sofa_fl.topology.space import Metric, Space, coordinates
 from sofa_fl.topology.tree import NodeId, Tree
 
 PROBE_SIZE = 200
@@ -181,20 +182,17 @@ class Sofa:
 
     def space(self, lessons: Sequence[tuple[Task, Outcome]], fed: Federation) -> Space:
         """Where the clients are, by what they learned."""
+        n = fed.engine.num_trainable
         if self.config.place == "latent":
             models = [outcome.params for _, outcome in lessons]
             places = fed.engine.embed(models, fed.probe(PROBE_SIZE))
         else:
-            n = fed.engine.num_trainable
             moved = self.config.place == "updates"
-            places = np.stack(
-                [
-                    (out.params[:n] - task.start[:n] if moved else out.params[:n]).cpu().numpy()
-                    for task, out in lessons
-                ]
-            )
-        if self.config.metric != "manhattan":
-            places = rotate(places)
+            vectors = [out.params[:n] - task.start[:n] * moved for task, out in lessons]
+            if self.config.metric == "manhattan":  # no fewer dimensions will do
+                places = torch.stack(vectors).cpu().numpy()
+            else:
+                places = coordinates(inner_products(vectors))
         weights = np.array([fed.size(task.site) for task, _ in lessons], dtype=np.float64)
         sites = tuple(task.site for task, _ in lessons)
         return Space(sites, np.asarray(places, dtype=np.float64), weights, self.config.metric)

@@ -1,14 +1,16 @@
-"""A network as one flat vector: trainable parameters first, then float buffers.
+"""A network as one flat vector: trainable parameters first, then frozen ones and float buffers.
 
 So aggregation is a weighted mean, distance is a norm, and stacking is rows. Integer buffers
-(BatchNorm counts its batches in one) are no part of the vector: they stay with the network.
+(BatchNorm counts its batches in one) are no part of the vector: they start anew with every load.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
@@ -24,7 +26,7 @@ class FlatNetwork:
 
     def __init__(self, network: nn.Module, device: str | torch.device = "cpu") -> None:
         self.network = network.to(device)
-        named = dict(network.named_parameters())
+        named = {n: p for n, p in network.named_parameters() if p.requires_grad}
         if not named:
             raise ModelError("the network has no parameters to train")
         if wrong := [n for n, t in self._entries() if t.dtype != torch.float32]:
@@ -41,17 +43,22 @@ class FlatNetwork:
             piece = slice(start, start + tensor.numel())
             view = self.vector[piece].view(tensor.shape)
             view.copy_(tensor.detach())
-            if name in named:
+            if isinstance(tensor, nn.Parameter):
                 tensor.data = view
-                tensor.grad = self.gradient[piece].view(tensor.shape)
+                if name in named:
+                    tensor.grad = self.gradient[piece].view(tensor.shape)
             else:
                 owner, _, leaf = name.rpartition(".")
                 network.get_submodule(owner)._buffers[leaf] = view
             self.shapes[name] = (piece, tensor.shape)
             start = piece.stop
+        buffers = network.named_buffers()
+        self._counts = {n: b.clone() for n, b in buffers if not b.is_floating_point()}
 
     def _entries(self) -> Iterator[tuple[str, Tensor]]:
-        yield from self.network.named_parameters()
+        parameters = list(self.network.named_parameters())
+        yield from ((n, p) for n, p in parameters if p.requires_grad)
+        yield from ((n, p) for n, p in parameters if not p.requires_grad)
         yield from ((n, b) for n, b in self.network.named_buffers() if b.is_floating_point())
 
     @property
@@ -65,11 +72,30 @@ class FlatNetwork:
                 f"a network of {self.vector.numel()}"
             )
         self.vector.copy_(vector)
+        for name, count in self._counts.items():
+            self.network.get_buffer(name).copy_(count)
 
     def state_dict(self, vector: Vector) -> dict[str, Tensor]:
         """`vector` by name and shape, as torch's own `load_state_dict` takes it."""
-        named = {n: vector[piece].view(shape).clone() for n, (piece, shape) in self.shapes.items()}
-        return {n: named.get(n, t) for n, t in self.network.state_dict().items()}
+        memory = self.vector.untyped_storage().data_ptr()
+
+        def read(tensor: Tensor) -> Tensor:
+            if tensor.untyped_storage().data_ptr() != memory:
+                return tensor
+            start = tensor.storage_offset()
+            return vector[start : start + tensor.numel()].view(tensor.shape).clone()
+
+        return {name: read(tensor) for name, tensor in self.network.state_dict().items()}
+
+
+def inner_products(vectors: Sequence[Vector], block: int = 1 << 16) -> NDArray[np.float64]:
+    """The inner product of every pair, in double precision, a block of columns at a time."""
+    n, d = len(vectors), len(vectors[0])
+    products = torch.zeros(n, n, dtype=torch.float64, device=vectors[0].device)
+    for start in range(0, d, block):
+        columns = torch.stack([vector[start : start + block] for vector in vectors]).double()
+        products.addmm_(columns, columns.T)
+    return products.cpu().numpy()
 
 
 def mean(vectors: Sequence[Vector], weights: Sequence[float]) -> Vector:

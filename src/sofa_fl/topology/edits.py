@@ -23,6 +23,7 @@ class Graft:
     onto: NodeId
 
     def apply(self, tree: Tree) -> Tree:
+        _check_known(tree, self.node, self.onto)
         if self.onto in tree.walk(self.node):
             raise TopologyError(f"cannot graft {self.node} onto its own descendant {self.onto}")
         return tree.reparent({self.node: self.onto})
@@ -35,6 +36,7 @@ class Prune:
     node: NodeId
 
     def apply(self, tree: Tree) -> Tree:
+        _check_known(tree, self.node)
         if self.node in tree.members:
             raise TopologyError(f"cannot prune {self.node}: it is a client")
         children = tree.children[self.node]
@@ -51,8 +53,9 @@ class Merge:
     into: NodeId
 
     def apply(self, tree: Tree) -> Tree:
+        _check_known(tree, *self.nodes)
         parents = {tree.parent[node] for node in self.nodes}
-        if len(self.nodes) < 2 or len(parents) != 1:
+        if not 2 <= len(set(self.nodes)) == len(self.nodes) or len(parents) != 1:
             raise TopologyError(f"cannot merge {self.nodes}: they are not siblings")
         if clients := tree.members.intersection(self.nodes):
             raise TopologyError(f"cannot merge {sorted(clients)}: clients are never merged")
@@ -73,11 +76,14 @@ class Split:
     groups: tuple[tuple[NodeId, ...], ...]
 
     def apply(self, tree: Tree) -> Tree:
+        _check_known(tree, self.node)
         children = tree.children[self.node]
         if sorted(n for group in self.groups for n in group) != sorted(children):
             raise TopologyError(f"groups {self.groups} of {self.node} do not partition {children}")
-        if len(self.into) != len(self.groups) or not all(self.groups):
-            raise TopologyError(f"split of {self.node} needs one id for every non-empty group")
+        if not 2 <= len(set(self.into)) == len(self.into) == len(self.groups):
+            raise TopologyError(f"split of {self.node} needs two groups or more, an id for each")
+        if not all(self.groups):
+            raise TopologyError(f"split of {self.node} makes an empty group: {self.groups}")
         _check_new(tree, *self.into)
         up = tree.parent[self.node]
         parts = dict.fromkeys(self.into, self.node if up is None else up)
@@ -86,6 +92,11 @@ class Split:
 
 
 Edit = Graft | Prune | Merge | Split
+
+
+def _check_known(tree: Tree, *ids: NodeId) -> None:
+    if unknown := [node for node in ids if node not in tree.parent]:
+        raise TopologyError(f"nodes {unknown} are not in the tree")
 
 
 def _check_new(tree: Tree, *ids: NodeId) -> None:

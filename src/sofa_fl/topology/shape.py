@@ -6,6 +6,7 @@ space's scale, so they mean the same for small and large models, early and late.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -13,6 +14,7 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from sofa_fl.topology.space import Located, Space
@@ -171,10 +173,14 @@ def _partitions(
     weights = located.weights(children)[order]
     distinct = len(np.unique(places, axis=0))
     for k in range(2, min(max_parts, len(children) - 1, distinct) + 1):
-        means = KMeans(k, n_init=4, random_state=0).fit(places[order], sample_weight=weights)
+        with warnings.catch_warnings():  # of places so near that they are one to k-means
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            means = KMeans(k, n_init=4, random_state=0).fit(places[order], sample_weight=weights)
         groups: dict[int, list[NodeId]] = {}
         for row, label in zip(order, means.labels_):
             groups.setdefault(int(label), []).append(children[row])
+        if len(groups) < k:
+            return
         yield tuple(tuple(sorted(group)) for group in groups.values())
 
 
@@ -183,15 +189,16 @@ def form(tree: Tree) -> int:
     forms: dict[NodeId, int] = {}
     for node in reversed(list(tree.walk())):
         below = tree.children[node]
-        forms[node] = hash((node,)) if not below else hash(frozenset(forms[c] for c in below))
+        leaf = node in tree.members
+        forms[node] = hash((node,)) if leaf else hash(tuple(sorted(forms[c] for c in below)))
     return forms[tree.root]
 
 
 def _looseness(tree: Tree, space: Space) -> tuple[float, ...]:
-    """Mean squared distance of the nodes to their parents, level by level from the clients up.
+    """Squared distances of the nodes to their parents, summed level by level from the clients up.
 
-    To nine digits of the scale, so that the order of a sum does not matter. The clients come
-    first; the levels above tell apart trees in which the same clients share a parent.
+    To nine digits, so that the order of a sum does not matter. The levels above the clients
+    tell apart trees in which the same clients share a parent.
     """
     located = space.locate(tree)
     totals = [0.0] * tree.depth
@@ -200,8 +207,7 @@ def _looseness(tree: Tree, space: Space) -> tuple[float, ...]:
             at, up = located.places([node]), located.places([parent])
             square = float(space.distances(at, up)[0, 0]) ** 2
             totals[tree.level[node]] += located.weight[node] * square
-    unit = space.scale**2 * float(space.weights.sum()) or 1.0
-    return tuple(round(total / unit, 9) for total in totals)
+    return tuple(float(f"{total:.9g}") for total in totals)
 
 
 def count_edits(edits: Sequence[Edit]) -> Mapping[Operation, int]:

@@ -24,6 +24,7 @@ _SCIPY_NAME: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
     "cosine": "cosine",
 }
 Floats = NDArray[np.float64]
+_ROUNDING = 1e-12  # what two ways to compute the same place may differ by, of its length
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,20 @@ class Space:
         return {client: row for row, client in enumerate(self.clients)}
 
     def distances(self, a: Floats, b: Floats) -> Floats:
-        """Distance of every row of `a` to every row of `b`."""
+        """Distance of every row of `a` to every row of `b`.
+
+        What rounding alone can make is no distance: equal clients, whose means differ in
+        the last digit, must not be told apart.
+        """
         if self.metric == "cosine":
             # A zero vector points nowhere: it is at distance 1 from every direction.
             a, b = _unit_rows(a), _unit_rows(b)
-            return np.clip(1 - a @ b.T, 0, 2)
-        return np.asarray(cdist(a, b, _SCIPY_NAME[self.metric]), dtype=np.float64)
+            apart = np.clip(1 - a @ b.T, 0, 2)
+        else:
+            apart = np.asarray(cdist(a, b, _SCIPY_NAME[self.metric]), dtype=np.float64)
+        order = 1 if self.metric == "manhattan" else 2
+        lengths = np.add.outer(*(np.linalg.norm(x, order, axis=1) for x in (a, b)))
+        return np.where(apart > _ROUNDING * lengths, apart, 0.0)
 
     @cached_property
     def scale(self) -> float:
@@ -139,8 +148,18 @@ def rotate(vectors: ArrayLike) -> Floats:
     n, d = full.shape
     if d <= n:
         return full
-    values, axes = np.linalg.eigh(full @ full.T)
-    return np.asarray(axes * np.sqrt(np.clip(values, 0, None)), dtype=np.float64)
+    return coordinates(full @ full.T)
+
+
+def coordinates(products: Floats) -> Floats:
+    """Points with these inner products, in as many dimensions as there are points.
+
+    A thousand models of a million weights lie in a thousand dimensions; euclidean and cosine
+    distances, means and k-means are the same there.
+    """
+    values, axes = np.linalg.eigh(products)
+    noise = 16 * np.finfo(np.float64).eps * values.max()  # its root would set equal rows apart
+    return np.asarray(axes * np.sqrt(np.where(values > noise, values, 0)), dtype=np.float64)
 
 
 def _unit_rows(vectors: Floats) -> Floats:

@@ -16,9 +16,10 @@ NodeId = NewType("NodeId", int)
 class Tree:
     """A rooted tree, stored as a parent map and nothing else.
 
-    Always true (checked on construction): there is one root, there is no cycle, and a client
-    never has children. A tree is *compact* when, besides, every cluster has at least two
-    children; DMAC and SHAPE return compact trees. One client alone is its own root.
+    Always true (checked on construction): there is one root, there is no cycle, there is a
+    client, and a client never has children. A tree is *compact* when, besides, every cluster
+    has at least two children; DMAC and SHAPE return compact trees. One client alone is its
+    own root.
 
     Attributes:
         parent: Parent of every node; the root maps to None.
@@ -36,12 +37,16 @@ class Tree:
             raise TopologyError(f"a tree has exactly one root, got {roots}")
         if unknown := {up for up in self.parent.values() if up is not None} - set(self.parent):
             raise TopologyError(f"parents {sorted(unknown)} are not in the tree")
+        if not self.clients or len(self.members) < len(self.clients):
+            raise TopologyError(f"a tree needs a client, and each once, got {self.clients}")
         if missing := set(self.clients) - set(self.parent):
             raise TopologyError(f"clients {sorted(missing)} are not in the tree")
         if stranded := set(self.parent) - set(self.walk()):
             raise TopologyError(f"nodes {sorted(stranded)} do not hang from root {roots[0]}")
         if parents := [client for client in self.clients if self.children[client]]:
             raise TopologyError(f"clients {parents} have children; only clusters may")
+        if self.next_id <= max(self.parent):
+            raise TopologyError(f"next_id {self.next_id} must be above id {max(self.parent)}")
 
     @cached_property
     def root(self) -> NodeId:

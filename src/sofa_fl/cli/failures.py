@@ -1,0 +1,75 @@
+"""How a command ends when it cannot go on: one sentence on stderr and an exit code.
+
+2    what the user gave is wrong, or the machine cannot do it
+130  interrupted (Ctrl-C)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from sofa_fl.errors import SofaError
+from sofa_fl.report.words import printable
+
+
+class StoppedError(Exception):
+    """Ctrl-C during a run; the message says how to continue it."""
+
+
+class Commands(TyperGroup):
+    """A group of commands that reports errors as sentences; bugs keep their traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with reporting():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with reporting():
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a closed pipe is still ours to handle
+            return result
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """Turn what is the user's to mend into a sentence and an exit code."""
+    try:
+        yield
+    except SofaError as error:
+        fail(f"error: {sentence(str(error))}", 2)
+    except StoppedError as stop:
+        fail(f"interrupted; {stop}", 130)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    except BrokenPipeError:
+        # Whoever read our output has gone: say nothing, not even when Python flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"error: {where}{error.strerror or error}", 2)
+    except Exception as error:
+        # Usage errors. Their class has moved between versions of typer, their shape has not.
+        if not hasattr(error, "format_message"):
+            raise
+        fail(f"error: {sentence(error.format_message())}", 2)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    print(printable(message), file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def sentence(message: str) -> str:
+    """A message as one line; of a traceback, only what it ends with."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if len(lines) > 2 and lines[1].startswith("Traceback"):
+        lines = [lines[0], lines[-1]]
+    return " ".join(lines)

@@ -1,0 +1,52 @@
+"""`sofa-fl`: the commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sofa_fl.cli.compare import compare
+from sofa_fl.cli.failures import Commands
+from sofa_fl.cli.run import resume, run
+from sofa_fl.cli.tree import tree
+
+app = typer.Typer(
+    name="sofa-fl",
+    cls=Commands,
+    help="Self-organizing hierarchical federated learning.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (run, resume, tree, compare):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"sofa-fl {version('sofa-fl')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that lacks a character shows another
+            stream.reconfigure(errors="backslashreplace")
+    app()

@@ -1,0 +1,182 @@
+"""Progress on stderr: a bar on a terminal, a line per round elsewhere, or nothing at all.
+
+A `Follower` is an observer of a run; it also remembers the run folder, for when it is stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import RenderableType
+from rich.control import Control
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.segment import ControlType
+from rich.text import Text
+
+from sofa_fl.cli.screen import console
+from sofa_fl.report.words import duration, percent, tally
+
+if TYPE_CHECKING:
+    from sofa_fl.experiment.folder import Event
+
+
+def follow(*, quiet: bool, name: str = "") -> Follower:
+    """The follower that suits stderr; `name` says which of several runs it is."""
+    if quiet:
+        return Follower(name)
+    screen = console(stderr=True)
+    return Bar(name) if screen.is_terminal and not screen.is_dumb_terminal else Lines(name)
+
+
+class Follower:
+    """Shows nothing."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.run: str | None = None
+        self.began = time.monotonic()
+        self.mark: tuple[int, float] | None = None  # a round, and when it had ended
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, event: Event) -> None:
+        now = time.monotonic()
+        if event["event"] == "start":
+            self.run, self.began = event["run"], now
+            if event["round"] is not None:
+                self.mark = (event["round"], now)
+            self.start(event["round"], event["rounds"])
+        elif event["event"] == "round":
+            self.mark = self.mark or (event["round"], now)
+            self.round(event)
+
+    def start(self, last: int | None, rounds: int) -> None:
+        """The run begins, or goes on after round `last`."""
+
+    def round(self, event: Event) -> None:
+        """A round has ended."""
+
+    def left(self, round: int, rounds: int) -> float | None:
+        """Seconds to the end of the run, if the rounds to come take as long as those so far."""
+        if self.mark is None or round <= self.mark[0]:
+            return None
+        first, since = self.mark
+        return (time.monotonic() - since) / (round - first) * (rounds - round)
+
+
+class Lines(Follower):
+    """A plain line per round."""
+
+    def start(self, last: int | None, rounds: int) -> None:
+        self.say(["warm-up" if last is None else f"continuing after round {last}/{rounds}"])
+
+    def round(self, event: Event) -> None:
+        round, rounds = event["round"], event["rounds"]
+        left = self.left(round, rounds)
+        parts = [
+            f"round {round}/{rounds}" if round else "warm-up done",
+            *_news(event),
+            f"{duration(time.monotonic() - self.began)} elapsed",
+        ]
+        self.say([*parts, f"{duration(left)} left"] if left and round < rounds else parts)
+
+    def say(self, parts: list[str]) -> None:
+        print(", ".join([self.name, *parts] if self.name else parts), file=sys.stderr, flush=True)
+
+
+class Bar(Follower):
+    """A bar, and under it what the last round brought; both are gone afterwards."""
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__(name)
+        self.console = console(stderr=True)
+        self.display: _Display | None = None
+
+    def __enter__(self) -> Self:
+        # No moving display yet: it needs a thread, and engines fork while they are made.
+        self.console.print(self.label("preparing data, network and engine"), style="dim", end="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.display is None:
+            self.clear_line()
+        else:
+            self.display.stop()
+
+    def start(self, last: int | None, rounds: int) -> None:
+        self.clear_line()
+        self.display = _Display(self.console)
+        words = "warm-up" if last is None else f"round {last}/{rounds}"
+        self.display.add_task(self.label(words), total=None, deadline=None)
+        if last is not None:
+            self.display.status = Text("continuing", style="dim")
+        self.display.start()
+
+    def round(self, event: Event) -> None:
+        assert self.display is not None
+        round, rounds = event["round"], event["rounds"]
+        left = self.left(round, rounds)
+        self.display.status = Text(" · ".join(_news(event)), style="dim")
+        self.display.update(
+            self.display.task_ids[0],
+            description=self.label(f"round {round}/{rounds}" if round else "warm-up done"),
+            completed=round,
+            total=rounds,
+            deadline=None if left is None else time.monotonic() + left,
+        )
+
+    def label(self, words: str) -> str:
+        return f"{self.name}, {words}" if self.name else words
+
+    def clear_line(self) -> None:
+        erase = (ControlType.ERASE_IN_LINE, 2)
+        self.console.control(Control(ControlType.CARRIAGE_RETURN, erase))
+
+
+class _Display(Progress):
+    """A bar with a line of text under it."""
+
+    status: RenderableType = ""
+
+    def __init__(self, screen: Any) -> None:
+        super().__init__(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TimeElapsedColumn(),
+            _TimeLeft(),
+            console=screen,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            expand=True,
+            refresh_per_second=4,
+        )
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        yield self.status
+
+
+class _TimeLeft(ProgressColumn):
+    """Counts down between rounds."""
+
+    def render(self, task: Task) -> Text:
+        deadline = task.fields.get("deadline")
+        if deadline is None:
+            return Text("")
+        return Text(f"{duration(deadline - time.monotonic())} left", style="cyan")
+
+
+def _news(event: Event) -> list[str]:
+    client = event["client"]
+    news = [f"mean {percent(client['mean'])}", f"worst {percent(client['min'])}"]
+    if edits := tally(edit["edit"] for edit in event["edits"]):
+        news.append(edits)
+    return news

@@ -1,0 +1,99 @@
+"""`sofa-fl run` and `sofa-fl resume`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sofa_fl.cli.failures import StoppedError
+from sofa_fl.cli.options import (
+    AsJson,
+    DataDir,
+    Quiet,
+    Rounds,
+    RunPath,
+    Seed,
+    Settings,
+    read_config,
+)
+
+if TYPE_CHECKING:
+    from sofa_fl.cli.progress import Follower
+    from sofa_fl.experiment.loop import Result
+
+
+def run(
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CONFIG.yaml]", show_default=False, help="What to run."),
+    ] = None,
+    settings: Settings = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="sofa, fedavg or hypcluster.")
+    ] = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="The run folder; by default a new one under runs/."),
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment; without a configuration, the paper's on MNIST."""
+
+    def start(follower: Follower) -> Result:
+        chosen = read_config(
+            config, settings, method=method, rounds=rounds, seed=seed, out=out, data_dir=data_dir
+        )
+        from sofa_fl.experiment import loop
+
+        return loop.run(chosen, observers=[follower])
+
+    finish(watch(start, quiet=quiet), as_json=as_json, quiet=quiet)
+
+
+def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Continue a run that was stopped, to the same end as if it had not been."""
+
+    def start(follower: Follower) -> Result:
+        from sofa_fl.experiment.folder import RunFolder
+
+        RunFolder.open(run)  # before torch, which takes seconds
+        from sofa_fl.experiment import loop
+
+        return loop.resume(run, observers=[follower])
+
+    finish(watch(start, quiet=quiet), as_json=as_json, quiet=quiet)
+
+
+def watch(start: Callable[[Follower], Result], *, quiet: bool, name: str = "") -> Result:
+    """Run something to its end and show how it goes; Ctrl-C says how to continue."""
+    from sofa_fl.cli.progress import follow
+    from sofa_fl.cli.screen import shell
+
+    with follow(quiet=quiet, name=name) as follower:
+        try:
+            return start(follower)
+        except KeyboardInterrupt:
+            if follower.run is None:
+                raise
+            raise StoppedError(f"continue with 'sofa-fl resume {shell(follower.run)}'") from None
+
+
+def finish(result: Result, *, as_json: bool, quiet: bool) -> None:
+    """What stdout gets of a run that has ended."""
+    if as_json:
+        typer.echo(json.dumps(result.summary))
+    elif quiet:
+        typer.echo(str(result.run))
+    else:
+        from sofa_fl.cli.show import show_run
+        from sofa_fl.report.history import read_round
+
+        show_run(result.summary, read_round(result.run))

@@ -1,0 +1,176 @@
+"""What a person reads on stdout: the result of a run, and a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree as Drawing
+
+from sofa_fl.cli.screen import console, shell
+from sofa_fl.report.history import Round
+from sofa_fl.report.words import duration, number, percent, printable, title_of
+from sofa_fl.topology.tree import NodeId
+
+MANY_CLIENTS = 40
+
+
+def show_run(summary: Mapping[str, Any], record: Round) -> None:
+    """The fairness table, the levels, the tree, and where the run folder is."""
+    screen = console()
+    clients, rounds = len(record.tree.clients), summary["rounds"]
+    screen.print(
+        Text(f"{title_of(summary['method'])} on {printable(record.data)}", style="bold")
+        + Text(f", {number(clients, 'client')}, {number(rounds, 'round')}, seed {record.seed}")
+    )
+    trained = number(summary["samples_trained"], "sample")
+    screen.print(Text(f"{trained} trained in {duration(summary['seconds'])}", style="dim"))
+    for table in (_fairness(summary), _levels(summary["levels"])):
+        screen.print()
+        screen.print(table)
+    screen.print()
+    show_tree(screen, record, every=False)
+    screen.print()
+    screen.print(Text("Edits    ", style="bold") + Text(_counts(summary["edits"])))
+    screen.print(Text("Sharing  ", style="bold") + Text(_sharing(summary["sharing"])))
+    run = shell(summary["run"])
+    screen.print(Text("Run      ", style="bold") + Text(run), soft_wrap=True)
+    first, second = f"sofa-fl tree {run} --round 0", f"sofa-fl tree {run} --svg tree.svg"
+    for head, command, what in (
+        ("Next     ", f"{first:<{len(second)}}", "any round's tree"),
+        ("         ", second, "the tree as a picture"),
+    ):
+        line = Text(head, style="bold") + Text(f"{command}  ", style="not bold")
+        screen.print(line + Text(what, style="not bold dim"), soft_wrap=True)
+
+
+def show_round(screen: Console, record: Round, *, every: bool) -> None:
+    """The tree after a round, and what changed it."""
+    tree = record.tree
+    when = f"round {record.round} of {record.rounds}" if record.round else "the warm-up"
+    name = f"{title_of(record.method)} on {printable(record.data)}"
+    screen.print(Text(name, style="bold") + Text(f", seed {record.seed}, after {when}"))
+    size = f"{number(len(tree.clients), 'client')}, {number(len(tree.clusters), 'cluster')}"
+    score = f"accuracy {percent(record.mean)} mean, {percent(record.worst)} worst"
+    screen.print(Text(f"{size}, depth {tree.depth}; {score}", style="dim"))
+    screen.print()
+    show_tree(screen, record, every=every)
+    if record.round:
+        screen.print()
+        what = f"Edits of round {record.round}"
+        screen.print(Text(what if record.told else f"{what}: none", style="bold"))
+        for told in record.told:
+            screen.print(Text(f"  {told}"), soft_wrap=True)
+
+
+def show_tree(screen: Console, record: Round, *, every: bool) -> None:
+    """The tree under a line that says what its numbers are."""
+    facts = ["number of clients", "mean accuracy"]
+    facts += ["held-out loss"] if record.loss else []
+    facts += ["samples in the pool"] if any(record.pool.values()) else []
+    screen.print(Text("Tree", style="bold") + Text(f"  {', '.join(facts)}", style="not bold dim"))
+    collapsed = len(record.tree.clients) > MANY_CLIENTS and not every
+    screen.print(draw(record, every=not collapsed))
+    if collapsed:
+        screen.print(Text("'sofa-fl tree RUN --all' shows every client", style="dim"))
+
+
+def draw(record: Round, *, every: bool) -> Drawing:
+    """The tree, with every client or with the clients of a cluster in one line."""
+    tree = record.tree
+
+    def add(node: NodeId, onto: Drawing) -> None:
+        for child in tree.children[node]:
+            if child not in tree.members:
+                add(child, onto.add(_cluster(child, record)))
+            elif every:
+                onto.add(_client(child, record))
+        alone = [child for child in tree.children[node] if child in tree.members]
+        if not every and 0 < len(alone) < len(tree.children[node]):
+            onto.add(_several(alone, record))
+
+    if tree.root in tree.members:
+        return Drawing(_client(tree.root, record), guide_style="dim")
+    drawing = Drawing(_cluster(tree.root, record), guide_style="dim")
+    add(tree.root, drawing)
+    return drawing
+
+
+def _cluster(node: NodeId, record: Round) -> Text:
+    below = record.accuracies_below(node)
+    facts = [number(len(record.tree.clients_of(node)), "client")]
+    if below:
+        facts.append(percent(sum(below) / len(below)))
+    if node in record.loss:
+        facts.append(f"loss {record.loss[node]:.3f}")
+    if record.pool.get(node):
+        facts.append(f"pool {record.pool[node]:,}")
+    return Text(f"cluster {node}", style="bold") + Text("  " + ", ".join(facts), style="not bold")
+
+
+def _client(node: NodeId, record: Round) -> Text:
+    accuracy = record.accuracy[node]
+    worst = accuracy == record.worst and len(record.tree.clients) > 1
+    label = Text(f"client {node:<3} ") + Text(percent(accuracy), style="yellow" if worst else "")
+    return label + Text("  worst", style="dim") if worst else label
+
+
+def _several(nodes: Sequence[NodeId], record: Round) -> Text:
+    found = [record.accuracy[node] for node in nodes]
+    known = [accuracy for accuracy in found if accuracy is not None]
+    label = number(len(nodes), "client")
+    if known:
+        mean = sum(known) / len(known)
+        label += f", {percent(mean)}"
+    return Text(label)
+
+
+def plain_table(title: str, columns: Iterable[str]) -> Table:
+    """Columns of numbers, without a frame."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        header_style="dim",
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+        show_edge=False,
+    )
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _fairness(summary: Mapping[str, Any]) -> Table:
+    client = summary["client"]
+    columns = ("mean", "std", "min", "max-min", "Jain", "bottom\n10%", "whole\ntest set", "root")
+    table = plain_table("Accuracy of the clients", columns)
+    shares = [percent(client[key]) for key in ("mean", "std", "min", "gap")]
+    ends = [percent(value) for value in (client["bottom10"], summary["full"], summary["root"])]
+    table.add_row(*shares, f"{client['jain']:.5f}", *ends)
+    return table
+
+
+def _levels(levels: Sequence[Mapping[str, Any]]) -> Table:
+    table = plain_table("Accuracy by level", ("level", "nodes", "on clients", "on whole test set"))
+    for row in reversed(levels):
+        name = "clients" if row["level"] == 0 else str(row["level"])
+        table.add_row(name, str(row["num_nodes"]), percent(row["client"]), percent(row["full"]))
+    return table
+
+
+def _counts(edits: Mapping[str, int]) -> str:
+    done = [number(count, kind) for kind, count in edits.items() if count]
+    return ", ".join(done) if done else "none"
+
+
+def _sharing(sharing: Mapping[str, float]) -> str:
+    if not sharing["disclosed_max"]:
+        return "no sample has left its client"
+    mean, most = percent(sharing["disclosed_mean"]), percent(sharing["disclosed_max"])
+    return f"a client has disclosed {mean} of its samples on average, {most} at most"

@@ -1,0 +1,88 @@
+"""`sofa-fl tree`: the tree of any round. Reads the run folder and imports no torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sofa_fl.cli.options import AsJson, RunPath
+from sofa_fl.errors import RunError
+
+if TYPE_CHECKING:
+    from sofa_fl.report.history import Round
+
+
+def tree(
+    run: RunPath,
+    round: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="After which round; 0 is the warm-up, default the last."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every client, also where there are many.")
+    ] = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the tree as a picture instead.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the tree of a run, also while it is going on."""
+    from sofa_fl.cli.screen import console
+    from sofa_fl.report.history import read_round
+
+    record = read_round(run, round)
+    if svg is not None:
+        write_svg(record, svg)
+    if as_json:
+        typer.echo(json.dumps(as_dict(record)))
+    elif svg is None:
+        from sofa_fl.cli.show import show_round
+
+        show_round(console(), record, every=every)
+
+
+def write_svg(record: Round, file: Path) -> None:
+    from sofa_fl.cli.screen import shell
+    from sofa_fl.experiment.folder import write_text
+    from sofa_fl.report.tree_svg import tree_svg
+
+    try:
+        write_text(file, tree_svg(record))
+    except OSError as error:
+        raise RunError(f"cannot write the picture {file}: {error.strerror}") from None
+    typer.echo(f"wrote {shell(file)}", err=True)
+
+
+def as_dict(record: Round) -> dict[str, Any]:
+    """A round as one JSON object."""
+    from sofa_fl.topology.edits import edit_to_json
+
+    tree = record.tree
+    return {
+        "run": str(record.run),
+        "method": record.method,
+        "data": record.data,
+        "seed": record.seed,
+        "round": record.round,
+        "rounds": record.rounds,
+        "mean": record.mean,
+        "worst": record.worst,
+        "parent": {str(node): up for node, up in tree.parent.items()},
+        "clients": [
+            {"client": client, "accuracy": record.accuracy[client]} for client in tree.clients
+        ],
+        "clusters": [
+            {
+                "cluster": cluster,
+                "level": tree.level[cluster],
+                "clients": sorted(tree.clients_of(cluster)),
+                "loss": record.loss.get(cluster),
+                "pool": record.pool.get(cluster),
+            }
+            for cluster in tree.clusters
+        ],
+        "edits": [edit_to_json(edit) for edit in record.edits],
+    }

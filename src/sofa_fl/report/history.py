@@ -1,0 +1,126 @@
+"""What a run folder says about a round, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sofa_fl.errors import RunError, TopologyError
+from sofa_fl.experiment.folder import Event, RunFolder
+from sofa_fl.report.words import tell
+from sofa_fl.topology.edits import Edit, edit_from_json
+from sofa_fl.topology.tree import NodeId, Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """A run after one of its rounds; round 0 is the warm-up.
+
+    Attributes:
+        run: The run folder.
+        method: Who trained.
+        data: The name of the dataset.
+        seed: Where the draws came from.
+        round: The number of this round.
+        rounds: The number of rounds the run has in all, those to come included.
+        tree: The tree after the round.
+        accuracy: Every client's accuracy on its own test samples; None for one that has none.
+        mean: Mean over the clients.
+        worst: The lowest of the clients.
+        loss: Held-out loss of the nodes that have one, the mean over the clients below.
+        pool: How many samples every cluster holds through sharing.
+        edits: What was done to the tree in this round.
+        told: The same in words, one sentence each.
+    """
+
+    run: Path
+    method: str
+    data: str
+    seed: int
+    round: int
+    rounds: int
+    tree: Tree
+    accuracy: Mapping[NodeId, float | None]
+    mean: float
+    worst: float
+    loss: Mapping[NodeId, float]
+    pool: Mapping[NodeId, int]
+    edits: tuple[Edit, ...]
+    told: tuple[str, ...]
+
+    def accuracies_below(self, node: NodeId) -> list[float]:
+        """The accuracies of the clients of a cluster, as far as they have one."""
+        found = (self.accuracy[client] for client in self.tree.clients_of(node))
+        return [accuracy for accuracy in found if accuracy is not None]
+
+
+def read_round(path: Path, round: int | None = None) -> Round:
+    """A round of a run folder, by default the last one recorded; the run may be going on."""
+    folder = RunFolder.open(path)
+    try:
+        config = yaml.safe_load(folder.config_file.read_text(encoding="utf-8"))
+        before, event, last = _find(folder, round)
+        if event is not None:
+            return _round(path, config, before, event)
+    except OSError as error:
+        raise RunError(f"cannot read the run folder {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, TopologyError):
+        raise RunError(f"{path} is damaged: its config.yaml or events.jsonl is no record") from None
+    if last is None:
+        raise RunError(f"{path} has no round on record yet: its warm-up is not done")
+    raise RunError(f"{path} has rounds 0 to {last} on record, not {round}")
+
+
+def _find(folder: RunFolder, round: int | None) -> tuple[Event | None, Event | None, int | None]:
+    """The event of a round, the one before it, and the number of the last round there is."""
+    before = found = None
+    last: int | None = None
+    previous: Event | None = None
+    for event in folder.events():
+        if event["event"] != "round":
+            continue
+        if round is None or event["round"] == round:
+            before, found = previous, event
+        previous, last = event, event["round"]
+    return before, found, last
+
+
+def _round(path: Path, config: Any, before: Event | None, event: Event) -> Round:
+    tree = _tree(event)
+    edits = tuple(edit_from_json(record) for record in event["edits"])
+    return Round(
+        run=path,
+        method=str(config["method"]),
+        data=str(config["data"]["name"]),
+        seed=int(config["seed"]),
+        round=event["round"],
+        rounds=event["rounds"],
+        tree=tree,
+        accuracy=dict(zip(tree.clients, event["accuracies"], strict=True)),
+        mean=event["client"]["mean"],
+        worst=event["client"]["min"],
+        loss=_losses(event["path_loss"]),
+        pool={NodeId(int(node)): int(size) for node, size in event["pools"].items()},
+        edits=edits,
+        told=tuple(tell(edits, _tree(before))) if edits and before else (),
+    )
+
+
+def _tree(event: Event) -> Tree:
+    parent = {NodeId(int(node)): up for node, up in event["tree"].items()}
+    clients = tuple(NodeId(client) for client in range(len(event["accuracies"])))
+    return Tree(parent, clients, 1 + max(parent))
+
+
+def _losses(path_loss: Mapping[str, Mapping[str, float | None]]) -> dict[NodeId, float]:
+    found: dict[NodeId, list[float]] = {}
+    for row in path_loss.values():
+        for node, loss in row.items():
+            if loss is not None and isfinite(loss):
+                found.setdefault(NodeId(int(node)), []).append(loss)
+    return {node: sum(losses) / len(losses) for node, losses in found.items()}

@@ -1,0 +1,82 @@
+"""Values in words: shares, durations, counts, and what an edit did to the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.tree import NodeId, Tree
+
+NOTHING = "-"
+TITLES = {"sofa": "SOFA-FL", "fedavg": "FedAvg", "hypcluster": "HypCluster"}
+
+
+def title_of(method: str) -> str:
+    """What a method is called in print."""
+    return TITLES.get(method, method)
+
+
+def printable(text: str) -> str:
+    """`text` with every control character spelled out: names come from users and from files."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def percent(share: float | None) -> str:
+    """`98.12%`, or a dash where there is nothing to show."""
+    return NOTHING if share is None or share != share else f"{share:.2%}"
+
+
+def duration(seconds: float) -> str:
+    """`1:05`, or `2:01:05` where it takes hours."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def number(count: int, thing: str) -> str:
+    """`1 graft`, `2 grafts`, `20,000 samples`."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def tally(kinds: Iterable[str]) -> str:
+    """Edits by kind, in the order in which they first come: `2 grafts, 1 merge`."""
+    counts: dict[str, int] = {}
+    for kind in kinds:
+        counts[kind] = counts.get(kind, 0) + 1
+    return ", ".join(number(count, kind) for kind, count in counts.items() if count)
+
+
+def name_of(node: NodeId, tree: Tree) -> str:
+    return f"{'client' if node in tree.members else 'cluster'} {node}"
+
+
+def tell(edits: Sequence[Edit], before: Tree) -> list[str]:
+    """One sentence per edit; `before` is the tree that the first one was applied to."""
+    sentences = []
+    tree = before
+    for edit in edits:
+        sentences.append(_tell(edit, tree))
+        tree = edit.apply(tree)
+    return sentences
+
+
+def _tell(edit: Edit, tree: Tree) -> str:
+    match edit:
+        case Graft(node, onto):
+            return f"{name_of(node, tree)} moved from cluster {tree.parent[node]} to cluster {onto}"
+        case Merge(nodes, into):
+            return f"clusters {_list(nodes)} became one, cluster {into}"
+        case Split(node, into, _) if node == tree.root:
+            return f"cluster {node}, the root, was split: below it are now clusters {_list(into)}"
+        case Split(node, into, _):
+            return f"cluster {node} was split into clusters {_list(into)}"
+        case Prune(node):
+            children = tree.children[node]
+            if not children:
+                return f"cluster {node} had no children left and is gone"
+            return f"cluster {node} gave way to its only child, {name_of(children[0], tree)}"
+
+
+def _list(nodes: Sequence[NodeId]) -> str:
+    *first, last = map(str, nodes)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,207 @@
+"""What every engine owes its callers: the sequential engine's results, in order, ask by ask."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sofa_fl.engine.base import Exam, Pull
+from sofa_fl.engine.sequential import SequentialEngine
+from sofa_fl.errors import EngineError
+from sofa_fl.models.networks import Mlp
+from tests.engine.cases import (
+    DATA,
+    ENGINES,
+    LOCAL,
+    MLP,
+    NETWORKS,
+    NUM_CLASSES,
+    SHAPE,
+    Dropper,
+    EngineCase,
+    assert_same,
+    distance,
+    running,
+    task,
+)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_gives_what_the_sequential_engine_gives(
+    case: EngineCase, network: str, optimizer: str
+) -> None:
+    kind = {"adam": LOCAL, "sgd": replace(LOCAL, optimizer="sgd", momentum=0.5)}[optimizer]
+    factory = NETWORKS[network]
+    plain = SequentialEngine(factory, DATA, kind)
+    start, other = plain.initial(1), plain.initial(2)
+    tasks = [task(start, client, seed=client) for client in range(4)]
+    tasks[1] = replace(tasks[1], start=other, pulls=(Pull(start, 0.3), Pull(other, 0.1)))
+    tasks[2] = replace(tasks[2], pulls=(Pull(other, 1e-3),), batches=3)
+    with running(case, factory, local=kind) as engine:
+        assert engine.num_trainable == plain.num_trainable
+        assert torch.equal(engine.initial(1), start)
+        outcomes = engine.train(tasks)
+        expected = plain.train(tasks)
+        assert_same(outcomes, expected, case)
+        exams = [Exam(o.params, DATA.clients[i].holdout) for i, o in enumerate(expected)]
+        exams += [Exam(start, np.arange(30), "test")]
+        for score, same in zip(engine.evaluate(exams), plain.evaluate(exams), strict=True):
+            assert score.loss == pytest.approx(same.loss, rel=case.tolerance or 1e-12)
+            assert score.accuracy == pytest.approx(same.accuracy)
+            assert score.num_samples == same.num_samples
+
+
+def test_results_come_in_the_order_asked(case: EngineCase) -> None:
+    """Of unequal length, so that those asked later are ready sooner."""
+    with running(case) as engine:
+        starts = [engine.initial(i) for i in range(6)]
+        tasks = [task(s, i % 4, seed=i, batches=12 - 2 * i) for i, s in enumerate(starts)]
+        together = engine.train(tasks)
+        assert [len(outcome.losses) for outcome in together] == [12, 10, 8, 6, 4, 2]
+        assert_same(together, [engine.train([one])[0] for one in tasks], case)
+        sizes = [25, 1, 13, 4]
+        exams = [Exam(starts[i], np.arange(n)) for i, n in enumerate(sizes)]
+        scores = engine.evaluate(exams)
+        assert [score.num_samples for score in scores] == sizes
+        for score, exam in zip(scores, exams):
+            assert score.loss == pytest.approx(engine.evaluate([exam])[0].loss, rel=1e-5)
+
+
+def test_a_task_depends_on_nothing_but_itself(case: EngineCase) -> None:
+    with running(case) as engine:
+        tasks = [task(engine.initial(i), i, seed=i) for i in range(4)]
+        first = engine.train(tasks)
+        assert_same(engine.train(tasks[::-1])[::-1], first, case)
+        assert_same(engine.train([tasks[2]]), [first[2]], case)
+        assert_same(engine.train([tasks[3], tasks[3]]), [first[3], first[3]], case)
+
+
+def test_draws_come_from_the_seed(case: EngineCase) -> None:
+    with running(case) as engine:
+        start = engine.initial(0)
+        torch.manual_seed(1)
+        one, other, again = engine.train([task(start, seed=s) for s in (1, 2, 1)])
+        torch.manual_seed(2)
+        (later,) = engine.train([task(start, seed=1)])
+        assert_same([one], [again], case)
+        assert_same([one], [later], case)
+        assert distance(one.params, other.params) > 1e-3
+        assert not np.allclose(one.losses, other.losses)
+
+
+def test_leaves_torchs_generator_alone(case: EngineCase) -> None:
+    with running(case) as engine:
+        before = torch.random.get_rng_state()
+        engine.train([task(engine.initial(0))])
+        assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_training_lowers_the_loss(case: EngineCase) -> None:
+    with running(case) as engine:
+        start, rows = engine.initial(0), DATA.clients[1].train
+        (outcome,) = engine.train([task(start, 1, batches=30)])
+        assert outcome.losses[-5:].mean() < outcome.losses[:5].mean() / 2
+        before, after = engine.evaluate([Exam(start, rows), Exam(outcome.params, rows)])
+        assert after.loss < before.loss / 2
+        assert after.accuracy > before.accuracy
+
+
+def test_sites_of_any_size(case: EngineCase) -> None:
+    """Fewer samples than a batch, one alone, more than are seen."""
+    with running(case) as engine:
+        start = engine.initial(0)
+        tasks = [task(start, samples=np.arange(n)) for n in (1, 5, 16, 200)]
+        assert_same(engine.train(tasks), SequentialEngine(MLP, DATA, LOCAL).train(tasks), case)
+
+
+def test_every_task_has_its_own_pulls(case: EngineCase) -> None:
+    with running(case) as engine:
+        start, far = engine.initial(0), engine.initial(1)
+        free = task(start)
+        one = replace(free, pulls=(Pull(far, 0.5),))
+        two = replace(free, pulls=(Pull(far, 0.25), Pull(far, 0.25)))
+        home = replace(free, pulls=(Pull(start, 5.0),))
+        outcomes = engine.train([free, one, two, home])
+        to_far = [distance(outcome.params, far) for outcome in outcomes]
+        assert to_far[1] < to_far[0]
+        torch.testing.assert_close(outcomes[1].params, outcomes[2].params, rtol=1e-3, atol=1e-3)
+        assert distance(outcomes[3].params, start) < distance(outcomes[0].params, start)
+
+
+def test_reported_losses_leave_the_pulls_out(case: EngineCase) -> None:
+    with running(case) as engine:
+        start = engine.initial(0)
+        pulled = replace(task(start, batches=1), pulls=(Pull(start + 10, 1.0),))
+        with_pull, without = engine.train([pulled, task(start, batches=1)])
+        assert with_pull.losses == pytest.approx(without.losses, rel=1e-5)
+
+
+def test_running_statistics_travel_with_the_model(case: EngineCase) -> None:
+    factory = NETWORKS["mlp with BatchNorm"]
+    with running(case, factory) as engine:
+        start = engine.initial(0)
+        (outcome,) = engine.train([task(start)])
+        n = engine.num_trainable
+        assert len(start) == n + 2 * 16
+        assert distance(outcome.params[n:], start[n:]) > 0.1
+        moved = start.clone()
+        moved[n:] = outcome.params[n:]
+        rows = DATA.clients[0].train
+        plain, with_statistics = engine.evaluate([Exam(start, rows), Exam(moved, rows)])
+        assert plain.loss != with_statistics.loss
+
+
+@pytest.mark.parametrize("case", [case for case in ENGINES if case.draws], ids=str)
+def test_dropout_draws_from_the_seed_of_the_task(case: EngineCase) -> None:
+    with running(case, Dropper) as engine:
+        tasks = [task(engine.initial(0), i, seed=i) for i in range(4)]
+        first = engine.train(tasks)
+        assert_same(engine.train(tasks[::-1])[::-1], first, case)
+        assert_same(first, SequentialEngine(Dropper, DATA, LOCAL).train(tasks), case)
+        same_rows = [task(engine.initial(0), samples=np.arange(1), seed=s) for s in (1, 2)]
+        one, other = engine.train(same_rows)  # one sample: nothing but the dropout differs
+        assert distance(one.params, other.params) > 1e-3
+
+
+def test_asks_and_earlier_results_are_left_as_they_are(case: EngineCase) -> None:
+    with running(case) as engine:
+        start, target = engine.initial(0), engine.initial(1)
+        copies = start.clone(), target.clone()
+        asked = replace(task(start), pulls=(Pull(target, 0.1),))
+        (first,) = engine.train([asked])
+        kept = first.params.clone()
+        engine.train([task(target, 1), task(target, 2)])
+        engine.evaluate([Exam(target, np.arange(9))])
+        assert torch.equal(first.params, kept)
+        assert torch.equal(start, copies[0])
+        assert torch.equal(target, copies[1])
+
+
+def half_frozen() -> nn.Module:
+    network = Mlp(SHAPE, NUM_CLASSES, hidden=16, batch_norm=False)
+    network.body.requires_grad_(False)
+    return network
+
+
+@pytest.mark.parametrize("case", [case for case in ENGINES if case.frozen], ids=str)
+def test_frozen_weights_stay_where_they_are(case: EngineCase) -> None:
+    """Neither weight decay nor a pull moves them."""
+
+    with running(case, half_frozen) as engine:
+        start, n = engine.initial(0), engine.num_trainable
+        assert n == 16 * NUM_CLASSES + NUM_CLASSES
+        (outcome,) = engine.train([replace(task(start), pulls=(Pull(start + 1, 1.0),))])
+        assert torch.equal(outcome.params[n:], start[n:])
+        assert distance(outcome.params[:n], start[:n]) > 1e-3
+
+
+@pytest.mark.parametrize("case", [case for case in ENGINES if not case.draws], ids=str)
+def test_what_an_engine_cannot_train_it_refuses(case: EngineCase) -> None:
+    for factory, why in ((Dropper, "draws at random"), (half_frozen, "frozen")):
+        with pytest.raises(EngineError, match=f"{why}.*; use engine: sequential"):
+            case.make(factory, DATA, LOCAL)

@@ -1,0 +1,195 @@
+"""A network as one vector: views both ways, what is in it, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from sofa_fl.errors import ModelError
+from sofa_fl.models.flat import FlatNetwork, mean
+from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory, build
+
+FACTORIES: dict[str, NetworkFactory] = {
+    "mlp": lambda: Mlp((3, 4), 5, hidden=6, batch_norm=False),
+    "mlp with BatchNorm": lambda: Mlp((3, 4), 5, hidden=6, batch_norm=True),
+    "cnn with BatchNorm": lambda: Cnn((1, 8, 8), 5, batch_norm=True),
+}
+networks = pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)
+
+
+def inputs(factory: NetworkFactory) -> Tensor:
+    shape = (1, 8, 8) if isinstance(factory(), Cnn) else (3, 4)
+    return torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
+
+
+@networks
+def test_keeps_what_the_network_computes(factory: NetworkFactory) -> None:
+    plain, flat = build(factory, 3), FlatNetwork(build(factory, 3))
+    x = inputs(factory)
+    assert torch.equal(plain(x), flat.network(x))
+
+
+@networks
+def test_vector_and_network_are_one_memory(factory: NetworkFactory) -> None:
+    flat = FlatNetwork(factory())
+    flat.vector.copy_(torch.arange(len(flat.vector)))
+    entries: list[Tensor] = [*flat.network.parameters()]
+    entries += [b for b in flat.network.buffers() if b.is_floating_point()]
+    assert torch.equal(torch.cat([e.detach().flatten() for e in entries]), flat.vector)
+    with torch.no_grad():
+        entries[0].fill_(-1)
+    assert (flat.vector[: entries[0].numel()] == -1).all()
+    assert (flat.vector[entries[0].numel() :] >= 0).all()
+
+
+@networks
+def test_gradients_are_one_vector(factory: NetworkFactory) -> None:
+    plain, flat = build(factory, 0), FlatNetwork(build(factory, 0))
+    x = inputs(factory)
+    plain(x).square().sum().backward()
+    flat.network(x).square().sum().backward()
+    expected = torch.cat([p.grad.flatten() for p in plain.parameters() if p.grad is not None])
+    assert len(flat.gradient) == flat.num_trainable == len(expected)
+    assert torch.equal(flat.gradient, expected)
+    flat.gradient.zero_()
+    assert all(p.grad is not None and not p.grad.any() for p in flat.network.parameters())
+
+
+def test_trainable_part_comes_first() -> None:
+    flat = FlatNetwork(Mlp((3, 4), 5, hidden=6, batch_norm=True))
+    num_weights = (12 * 6 + 6) + (6 + 6) + (6 * 5 + 5)
+    assert flat.num_trainable == len(flat.trainable) == num_weights
+    assert len(flat.vector) == num_weights + 2 * 6  # and the running mean and variance
+    assert flat.trainable.data_ptr() == flat.vector.data_ptr()
+
+
+def test_integer_buffers_are_no_part_of_the_vector() -> None:
+    flat = FlatNetwork(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+    assert "1.num_batches_tracked" not in flat.shapes
+    assert {"1.running_mean", "1.running_var"} <= set(flat.shapes)
+    flat.network(torch.randn(4, 2))
+    assert flat.network.get_buffer("1.num_batches_tracked") == 1
+
+
+def test_training_moves_the_float_buffers_in_the_vector() -> None:
+    flat = FlatNetwork(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+    before = flat.vector.clone()
+    flat.network(torch.randn(4, 2))
+    assert torch.equal(before[: flat.num_trainable], flat.trainable)
+    assert not torch.equal(before[flat.num_trainable :], flat.vector[flat.num_trainable :])
+
+
+def test_a_loaded_vector_brings_back_the_counts() -> None:
+    """A count that stayed would let one training change the next (momentum=None divides by it)."""
+    network = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, momentum=None))
+    flat = FlatNetwork(network)
+    start, x = flat.vector.clone(), torch.randn(4, 2)
+    network(x)
+    once = flat.vector.clone()
+    flat.load(start)
+    network(x)
+    assert torch.equal(flat.vector, once)
+
+
+def test_frozen_parameters_are_carried_but_not_trained() -> None:
+    network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+    network[0].requires_grad_(False)
+    flat = FlatNetwork(network)
+    assert flat.num_trainable == 3 * 4 + 4
+    assert len(flat.vector) == flat.num_trainable + 2 * 3 + 3
+    flat.trainable.zero_()
+    assert not any(p.any() for p in network[1].parameters())
+    assert all(p.any() for p in network[0].parameters())
+    flat.vector.zero_()
+    assert not any(p.any() for p in network.parameters())
+
+
+@networks
+def test_state_dict_loads_into_a_fresh_network(factory: NetworkFactory) -> None:
+    flat, x = FlatNetwork(build(factory, 0)), inputs(factory)
+    flat.network(x)  # moves the running statistics
+    vector = flat.vector.clone()
+    flat.network.eval()
+    expected = flat.network(x)
+    flat.vector.zero_()
+    fresh = build(factory, 1)
+    fresh.load_state_dict(flat.state_dict(vector))
+    fresh.eval()
+    assert torch.equal(fresh(x), expected)
+    assert not flat.vector.any(), "looking at a vector must not load it"
+
+
+def test_state_dict_of_tied_weights() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(3, 3), nn.Linear(3, 3)
+            self.two.weight = self.one.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.two(self.one(x))
+            return out
+
+    flat, x = FlatNetwork(build(Tied, 0)), torch.randn(4, 3)
+    vector, expected = flat.vector.clone(), flat.network(x).detach()
+    flat.vector.zero_()
+    fresh = build(Tied, 1)
+    fresh.load_state_dict(flat.state_dict(vector))
+    assert torch.equal(fresh(x), expected)
+
+
+@pytest.mark.parametrize("size", [0, 1, 112, 114])
+def test_refuses_a_vector_of_another_size(size: int) -> None:
+    flat = FlatNetwork(Mlp((3, 4), 5, hidden=6, batch_norm=False))
+    assert len(flat.vector) == 113
+    with pytest.raises(ModelError, match=f"a vector of {size} numbers does not fit .* of 113"):
+        flat.load(torch.zeros(size))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_refuses_other_precision_by_name(dtype: torch.dtype) -> None:
+    with pytest.raises(ModelError, match=r"must be float32, these are not: \['weight', 'bias'\]"):
+        FlatNetwork(nn.Linear(2, 2).to(dtype))
+
+
+def test_refuses_a_float_buffer_of_other_precision() -> None:
+    network = nn.Linear(2, 2)
+    network.register_buffer("scale", torch.ones(1, dtype=torch.float16))
+    with pytest.raises(ModelError, match=r"\['scale'\]"):
+        FlatNetwork(network)
+
+
+def test_refuses_a_network_with_nothing_to_train() -> None:
+    with pytest.raises(ModelError, match="no parameters to train"):
+        FlatNetwork(nn.ReLU())
+    with pytest.raises(ModelError, match="no parameters to train"):
+        FlatNetwork(nn.Linear(2, 2).requires_grad_(False))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1000), st.integers(-9, 9)), min_size=1, max_size=8),
+    st.integers(1, 5),
+)
+def test_mean_is_the_weighted_mean(parts: list[tuple[int, int]], size: int) -> None:
+    weights = [float(w) for w, _ in parts]
+    vectors = [torch.full((size,), float(v)) + torch.arange(size) for _, v in parts]
+    before = [v.clone() for v in vectors]
+    expected = np.average([v.numpy() for v in vectors], axis=0, weights=weights)
+    np.testing.assert_allclose(mean(vectors, weights).numpy(), expected, rtol=1e-5, atol=1e-5)
+    assert all(torch.equal(a, b) for a, b in zip(vectors, before))
+
+
+def test_mean_of_one_is_itself_in_new_memory() -> None:
+    vector = torch.randn(50)
+    out = mean([vector], [3.0])
+    assert torch.equal(out, vector)
+    assert out.data_ptr() != vector.data_ptr()
+
+
+def test_mean_needs_a_weight_for_every_vector() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        mean([torch.ones(2), torch.ones(2)], [1.0])
