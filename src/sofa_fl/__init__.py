@@ -1,1 +1,95 @@
-"""SOFA-FL: self-organizing hierarchical federated learning."""
+"""SOFA-FL: self-organizing hierarchical federated learning.
+
+The paper's experiment in Python:
+
+    import sofa_fl
+
+    result = sofa_fl.run(sofa_fl.Config(seed=0, rounds=20))
+    print(result.summary["client"]["mean"], result.tree.depth)
+
+Names are loaded when first used, so that `import sofa_fl` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sofa_fl.data.base import Arrays as Arrays
+    from sofa_fl.data.base import ClientData as ClientData
+    from sofa_fl.data.base import FederatedData as FederatedData
+    from sofa_fl.data.config import DataConfig as DataConfig
+    from sofa_fl.data.federate import federate as federate
+    from sofa_fl.data.own import from_arrays as from_arrays
+    from sofa_fl.data.own import from_dataset as from_dataset
+    from sofa_fl.engine.base import LocalConfig as LocalConfig
+    from sofa_fl.errors import SofaError as SofaError
+    from sofa_fl.experiment.config import Config as Config
+    from sofa_fl.experiment.config import load_config as load_config
+    from sofa_fl.experiment.loop import Result as Result
+    from sofa_fl.experiment.loop import resume as resume
+    from sofa_fl.experiment.loop import run as run
+    from sofa_fl.federation import Federation as Federation
+    from sofa_fl.methods.base import Method as Method
+    from sofa_fl.methods.base import Notes as Notes
+    from sofa_fl.methods.base import View as View
+    from sofa_fl.methods.hypcluster import HypClusterConfig as HypClusterConfig
+    from sofa_fl.methods.sofa import SofaConfig as SofaConfig
+    from sofa_fl.models.networks import ModelConfig as ModelConfig
+    from sofa_fl.sharing import SharingConfig as SharingConfig
+    from sofa_fl.topology.dmac import DmacConfig as DmacConfig
+    from sofa_fl.topology.dmac import dmac as dmac
+    from sofa_fl.topology.shape import ShapeConfig as ShapeConfig
+    from sofa_fl.topology.shape import shape as shape
+    from sofa_fl.topology.space import Space as Space
+    from sofa_fl.topology.tree import NodeId as NodeId
+    from sofa_fl.topology.tree import Tree as Tree
+    from sofa_fl.topology.tree import flat_tree as flat_tree
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Arrays": "data.base",
+    "ClientData": "data.base",
+    "FederatedData": "data.base",
+    "DataConfig": "data.config",
+    "federate": "data.federate",
+    "from_arrays": "data.own",
+    "from_dataset": "data.own",
+    "LocalConfig": "engine.base",
+    "SofaError": "errors",
+    "Config": "experiment.config",
+    "load_config": "experiment.config",
+    "Result": "experiment.loop",
+    "resume": "experiment.loop",
+    "run": "experiment.loop",
+    "Federation": "federation",
+    "Method": "methods.base",
+    "Notes": "methods.base",
+    "View": "methods.base",
+    "HypClusterConfig": "methods.hypcluster",
+    "SofaConfig": "methods.sofa",
+    "ModelConfig": "models.networks",
+    "SharingConfig": "sharing",
+    "DmacConfig": "topology.dmac",
+    "dmac": "topology.dmac",
+    "ShapeConfig": "topology.shape",
+    "shape": "topology.shape",
+    "Space": "topology.space",
+    "NodeId": "topology.tree",
+    "Tree": "topology.tree",
+    "flat_tree": "topology.tree",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

@@ -6,6 +6,7 @@ the same way for all methods.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +15,7 @@ import numpy as np
 
 from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Pull, Score, Task
+from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
@@ -94,7 +96,12 @@ class Federation:
 
     def train(self, tasks: Sequence[Task]) -> list[Outcome]:
         outcomes = self.engine.train(tasks)
-        for task in tasks:
+        for task, outcome in zip(tasks, outcomes):
+            if not bool(outcome.params.isfinite().all()):
+                raise ModelError(
+                    f"the model that node {task.site} trained is not finite in round {self.round}; "
+                    "lower local.learning_rate"
+                )
             self.meter.samples_trained += task.batches * self.local.batch_size
             self.meter.bytes_down += _bytes(task.start, *(pull.target for pull in task.pulls))
             self.meter.bytes_up += _bytes(task.start)
@@ -120,6 +127,15 @@ class Federation:
         rng = np.random.default_rng(seed_for(self.seed, "probe"))
         rows = np.concatenate(list(self.owned.values()))
         return rng.choice(rows, size=min(num_samples, len(rows)), replace=False)
+
+    def fingerprint(self) -> str:
+        """The same for the same samples, dealt out alike, and a model of the same size."""
+        digest = hashlib.blake2b(digest_size=16)
+        splits = [array for part in (self.data.train, self.data.test) for array in (part.x, part.y)]
+        rows = [rows for c in self.data.clients for rows in (c.train, c.holdout, c.test)]
+        for array in (*splits, *rows):
+            digest.update(np.ascontiguousarray(array).data)
+        return f"{len(self.initial())} {digest.hexdigest()}"
 
 
 def _bytes(*vectors: Vector) -> int:

@@ -62,21 +62,21 @@ def test_levels_that_tell_nothing_are_dropped(
 def test_swaps_are_different_exchanges_of_pairs(
     num_classes: int, num_swaps: int, seed: int
 ) -> None:
-    possible = {2: 1, 3: 3, 4: 3}.get(num_classes, 15)
+    possible = num_classes * (num_classes - 1) // 2
     num_swaps = min(num_swaps, possible + 1)
     swaps = draw_swaps(num_classes, num_swaps, seed)
     assert len({tuple(swap) for swap in swaps}) == num_swaps
     for number, swap in enumerate(swaps):
         np.testing.assert_array_equal(swap[swap], np.arange(num_classes))
         moved = (swap != np.arange(num_classes)).sum()
-        assert moved == (2 * (num_classes // 2) if number else 0)
+        assert moved == (2 * max(1, num_classes // 5) if number else 0)
     # One more variant must not change those there are.
     for swap, same in zip(swaps, draw_swaps(num_classes, max(num_swaps - 1, 1), seed)):
         np.testing.assert_array_equal(swap, same)
 
 
 @pytest.mark.parametrize(
-    ("num_classes", "num_swaps", "possible"), [(1, 2, 0), (2, 3, 1), (4, 5, 3)]
+    ("num_classes", "num_swaps", "possible"), [(1, 2, 0), (2, 3, 1), (4, 8, 6)]
 )
 def test_more_swaps_than_there_are(num_classes: int, num_swaps: int, possible: int) -> None:
     message = f"{num_classes} classes allow {possible} swaps .*num_swaps={num_swaps} "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sofa_fl.cli.failures import StoppedError
-from sofa_fl.cli.options import AsJson, DataDir, Quiet, Rounds, Settings, read_config
+from sofa_fl.cli.options import AsJson, DataDir, Quiet, Rounds, Seed, Settings, read_config
 from sofa_fl.cli.run import watch
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.report.words import title_of
@@ -32,15 +32,17 @@ Plain = dict[str, Any]
 
 def compare(
     methods: Annotated[
-        list[str], typer.Argument(metavar="METHOD...", help="sofa, fedavg or hypcluster.")
+        list[str], typer.Argument(metavar="METHOD", help="sofa, fedavg or hypcluster.")
     ],
     config: Annotated[
         Path | None, typer.Option(metavar="CONFIG.yaml", help="What all of them run.")
     ] = None,
     settings: Settings = None,
     rounds: Rounds = None,
+    seed: Seed = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Run with each of these seeds.")
+        str | None,
+        typer.Option(metavar="N,N,...", help="Run with each of these seeds, and show means."),
     ] = None,
     out: Annotated[
         str | None,
@@ -51,11 +53,11 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Run several methods on the same configuration, and show them in one table."""
-    base = read_config(config, settings, rounds=rounds, out=out, data_dir=data_dir)
+    base = read_config(config, settings, rounds=rounds, seed=seed, out=out, data_dir=data_dir)
     runs = [
-        read_config(config, settings, method=method, rounds=rounds, seed=seed, data_dir=data_dir)
+        read_config(config, settings, method=method, rounds=rounds, seed=draw, data_dir=data_dir)
         for method in dict.fromkeys(methods)
-        for seed in (_seeds(seeds) if seeds is not None else [base.seed])
+        for draw in (_seeds(seeds) if seeds is not None else [base.seed])
     ]
     folder = Path(base.out) if base.out else _default_folder(base)
     runs = [replace(run, out=str(folder / f"{run.method}-{run.seed}")) for run in runs]
@@ -64,10 +66,12 @@ def compare(
     for i, run in enumerate(runs, start=1):
         name = f"{title_of(run.method)}, seed {run.seed} ({i} of {len(runs)})"
         summaries.append(_summary(run, folder, name, quiet=quiet))
+    from sofa_fl.cli.screen import put
+
     if as_json:
-        typer.echo(json.dumps(summaries))
+        put(json.dumps(summaries))
     elif quiet:
-        typer.echo(str(folder))
+        put(str(folder))
     else:
         from sofa_fl.cli.show_comparison import show_comparison
 
@@ -152,5 +156,5 @@ def _summary(run: Config, folder: Path, name: str, *, quiet: bool) -> Plain:
     try:
         return watch(start, quiet=quiet, name=name).summary
     except StoppedError:
-        again = f"repeat the command with '--out {shell(folder)}' to continue"
+        again = f"repeat the command with --out {shell(folder)} to continue"
         raise StoppedError(again) from None

@@ -75,7 +75,7 @@ class Lines(Follower):
     """A plain line per round."""
 
     def start(self, last: int | None, rounds: int) -> None:
-        self.say(["warm-up" if last is None else f"continuing after round {last}/{rounds}"])
+        self.say([_begin(last, rounds)])
 
     def round(self, event: Event) -> None:
         round, rounds = event["round"], event["rounds"]
@@ -113,17 +113,15 @@ class Bar(Follower):
     def start(self, last: int | None, rounds: int) -> None:
         self.clear_line()
         self.display = _Display(self.console)
-        words = "warm-up" if last is None else f"round {last}/{rounds}"
-        self.display.add_task(self.label(words), total=None, deadline=None)
-        if last is not None:
-            self.display.status = Text("continuing", style="dim")
+        self.display.add_task(self.label(_begin(last, rounds)), total=None, deadline=None)
         self.display.start()
 
     def round(self, event: Event) -> None:
         assert self.display is not None
         round, rounds = event["round"], event["rounds"]
         left = self.left(round, rounds)
-        self.display.status = Text(" · ".join(_news(event)), style="dim")
+        news = _news(event) if round < rounds else [*_news(event), "scoring every level"]
+        self.display.status = Text(" · ".join(news), style="dim")
         self.display.update(
             self.display.task_ids[0],
             description=self.label(f"round {round}/{rounds}" if round else "warm-up done"),
@@ -172,6 +170,12 @@ class _TimeLeft(ProgressColumn):
         if deadline is None:
             return Text("")
         return Text(f"{duration(deadline - time.monotonic())} left", style="cyan")
+
+
+def _begin(last: int | None, rounds: int) -> str:
+    if last is None:
+        return "warm-up"
+    return f"continuing after round {last}/{rounds}" if last < rounds else "all rounds are done"
 
 
 def _news(event: Event) -> list[str]:

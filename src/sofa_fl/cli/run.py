@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def run(
     config: Annotated[
         Path | None,
-        typer.Argument(metavar="[CONFIG.yaml]", show_default=False, help="What to run."),
+        typer.Argument(metavar="CONFIG.yaml", help="What to run."),
     ] = None,
     settings: Settings = None,
     method: Annotated[
@@ -83,15 +83,19 @@ def watch(start: Callable[[Follower], Result], *, quiet: bool, name: str = "") -
         except KeyboardInterrupt:
             if follower.run is None:
                 raise
-            raise StoppedError(f"continue with 'sofa-fl resume {shell(follower.run)}'") from None
+            command = f"sofa-fl resume {shell(follower.run)}"
+            quoted = command if "'" in command else f"'{command}'"
+            raise StoppedError(f"continue with {quoted}") from None
 
 
 def finish(result: Result, *, as_json: bool, quiet: bool) -> None:
     """What stdout gets of a run that has ended."""
+    from sofa_fl.cli.screen import put
+
     if as_json:
-        typer.echo(json.dumps(result.summary))
+        put(json.dumps(result.summary))
     elif quiet:
-        typer.echo(str(result.run))
+        put(str(result.run))
     else:
         from sofa_fl.cli.show import show_run
         from sofa_fl.report.history import read_round

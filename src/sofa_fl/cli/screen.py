@@ -23,6 +23,11 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
+def put(text: str) -> None:
+    """One line on stdout for a program to read, so as it is; a terminal gets it in print."""
+    print(printable(text) if sys.stdout.isatty() else text)
+
+
 def shell(path: Path | str) -> str:
     """A path as it is typed in a shell."""
     return printable(shlex.quote(str(path)))

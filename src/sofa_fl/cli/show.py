@@ -23,10 +23,8 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     """The fairness table, the levels, the tree, and where the run folder is."""
     screen = console()
     clients, rounds = len(record.tree.clients), summary["rounds"]
-    screen.print(
-        Text(f"{title_of(summary['method'])} on {printable(record.data)}", style="bold")
-        + Text(f", {number(clients, 'client')}, {number(rounds, 'round')}, seed {record.seed}")
-    )
+    size = f", {number(clients, 'client')}, {number(rounds, 'round')}, seed {record.seed}"
+    screen.print(Text.assemble((_name(record), "bold"), size))
     trained = number(summary["samples_trained"], "sample")
     screen.print(Text(f"{trained} trained in {duration(summary['seconds'])}", style="dim"))
     for table in (_fairness(summary), _levels(summary["levels"])):
@@ -35,25 +33,24 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print()
     show_tree(screen, record, every=False)
     screen.print()
-    screen.print(Text("Edits    ", style="bold") + Text(_counts(summary["edits"])))
-    screen.print(Text("Sharing  ", style="bold") + Text(_sharing(summary["sharing"])))
+    screen.print(Text.assemble(("Edits    ", "bold"), _counts(summary["edits"])))
+    screen.print(Text.assemble(("Sharing  ", "bold"), _sharing(summary["sharing"])))
     run = shell(summary["run"])
-    screen.print(Text("Run      ", style="bold") + Text(run), soft_wrap=True)
+    screen.print(Text.assemble(("Run      ", "bold"), run), soft_wrap=True)
     first, second = f"sofa-fl tree {run} --round 0", f"sofa-fl tree {run} --svg tree.svg"
     for head, command, what in (
         ("Next     ", f"{first:<{len(second)}}", "any round's tree"),
         ("         ", second, "the tree as a picture"),
     ):
-        line = Text(head, style="bold") + Text(f"{command}  ", style="not bold")
-        screen.print(line + Text(what, style="not bold dim"), soft_wrap=True)
+        line = Text.assemble((head, "bold"), f"{command}  ", (what, "dim"))
+        screen.print(line, soft_wrap=True)
 
 
 def show_round(screen: Console, record: Round, *, every: bool) -> None:
     """The tree after a round, and what changed it."""
     tree = record.tree
     when = f"round {record.round} of {record.rounds}" if record.round else "the warm-up"
-    name = f"{title_of(record.method)} on {printable(record.data)}"
-    screen.print(Text(name, style="bold") + Text(f", seed {record.seed}, after {when}"))
+    screen.print(Text.assemble((_name(record), "bold"), f", seed {record.seed}, after {when}"))
     size = f"{number(len(tree.clients), 'client')}, {number(len(tree.clusters), 'cluster')}"
     score = f"accuracy {percent(record.mean)} mean, {percent(record.worst)} worst"
     screen.print(Text(f"{size}, depth {tree.depth}; {score}", style="dim"))
@@ -72,7 +69,7 @@ def show_tree(screen: Console, record: Round, *, every: bool) -> None:
     facts = ["number of clients", "mean accuracy"]
     facts += ["held-out loss"] if record.loss else []
     facts += ["samples in the pool"] if any(record.pool.values()) else []
-    screen.print(Text("Tree", style="bold") + Text(f"  {', '.join(facts)}", style="not bold dim"))
+    screen.print(Text.assemble(("Tree", "bold"), (f"  {', '.join(facts)}", "dim")))
     collapsed = len(record.tree.clients) > MANY_CLIENTS and not every
     screen.print(draw(record, every=not collapsed))
     if collapsed:
@@ -100,6 +97,10 @@ def draw(record: Round, *, every: bool) -> Drawing:
     return drawing
 
 
+def _name(record: Round) -> str:
+    return printable(f"{title_of(record.method)} on {record.data}")
+
+
 def _cluster(node: NodeId, record: Round) -> Text:
     below = record.accuracies_below(node)
     facts = [number(len(record.tree.clients_of(node)), "client")]
@@ -109,14 +110,16 @@ def _cluster(node: NodeId, record: Round) -> Text:
         facts.append(f"loss {record.loss[node]:.3f}")
     if record.pool.get(node):
         facts.append(f"pool {record.pool[node]:,}")
-    return Text(f"cluster {node}", style="bold") + Text("  " + ", ".join(facts), style="not bold")
+    return Text.assemble((f"cluster {node}", "bold"), f"  {', '.join(facts)}")
 
 
 def _client(node: NodeId, record: Round) -> Text:
     accuracy = record.accuracy[node]
     worst = accuracy == record.worst and len(record.tree.clients) > 1
-    label = Text(f"client {node:<3} ") + Text(percent(accuracy), style="yellow" if worst else "")
-    return label + Text("  worst", style="dim") if worst else label
+    name, share = f"client {node:<3} ", percent(accuracy)
+    return (
+        Text.assemble(name, (share, "yellow"), ("  worst", "dim")) if worst else Text(name + share)
+    )
 
 
 def _several(nodes: Sequence[NodeId], record: Round) -> Text:
@@ -173,4 +176,4 @@ def _sharing(sharing: Mapping[str, float]) -> str:
     if not sharing["disclosed_max"]:
         return "no sample has left its client"
     mean, most = percent(sharing["disclosed_mean"]), percent(sharing["disclosed_max"])
-    return f"a client has disclosed {mean} of its samples on average, {most} at most"
+    return f"a client disclosed {mean} of its samples on average, at most {most}"

@@ -51,7 +51,7 @@ def show_comparison(summaries: Sequence[Mapping[str, Any]], folder: Path) -> Non
     screen.print()
     if len({row["samples_trained"] for row in rows.values()}) > 1:
         screen.print(Text("The budgets differ: not all trained on the same number of samples."))
-    screen.print(Text("Runs  ", style="bold") + Text(shell(folder)), soft_wrap=True)
+    screen.print(Text.assemble(("Runs  ", "bold"), shell(folder)), soft_wrap=True)
 
 
 def average(summaries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

@@ -30,14 +30,14 @@ def tree(
     as_json: AsJson = False,
 ) -> None:
     """Draw the tree of a run, also while it is going on."""
-    from sofa_fl.cli.screen import console
+    from sofa_fl.cli.screen import console, put
     from sofa_fl.report.history import read_round
 
     record = read_round(run, round)
     if svg is not None:
         write_svg(record, svg)
     if as_json:
-        typer.echo(json.dumps(as_dict(record)))
+        put(json.dumps(as_dict(record)))
     elif svg is None:
         from sofa_fl.cli.show import show_round
 

@@ -62,11 +62,13 @@ def client_groups(num_clients: int, num_rotations: int, num_swaps: int) -> Sampl
 def draw_swaps(num_classes: int, num_swaps: int, seed: int) -> list[Samples]:
     """Permutations of the classes, all different; the first is the identity.
 
-    Each of the others exchanges `num_classes // 2` disjoint pairs, drawn for that variant.
+    Each of the others exchanges disjoint pairs, drawn for that variant: a fifth as many as
+    there are classes, so that clients who differ only in labels stay nearer than clients who
+    differ in what they see.
     """
-    num_pairs = num_classes // 2
+    num_pairs = _num_pairs(num_classes)
     num_possible = math.factorial(num_classes) // (
-        2**num_pairs * math.factorial(num_pairs) * math.factorial(num_classes % 2)
+        2**num_pairs * math.factorial(num_pairs) * math.factorial(num_classes - 2 * num_pairs)
     )
     if num_pairs == 0 or num_swaps - 1 > num_possible:
         raise DataError(
@@ -105,11 +107,15 @@ def rotate(images: NDArray[Any], rotation: int, num_rotations: int) -> NDArray[A
 
 
 def _draw_swap(num_classes: int, rng: np.random.Generator) -> Samples:
-    order, num_pairs = rng.permutation(num_classes), num_classes // 2
+    order, num_pairs = rng.permutation(num_classes), _num_pairs(num_classes)
     left, right = order[:num_pairs], order[num_pairs : 2 * num_pairs]
     swap = np.arange(num_classes)
     swap[left], swap[right] = right, left
     return swap
+
+
+def _num_pairs(num_classes: int) -> int:
+    return min(max(1, num_classes // 5), num_classes // 2)
 
 
 def _num_classes(train: Arrays, test: Arrays) -> int:

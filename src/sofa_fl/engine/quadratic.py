@@ -47,6 +47,8 @@ class QuadraticEngine:
         return Outcome(way[-1].clone(), np.array(losses, dtype=np.float32))
 
     def _loss(self, x: Vector, samples: Samples) -> float:
+        if not len(samples):
+            return float("nan")
         return float(((self.points[samples] - x.numpy()) ** 2).sum(axis=1).mean())
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:

@@ -32,10 +32,13 @@ def save(path: Path, **parts: object) -> None:
     tensors: Tensors = {}
     header = {name: json.dumps(_pack(part, name, tensors)) for name, part in parts.items()}
     temporary = path.with_suffix(".partial")
-    save_file(tensors, temporary, metadata=header)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        save_file(tensors, temporary, metadata=header)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"cannot write the checkpoint {path}: {error}") from None
 
 
 def load(path: Path, name: str, kind: type[T]) -> T:
@@ -43,11 +46,14 @@ def load(path: Path, name: str, kind: type[T]) -> T:
     try:
         with safe_open(path, framework="pt") as file:
             tree = json.loads(file.metadata()[name])
-            keys = [key for key in file.keys() if key.startswith(f"{name}.")]  # noqa: SIM118
+            keys = [key for key in file.keys() if f"{key}.".startswith(f"{name}.")]  # noqa: SIM118
             tensors = {key: file.get_tensor(key) for key in keys}
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"the checkpoint {path} is damaged: {error}") from None
-    part: T = _unpack(kind, tree, name, tensors)
+    try:
+        part: T = _unpack(kind, tree, name, tensors)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise RunError(f"the checkpoint {path} holds no {kind.__name__}") from None
     return part
 
 
@@ -75,7 +81,9 @@ def _apart(tensor: torch.Tensor, tensors: Tensors) -> torch.Tensor:
     storage = tensor.untyped_storage()
     whole = storage.nbytes() == tensor.nbytes
     used = any(t.untyped_storage().data_ptr() == storage.data_ptr() for t in tensors.values())
-    return tensor.contiguous() if whole and not used else tensor.clone()
+    if whole and not used:
+        return tensor.contiguous()
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _unpack(kind: Any, tree: Any, path: str, tensors: Tensors) -> Any:

@@ -18,6 +18,7 @@ from annotated_types import Ge
 
 from sofa_fl.data.config import DataConfig
 from sofa_fl.engine.base import LocalConfig
+from sofa_fl.engine.select import EngineName
 from sofa_fl.errors import ConfigError
 from sofa_fl.methods.hypcluster import HypClusterConfig
 from sofa_fl.methods.sofa import SofaConfig
@@ -35,7 +36,8 @@ class Config:
         rounds: Rounds after the warm-up.
         warmup: Batches per client before the first round; every method gets them.
         out: The run folder; by default a new one under `runs/`.
-        engine: How local training is executed.
+        engine: How local training is executed: `workers` on all cores, `stacked` on a GPU,
+            `sequential`, or `auto`, what suits this machine.
         keep: How many checkpoints are kept, the newest.
     """
 
@@ -44,7 +46,7 @@ class Config:
     rounds: Annotated[int, Ge(1)] = 20
     warmup: Annotated[int, Ge(1)] = 25
     out: str | None = None
-    engine: Literal["auto", "sequential", "workers"] = "auto"
+    engine: EngineName = "auto"
     keep: Annotated[int, Ge(1)] = 2
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

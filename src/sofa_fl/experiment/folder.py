@@ -36,12 +36,14 @@ class RunFolder:
         """Make a new run folder; one that holds anything is refused."""
         folder = cls(path)
         try:
-            if path.exists() and any(path.iterdir()):
+            # A kill while the folder was being made may have left the first file unfinished.
+            unfinished = {folder.config_file.with_name("config.yaml.partial")}
+            if path.exists() and set(path.iterdir()) - unfinished:
                 raise RunError(
                     f"{path} is not empty; resume it with 'sofa-fl resume {path}' "
                     "or choose another folder with 'out'"
                 )
-            folder.checkpoints.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
             write_text(folder.config_file, yaml.safe_dump(config, sort_keys=False))
         except OSError as error:
             raise RunError(f"cannot write the run folder {path}: {error.strerror}") from None
@@ -76,7 +78,8 @@ class RunFolder:
     def saved_rounds(self) -> list[int]:
         """The rounds of which there is a checkpoint, oldest first."""
         files = self.checkpoints.glob("round-*.safetensors")
-        return sorted(int(file.stem.removeprefix("round-")) for file in files)
+        numbers = (file.stem.removeprefix("round-") for file in files)
+        return sorted(int(number) for number in numbers if number.isdecimal())
 
     def forget(self, keep: int) -> None:
         """Delete all checkpoints but the newest `keep`."""
@@ -101,10 +104,13 @@ class RunFolder:
         """The events in order; a torn last line is passed over."""
         if not self.events_file.exists():
             return
-        with self.events_file.open(encoding="utf-8") as file:
-            for line in file:
-                if line.endswith("\n"):
-                    yield json.loads(line)
+        try:
+            with self.events_file.open(encoding="utf-8") as file:
+                for line in file:
+                    if line.endswith("\n"):
+                        yield json.loads(line)
+        except ValueError:
+            raise RunError(f"{self.events_file} is damaged: a line of it is not JSON") from None
 
     def summary(self) -> dict[str, Any] | None:
         """The summary of a run that has ended."""

@@ -19,7 +19,13 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.folder import Event, RunFolder, write_text
-from sofa_fl.experiment.metrics import by_level, client_accuracies, fairness, full_accuracies
+from sofa_fl.experiment.metrics import (
+    by_level,
+    client_accuracies,
+    fairness,
+    full_accuracies,
+    mean_curve,
+)
 from sofa_fl.federation import Federation, Meter
 from sofa_fl.methods.base import Method, Notes, View
 from sofa_fl.methods.registry import make_method
@@ -66,13 +72,10 @@ def run(
     config = config or Config()
     own = Own(data, network, method)
     with Experiment(config, own) as experiment:
-        path = Path(config.out) if config.out else _fresh_folder(config)
+        path = Path(config.out).expanduser() if config.out else _fresh_folder(config)
         config = replace(config, out=str(path))
         folder = RunFolder.create(path, config_to_dict(config))
-        experiment.announce(folder, None, observers)
-        state, notes = experiment.method.init(experiment.fed)
-        experiment.close_round(folder, 0, state, notes, observers)
-        return experiment.go_on(folder, 0, state, observers)
+        return experiment.begin(folder, observers)
 
 
 def resume(
@@ -90,13 +93,11 @@ def resume(
     folder = RunFolder.open(Path(path))
     config = replace(load_config(folder.config_file), out=str(path))
     saved = folder.saved_rounds()
+    if not saved and any(event["round"] > 0 for event in folder.events()):
+        raise RunError(f"{path} has no checkpoint left to resume from")
     with Experiment(config, Own(data, network, method)) as experiment:
         if not saved:  # stopped before the warm-up was done
-            folder.events_file.unlink(missing_ok=True)
-            experiment.announce(folder, None, observers)
-            state, notes = experiment.method.init(experiment.fed)
-            experiment.close_round(folder, 0, state, notes, observers)
-            return experiment.go_on(folder, 0, state, observers)
+            return experiment.begin(folder, observers)
         state = experiment.restore(folder, saved[-1])
         experiment.announce(folder, saved[-1], observers)
         return experiment.go_on(folder, saved[-1], state, observers)
@@ -140,8 +141,7 @@ class Experiment:
         self.method: Method[Any] = own.method or make_method(config)
         self.seconds = 0.0
         self.started = time.perf_counter()
-        sizes = ",".join(map(str, data.sizes))
-        self.fingerprint = f"{sizes};{len(self.fed.initial())}"
+        self.fingerprint = self.fed.fingerprint()
 
     def __enter__(self) -> Experiment:
         return self
@@ -154,6 +154,15 @@ class Experiment:
         rounds = self.config.rounds
         for observer in observers:
             observer({"event": "start", "run": str(folder.path), "round": last, "rounds": rounds})
+
+    def begin(self, folder: RunFolder, observers: Sequence[Observer]) -> Result:
+        """The warm-up and all rounds, then the summary."""
+        folder.events_file.unlink(missing_ok=True)
+        folder.checkpoints.mkdir(exist_ok=True)
+        self.announce(folder, None, observers)
+        state, notes = self.method.init(self.fed)
+        self.close_round(folder, 0, state, notes, observers)
+        return self.go_on(folder, 0, state, observers)
 
     def go_on(
         self, folder: RunFolder, last: int, state: Any, observers: Sequence[Observer]
@@ -198,12 +207,14 @@ class Experiment:
 
     def restore(self, folder: RunFolder, round: int) -> Any:
         """The state after `round`; the meters and the events go back to there too."""
-        (kind, _) = typing.get_args(typing.get_type_hints(self.method.init)["return"])
+        hints = typing.get_type_hints(self.method.init)
+        if len(kinds := typing.get_args(hints.get("return"))) != 2:
+            raise RunError("to be resumed, a method must annotate init: -> tuple[<State>, Notes]")
         path = folder.checkpoint(round)
         progress = checkpoint.load(path, "progress", Progress)
         if progress.fingerprint != self.fingerprint:
             raise RunError(f"{folder.path} was made with other data or another network")
-        state = checkpoint.load(path, "state", kind)
+        state = checkpoint.load(path, "state", kinds[0])
         folder.cut(progress.events_length)
         self.seconds = progress.seconds
         meter = self.fed.meter
@@ -215,14 +226,13 @@ class Experiment:
         """A round as one line of `events.jsonl`."""
         fed, meter = self.fed, self.fed.meter
         accuracies = client_accuracies(view.served, fed)
-        curves = np.array([notes.local_loss[c] for c in notes.local_loss])
         return {
             "event": "round",
             "round": round,
             "rounds": self.config.rounds,
             "client": fairness(accuracies),
             "accuracies": _plain(accuracies),
-            "local_loss": curves.mean(axis=0).round(6).tolist() if len(curves) else [],
+            "local_loss": mean_curve(list(notes.local_loss.values())),
             "path_loss": {
                 str(c): {str(n): x for n, x in row.items()} for c, row in notes.path_loss.items()
             },

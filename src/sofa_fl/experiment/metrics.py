@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sofa_fl.engine.base import Exam
 from sofa_fl.errors import DataError
@@ -79,3 +80,10 @@ def full_accuracies(models: Sequence[Vector], fed: Federation) -> list[float]:
     scores = fed.engine.evaluate([Exam(m, everything, "test") for m in distinct.values()])
     accuracy = {key: score.accuracy for key, score in zip(distinct, scores)}
     return [accuracy[id(model)] for model in models]
+
+
+def mean_curve(curves: Sequence[NDArray[np.float32]]) -> list[float]:
+    """Mean of the clients' losses, batch by batch, over those who had so many batches."""
+    longest = max(map(len, curves), default=0)
+    steps = [[curve[i] for curve in curves if i < len(curve)] for i in range(longest)]
+    return [round(float(np.mean(step)), 6) for step in steps]

@@ -3,7 +3,7 @@
 A whole method, for scale:
 
     class LocalOnly:
-        def init(self, fed):
+        def init(self, fed: Federation) -> tuple[dict[NodeId, Vector], Notes]:
             start = fed.initial()
             return self.round(dict.fromkeys(fed.clients, start), fed)
 
@@ -12,10 +12,11 @@ A whole method, for scale:
             return {c: out.params for c, out in zip(fed.clients, outcomes)}, Notes()
 
         def view(self, state):
-            return View(flat_tree(list(state)), models=state, served=state)
+            return View(tree=flat_tree(list(state)), models=state, served=state)
 
 A state is a frozen dataclass (or a mapping) of trees, models, row numbers and plain values:
-the experiment saves and restores it by its type, and a method writes no code for that.
+the experiment saves it, and restores it by the type that `init` says it returns; a method
+writes no code for that.
 """
 
 from __future__ import annotations

@@ -66,6 +66,9 @@ def compare(
 def trust(losses: Mapping[NodeId, float], sharpness: float) -> dict[NodeId, float]:
     """How much each node counts: its loss to the power of minus `sharpness`, summing to 1."""
     # Losses near zero all mean "good": below a thousandth they do not outweigh each other.
-    counts = {node: max(loss, 1e-3) ** -sharpness for node, loss in losses.items()}
+    # Measured by the best of them, no power of a loss overflows or leaves nothing to divide by.
+    floored = {node: max(loss, 1e-3) for node, loss in losses.items()}
+    best = min(floored.values())
+    counts = {node: (best / loss) ** sharpness for node, loss in floored.items()}
     total = sum(counts.values())
     return {node: count / total for node, count in counts.items()}

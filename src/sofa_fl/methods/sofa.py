@@ -20,7 +20,7 @@ from sofa_fl.sharing import Shared, SharingConfig, share, training_set
 from sofa_fl.topology.dmac import DmacConfig, dmac
 from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.shape import ShapeConfig, shape
-from sofa_fl.topology.space import Metric, Space, coordinates
+from sofa_fl.topology.space import Linkage, Metric, Space, coordinates, pick
 from sofa_fl.topology.tree import NodeId, Tree
 
 PROBE_SIZE = 200
@@ -41,6 +41,8 @@ class SofaConfig:
         place: What tells clients apart: their `weights`, their `updates` or their `latent`
             features on a fixed batch.
         metric: How far apart two places are.
+        linkage: How far apart two clusters are: as their places (`centroid`) or, on `average`,
+            as their clients; the latter does not make large clusters look near.
         sharpness: A model on a client's path counts by its held-out loss to the power of minus
             this; 0 blends evenly, a large number takes the best alone.
         serve: A client uses the `blend` of its path, the `best` model of it, or its `own`.
@@ -50,10 +52,11 @@ class SofaConfig:
 
     propagation: Literal["onepass", "cascade"] = "onepass"
     eta: Annotated[float, Interval(ge=0, le=1)] = 1.0
-    pull_siblings: Annotated[float, Ge(0)] = 1e-4
-    pull_parent: Annotated[float, Ge(0)] = 1e-4
+    pull_siblings: Annotated[float, Ge(0)] = 1e-3
+    pull_parent: Annotated[float, Ge(0)] = 1e-3
     place: Literal["weights", "updates", "latent"] = "weights"
     metric: Metric = "euclidean"
+    linkage: Linkage = "average"
     sharpness: Annotated[float, Ge(0)] = 2.0
     serve: Literal["blend", "best", "own"] = "blend"
     dmac: DmacConfig = field(default_factory=DmacConfig)
@@ -173,7 +176,7 @@ class Sofa:
             params[client] = lessons[client, _parent(tree, client)][1].params
         for cluster in tree.clusters:
             taught = {c: lessons[c, cluster][1].params for c in tree.clients_of(cluster)}
-            params[cluster] = fed.mean(taught)
+            params[cluster] = fed.mean(taught) if taught else state.params[cluster]
         if eta < 1:
             tasks = [fed.task(c, state.params[c], pools[c]) for c in tree.clusters if len(pools[c])]
             for task, outcome in zip(tasks, fed.train(tasks)):
@@ -195,11 +198,15 @@ class Sofa:
                 places = coordinates(inner_products(vectors))
         weights = np.array([fed.size(task.site) for task, _ in lessons], dtype=np.float64)
         sites = tuple(task.site for task, _ in lessons)
-        return Space(sites, np.asarray(places, dtype=np.float64), weights, self.config.metric)
+        points = np.asarray(places, dtype=np.float64)
+        return Space(sites, points, weights, self.config.metric, self.config.linkage)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
-        located = space.locate(tree)
-        incoherence = {c: located.incoherence(tree.children[c]) for c in tree.clusters}
+        bodies = space.locate(tree)
+        incoherence = {
+            cluster: space.incoherence(pick(bodies, tree.children[cluster]))
+            for cluster in tree.clusters
+        }
         return share(
             tree,
             fed.owned,

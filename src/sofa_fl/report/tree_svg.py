@@ -16,7 +16,7 @@ from sofa_fl.report.words import NOTHING, name_of, number, percent, printable, t
 from sofa_fl.topology.tree import NodeId, Tree
 
 # Viridis: even in lightness, and the same to the colour-blind.
-PALETTE = "440154 482475 414487 355f8d 2a788e 21918c 22a884 44bf70 7ad151 bddf26 fde725".split()
+PALETTE = ("440154", "46327e", "365c8d", "277f8e", "1fa187", "4ac16d", "a0da39", "fde725")
 INK, SOFT, LINE, GUIDE = "#1e293b", "#64748b", "#cbd5e1", "#e8edf3"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 LEFT, RIGHT, TOP, ROW, BOTTOM = 96, 56, 152, 88, 64

@@ -7,7 +7,7 @@ space's scale, so they mean the same for small and large models, early and late.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
-from sofa_fl.topology.space import Located, Space
+from sofa_fl.topology.space import Body, Space, pick, without
 from sofa_fl.topology.tree import NodeId, Tree
 
 Operation = Literal["graft", "merge", "split", "prune"]
@@ -38,8 +38,8 @@ class ShapeConfig:
 
     operations: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
     tolerance: Annotated[float, Ge(0)] = 0.1
-    merge: Annotated[float, Ge(0)] = 0.3
-    split: Annotated[float, Ge(0)] = 0.9
+    merge: Annotated[float, Ge(0)] = 1.2
+    split: Annotated[float, Ge(0)] = 0.82
     max_parts: Annotated[int, Ge(2)] = 8
 
 
@@ -81,39 +81,37 @@ def sweep(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
 def find_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """Nodes that are clearly nearer to another cluster on the level of their parent.
 
-    A parent's place is taken without the node, so that no node holds itself in place.
+    A parent is taken without the node, so that no node holds itself in place.
     """
-    located = space.locate(tree)
+    bodies = space.locate(tree)
     edits: list[Edit] = []
     for level in range(1, tree.depth):  # the root is alone on its level
-        parents = located.settled(tree.at_level(level))
-        nodes = [n for parent in parents for n in located.settled(tree.children[parent])]
-        if len(parents) < 2:
-            continue
-        distances = space.distances(located.places(nodes), located.places(parents))
-        for node, row in zip(nodes, distances):
-            here = tree.parent[node]
-            if here is None or len(located.settled(tree.children[here])) < 2:
-                continue  # an only child: pruning takes care of its parent
-            alone = located.without(here, node)[None]
-            now = space.distances(located.places([node]), alone)[0, 0]
-            row[parents.index(here)] = np.inf
-            nearest = int(row.argmin())
-            if row[nearest] * (1 + config.tolerance) < now:
-                edits.append(Graft(node, parents[nearest]))
+        parents = _settled(bodies, tree.at_level(level))
+        for column, here in enumerate(parents):
+            nodes = _settled(bodies, tree.children[here])
+            if len(parents) < 2 or len(nodes) < 2:
+                continue  # nowhere to go, or an only child: pruning takes care of its parent
+            distances = space.between(pick(bodies, nodes), pick(bodies, parents))
+            distances[:, column] = np.inf
+            for node, row in zip(nodes, distances):
+                rest = without(bodies[here], bodies[node])
+                now = space.between([bodies[node]], [rest])[0, 0]
+                nearest = int(row.argmin())
+                if row[nearest] * (1 + config.tolerance) < now:
+                    edits.append(Graft(node, parents[nearest]))
     return edits
 
 
 def find_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """Sibling clusters that are near, nearest first, unless together they would have to split."""
-    located = space.locate(tree)
+    bodies = space.locate(tree)
     edits: list[Edit] = []
     for parent in tree.clusters:
-        children = located.settled(tree.children[parent])
+        children = _settled(bodies, tree.children[parent])
         clusters = [node for node in children if node not in tree.members]
         if len(clusters) < 2:
             continue
-        distances = space.distances(located.places(clusters), located.places(clusters))
+        distances = space.between(pick(bodies, clusters), pick(bodies, clusters))
         taken: set[int] = set()
         upper = np.triu_indices(len(clusters), 1)
         for pair in np.argsort(distances[upper], kind="stable"):
@@ -121,7 +119,8 @@ def find_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
             if distances[a, b] > config.merge * space.scale:
                 break
             together = tree.children[clusters[a]] + tree.children[clusters[b]]
-            if taken & {a, b} or located.incoherence(together) > config.split:
+            loose = space.incoherence(pick(bodies, _settled(bodies, together))) > config.split
+            if taken & {a, b} or loose:
                 continue
             taken |= {a, b}
             into = NodeId(tree.next_id + len(edits))
@@ -130,18 +129,25 @@ def find_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
 
 
 def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
-    """Clusters whose children lie too wide apart and fall into coherent parts."""
-    located = space.locate(tree)
+    """Clusters whose children lie too wide apart and fall into coherent parts.
+
+    At most one part may be a child alone: a child is always coherent, and a cluster that is mere
+    noise would else be peeled child by child.
+    """
+    bodies = space.locate(tree)
     edits: list[Edit] = []
     next_id = tree.next_id
     for cluster in tree.clusters:
-        children = located.settled(tree.children[cluster])
-        if located.incoherence(children) <= config.split:
+        children = _settled(bodies, tree.children[cluster])
+        if space.incoherence(pick(bodies, children)) <= config.split:
             continue
         if len(children) < len(tree.children[cluster]):
             continue  # an empty child belongs to no part: pruning takes care of it
-        for groups in _partitions(children, located, config.max_parts):
-            if all(located.incoherence(group) <= config.split for group in groups):
+        for groups in _partitions(children, pick(bodies, children), config.max_parts):
+            alone = sum(len(group) == 1 for group in groups)
+            if alone <= 1 and all(
+                space.incoherence(pick(bodies, group)) <= config.split for group in groups
+            ):
                 into = tuple(NodeId(next_id + k) for k in range(len(groups)))
                 next_id += len(groups)
                 edits.append(Split(cluster, into, groups))
@@ -161,16 +167,22 @@ def find_prunes(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     return edits
 
 
+def _settled(bodies: Mapping[NodeId, Body], nodes: Iterable[NodeId]) -> list[NodeId]:
+    """The nodes that are somewhere: a cluster whose children have all been grafted is nowhere."""
+    return [node for node in nodes if node in bodies]
+
+
 def _partitions(
-    children: Sequence[NodeId], located: Located, max_parts: int
+    children: Sequence[NodeId], bodies: Sequence[Body], max_parts: int
 ) -> Iterator[tuple[tuple[NodeId, ...], ...]]:
     """K-means partitions of `children` into 2, 3, … parts, fewer than there are children."""
-    places = located.places(children)
-    if located.space.metric == "cosine":
-        places = places / np.maximum(np.linalg.norm(places, axis=1, keepdims=True), 1e-300)
-    # In an order that depends on the places alone: a client's number must not steer k-means.
+    places = np.stack([body.place for body in bodies])
+    places = places - places.mean(axis=0)
+    # To nine digits, and in an order that depends on the places alone: neither the last bit of
+    # a mean nor a client's number must steer k-means.
+    places = np.round(places / (np.abs(places).max() or 1.0), 9)
     order = np.lexsort(places.T[::-1])
-    weights = located.weights(children)[order]
+    weights = np.array([body.weight for body in bodies])[order]
     distinct = len(np.unique(places, axis=0))
     for k in range(2, min(max_parts, len(children) - 1, distinct) + 1):
         with warnings.catch_warnings():  # of places so near that they are one to k-means
@@ -200,13 +212,12 @@ def _looseness(tree: Tree, space: Space) -> tuple[float, ...]:
     To nine digits, so that the order of a sum does not matter. The levels above the clients
     tell apart trees in which the same clients share a parent.
     """
-    located = space.locate(tree)
+    bodies = space.locate(tree)
     totals = [0.0] * tree.depth
     for node, parent in tree.parent.items():
-        if parent is not None and located.weight[node] > 0:
-            at, up = located.places([node]), located.places([parent])
-            square = float(space.distances(at, up)[0, 0]) ** 2
-            totals[tree.level[node]] += located.weight[node] * square
+        if parent is not None and node in bodies:
+            apart = float(space.between([bodies[node]], [bodies[parent]])[0, 0])
+            totals[tree.level[node]] += bodies[node].weight * apart**2
     return tuple(float(f"{total:.9g}") for total in totals)
 
 

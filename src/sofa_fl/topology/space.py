@@ -5,36 +5,74 @@ A cluster's place is the weighted mean of its clients' places: derived, never st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.tree import NodeId, Tree
 
 Metric = Literal["euclidean", "manhattan", "cosine"]
-_SCIPY_NAME: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
-    "euclidean": "euclidean",
-    "manhattan": "cityblock",
-    "cosine": "cosine",
-}
+Linkage = Literal["centroid", "average"]
 Floats = NDArray[np.float64]
 _ROUNDING = 1e-12  # what two ways to compute the same place may differ by, of its length
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A client or a set of clients in space.
+
+    Attributes:
+        place: The weighted mean of the clients' places.
+        weight: The sum of the clients' weights.
+        inertia: The weighted mean of the clients' squared distances to `place`.
+    """
+
+    place: Floats
+    weight: float
+    inertia: float = 0.0
+
+
+def join(bodies: Sequence[Body]) -> Body:
+    """All clients of `bodies` as one body."""
+    weights = np.array([body.weight for body in bodies])
+    places = np.stack([body.place for body in bodies])
+    place = np.average(places, axis=0, weights=weights)
+    between = ((places - place) ** 2).sum(axis=1)
+    within = np.array([body.inertia for body in bodies])
+    return Body(place, float(weights.sum()), float(np.average(between + within, weights=weights)))
+
+
+def without(whole: Body, part: Body) -> Body:
+    """`whole` with the clients of `part` taken out of it; the reverse of `join`."""
+    weight = whole.weight - part.weight
+    place = (whole.weight * whole.place - part.weight * part.place) / weight
+    between = part.weight * weight / whole.weight * float(((part.place - place) ** 2).sum())
+    left = whole.weight * whole.inertia - part.weight * part.inertia - between
+    return Body(place, weight, max(0.0, left / weight))
+
+
 @dataclass(frozen=True)
 class Space:
-    """The places of the clients: row `i` of `places` and of `weights` belongs to `clients[i]`."""
+    """The places of the clients: row `i` of `places` and of `weights` belongs to `clients[i]`.
+
+    Attributes:
+        linkage: How far apart two nodes are: as their places are (`centroid`, as in the paper),
+            or as their clients are (`average`: the root mean square over all pairs of one's
+            clients and the other's). The place of many clients is less noisy than that of few, so
+            by centroid large clusters look near to everything; by average size does not matter.
+    """
 
     clients: tuple[NodeId, ...]
     places: Floats
     weights: Floats
     metric: Metric = "euclidean"
+    linkage: Linkage = "centroid"
 
     def __post_init__(self) -> None:
         if self.places.ndim != 2 or len(self.places) != len(self.clients):
@@ -47,108 +85,76 @@ class Space:
         bad = [c for c, row in zip(self.clients, self.places) if not np.isfinite(row).all()]
         if bad:
             raise TopologyError(f"places of clients {bad} are not finite")
+        if self.metric == "manhattan" and self.linkage == "average":
+            raise TopologyError("average linkage needs the euclidean or the cosine metric")
+        if self.metric == "cosine":  # only directions count
+            object.__setattr__(self, "places", _unit_rows(self.places))
 
     @cached_property
-    def row(self) -> dict[NodeId, int]:
-        return {client: row for row, client in enumerate(self.clients)}
+    def bodies(self) -> dict[NodeId, Body]:
+        """Every client on its own."""
+        rows = zip(self.clients, self.places, self.weights)
+        return {client: Body(place, float(weight)) for client, place, weight in rows}
 
-    def distances(self, a: Floats, b: Floats) -> Floats:
-        """Distance of every row of `a` to every row of `b`.
+    def between(self, a: Sequence[Body], b: Sequence[Body]) -> Floats:
+        """Distance of every body in `a` to every one in `b`.
 
-        What rounding alone can make is no distance: equal clients, whose means differ in
-        the last digit, must not be told apart.
+        What rounding alone can make is no distance: equal clients, whose means differ in the last
+        digit, must not be told apart.
         """
-        if self.metric == "cosine":
-            # A zero vector points nowhere: it is at distance 1 from every direction.
-            a, b = _unit_rows(a), _unit_rows(b)
-            apart = np.clip(1 - a @ b.T, 0, 2)
-        else:
-            apart = np.asarray(cdist(a, b, _SCIPY_NAME[self.metric]), dtype=np.float64)
+        here, there = (np.stack([body.place for body in bodies]) for bodies in (a, b))
+        if self.metric == "manhattan":
+            apart = np.asarray(cdist(here, there, "cityblock"), dtype=np.float64)
+        elif self.metric == "euclidean":
+            apart = np.asarray(cdist(here, there, "euclidean"), dtype=np.float64)
+        elif self.linkage == "centroid":
+            # A place at zero points nowhere: it is at distance 1 from every direction.
+            apart = np.clip(1 - _unit_rows(here) @ _unit_rows(there).T, 0, 2)
+        else:  # the mean over pairs of unit vectors
+            apart = np.clip(1 - here @ there.T, 0, 2)
         order = 1 if self.metric == "manhattan" else 2
-        lengths = np.add.outer(*(np.linalg.norm(x, order, axis=1) for x in (a, b)))
-        return np.where(apart > _ROUNDING * lengths, apart, 0.0)
+        lengths = np.add.outer(*(np.linalg.norm(x, order, axis=1) for x in (here, there)))
+        apart = np.where(apart > _ROUNDING * lengths, apart, 0.0)
+        if self.linkage == "average" and self.metric == "euclidean":
+            inner = np.add.outer(*([body.inertia for body in bodies] for bodies in (a, b)))
+            apart = np.sqrt(apart**2 + inner)
+        return apart
+
+    def spread(self, bodies: Sequence[Body]) -> float:
+        """RMS distance of the bodies' places to their mean, corrected for their number.
+
+        Without the correction, n / (n - 1), a small cluster would look tighter than a large one
+        drawn from the same clients.
+        """
+        n = len(bodies)
+        if n < 2:
+            return 0.0
+        points = [Body(body.place, body.weight) for body in bodies]
+        centre = Body(join(points).place, 1.0)
+        squares = self.between(points, [centre])[:, 0] ** 2
+        weights = [body.weight for body in bodies]
+        return float(np.sqrt(np.average(squares, weights=weights) * n / (n - 1)))
 
     @cached_property
     def scale(self) -> float:
-        """RMS distance of the clients to the place of all: what thresholds are fractions of."""
-        return self.spread(self.places, self.weights)
+        """Spread of all clients: what thresholds are fractions of."""
+        return self.spread(list(self.bodies.values()))
 
-    def spread(self, places: Floats, weights: Floats) -> float:
-        """RMS distance of `places` to their mean, corrected for their number (n / (n - 1)).
+    def incoherence(self, bodies: Sequence[Body]) -> float:
+        """Spread of `bodies`, as a fraction of the scale."""
+        return self.spread(bodies) / self.scale if self.scale > 0 else 0.0
 
-        Without the correction a small cluster would look tighter than a large one drawn
-        from the same clients.
-        """
-        n = len(places)
-        if n < 2:
-            return 0.0
-        centre = np.average(places, axis=0, weights=weights)[None]
-        squares = self.distances(places, centre)[:, 0] ** 2
-        return float(np.sqrt(np.average(squares, weights=weights) * n / (n - 1)))
-
-    def locate(self, tree: Tree) -> Located:
-        """Place and weight of every node of `tree`."""
-        sums: dict[NodeId, Floats] = {}
-        weight: dict[NodeId, float] = {}
-        for node in reversed(list(tree.walk())):
-            if node in tree.members:
-                weight[node] = float(self.weights[self.row[node]])
-                sums[node] = self.places[self.row[node]] * weight[node]
-            else:
-                children = tree.children[node]
-                weight[node] = sum((weight[child] for child in children), 0.0)
-                sums[node] = sum((sums[child] for child in children), self.places[0] * 0)
-        return Located(self, sums, weight)
+    def locate(self, tree: Tree) -> dict[NodeId, Body]:
+        """Every node of `tree` in this space, but for clusters without clients."""
+        bodies = dict(self.bodies)
+        for cluster in reversed(tree.clusters):
+            if below := [bodies[child] for child in tree.children[cluster] if child in bodies]:
+                bodies[cluster] = join(below)
+        return bodies
 
 
-@dataclass(frozen=True)
-class Located:
-    """The nodes of one tree in a space.
-
-    A cluster without clients, as one that all children have left, weighs nothing and has no
-    place: `settled` leaves it out.
-    """
-
-    space: Space
-    sums: dict[NodeId, Floats]
-    weight: dict[NodeId, float]
-
-    def settled(self, nodes: Sequence[NodeId]) -> tuple[NodeId, ...]:
-        """Those of `nodes` that have a place."""
-        return tuple(node for node in nodes if self.weight[node] > 0)
-
-    def places(self, nodes: Sequence[NodeId]) -> Floats:
-        return np.stack([self.sums[node] / self.weight[node] for node in nodes])
-
-    def weights(self, nodes: Sequence[NodeId]) -> Floats:
-        return np.array([self.weight[node] for node in nodes])
-
-    def without(self, cluster: NodeId, node: NodeId) -> Floats:
-        """Place of `cluster` if `node`, somewhere below it, were not there."""
-        rest = self.weight[cluster] - self.weight[node]
-        return np.asarray((self.sums[cluster] - self.sums[node]) / rest)
-
-    def incoherence(self, nodes: Sequence[NodeId]) -> float:
-        """Spread of `nodes` around their common place, as a fraction of the space's scale."""
-        nodes = self.settled(nodes)
-        if len(nodes) < 2:
-            return 0.0
-        spread = self.space.spread(self.places(nodes), self.weights(nodes))
-        return spread / self.space.scale if self.space.scale > 0 else 0.0
-
-
-def rotate(vectors: ArrayLike) -> Floats:
-    """Few coordinates with the same inner products as the rows of `vectors`.
-
-    A thousand models of a million weights lie in a thousand dimensions; euclidean and cosine
-    distances, means and k-means are the same there. Rows are returned as they are when that
-    would not make them shorter.
-    """
-    full = np.asarray(vectors, dtype=np.float64)
-    n, d = full.shape
-    if d <= n:
-        return full
-    return coordinates(full @ full.T)
+def pick(bodies: Mapping[NodeId, Body], nodes: Iterable[NodeId]) -> list[Body]:
+    return [bodies[node] for node in nodes]
 
 
 def coordinates(products: Floats) -> Floats:

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sofa_fl.cli.show_comparison import average, show_comparison
+from tests.cli.cases import SUMMARY_KEYS, Cli, assert_refused, files_in
+
+
+def test_one_table_then_reuse_then_resume(cli: Cli, tiny: list[str], work_dir: Path) -> None:
+    command = ["compare", "sofa", "fedavg", *tiny, "--rounds", "1", "--seeds", "0,1"]
+    first = cli(*command, "--json")
+    assert first.exit_code == 0, first.stderr
+    assert "FedAvg, seed 1 (4 of 4), round 1/1" in first.stderr
+    summaries = json.loads(first.stdout)
+    names = [(summary["method"], summary["seed"]) for summary in summaries]
+    assert names == [("sofa", 0), ("sofa", 1), ("fedavg", 0), ("fedavg", 1)]
+    assert all(set(summary) == SUMMARY_KEYS for summary in summaries)
+
+    # The same command again runs nothing: the folder's name comes from the configuration.
+    (folder,) = (work_dir / "runs").iterdir()
+    before = files_in(folder)
+    again = cli(*command)
+    assert again.exit_code == 0
+    assert again.stderr == ""
+    for words in ("SOFA-FL", "FedAvg", "samples", "mean over seeds 0, 1", folder.name):
+        assert words in again.stdout
+    assert max(map(len, again.stdout.splitlines())) <= 80
+    assert files_in(folder) == before
+
+    # A run that was stopped goes on, the others are left alone.
+    (folder / "fedavg-1" / "summary.json").unlink()
+    resumed = cli(*command, "--json")
+    assert resumed.stderr.splitlines() == ["FedAvg, seed 1 (4 of 4), all rounds are done"]
+    assert [s["client"] for s in json.loads(resumed.stdout)] == [s["client"] for s in summaries]
+
+    # Another configuration is not mixed in.
+    other = cli(*command, "--out", str(folder), "--set", "local.batches=3")
+    assert_refused(other, "local.batches=2", "not 3", "--out")
+    assert cli(*command, "--quiet").stdout == f"runs/{folder.name}\n"
+
+
+def test_a_run_is_no_folder_for_runs(cli: Cli, tiny: list[str], finished: Path) -> None:
+    assert_refused(cli("compare", "sofa", *tiny, "--out", str(finished)), "is itself a run")
+
+
+def test_wrong_methods_and_seeds(cli: Cli, tiny: list[str], work_dir: Path) -> None:
+    assert_refused(cli("compare", "sofa", "fedsgd", *tiny), "fedsgd")
+    assert_refused(cli("compare", "sofa", *tiny, "--seeds", "1,x"), "1,x")
+    assert_refused(cli("compare", "sofa", *tiny, "--seeds", "-1"), "seed")
+    assert_refused(cli("compare", *tiny))
+    assert list(work_dir.iterdir()) == []
+
+
+def summary(method: str, seed: int, mean: float, samples: int = 100) -> dict[str, object]:
+    client = {"mean": mean, "std": 0.1, "min": 0.5, "bottom10": 0.5}
+    common = {"full": 0.9, "root": 0.9, "rounds": 2, "seconds": 1.0}
+    return {"method": method, "seed": seed, "client": client, "samples_trained": samples} | common
+
+
+def test_means_over_seeds() -> None:
+    rows = average([summary("sofa", 0, 0.9), summary("sofa", 1, 0.8), summary("fedavg", 0, 0.7)])
+    assert [round(row["mean"], 9) for row in rows.values()] == [0.85, 0.7]
+
+
+def test_unequal_budgets_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    show_comparison([summary("sofa", 0, 0.9), summary("fedavg", 0, 0.8)], Path("x"))
+    assert "budgets differ" not in capsys.readouterr().out
+    show_comparison([summary("sofa", 0, 0.9), summary("fedavg", 0, 0.8, 99)], Path("x"))
+    assert "budgets differ" in capsys.readouterr().out

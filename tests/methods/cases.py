@@ -1,0 +1,132 @@
+"""What methods are tested on: the table of methods, small federations, equality of states."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sofa_fl.data.base import FederatedData, Samples
+from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Score, Task
+from sofa_fl.engine.quadratic import quadratic_data
+from sofa_fl.federation import Federation
+from sofa_fl.methods.base import Method
+from sofa_fl.methods.fedavg import FedAvg
+from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.sofa import Sofa, SofaConfig
+from sofa_fl.models.flat import Vector
+from sofa_fl.sharing import SharingConfig
+
+LOCAL = LocalConfig(batches=10, batch_size=8)
+
+
+def sofa(**settings: Any) -> Callable[[SharingConfig], Method[Any]]:
+    return lambda sharing: Sofa(SofaConfig(**settings), sharing)
+
+
+def hypcluster(num_clusters: int) -> Callable[[SharingConfig], Method[Any]]:
+    return lambda sharing: HypCluster(HypClusterConfig(num_clusters=num_clusters), sharing)
+
+
+METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
+    "sofa": sofa(),
+    "sofa onepass": sofa(propagation="onepass", eta=1.0),
+    "sofa cascade": sofa(propagation="cascade", eta=1.0),
+    "sofa eta 0.5": sofa(eta=0.5),
+    "sofa cascade eta 0": sofa(propagation="cascade", eta=0.0),
+    "sofa updates cosine": sofa(place="updates", metric="cosine"),
+    "sofa latent": sofa(place="latent"),
+    "sofa manhattan": sofa(metric="manhattan"),
+    "sofa serves the best": sofa(serve="best"),
+    "sofa serves its own": sofa(serve="own", pull_siblings=0.0, pull_parent=0.0),
+    "fedavg": FedAvg,
+    "hypcluster 1": hypcluster(1),
+    "hypcluster 2": hypcluster(2),
+    "hypcluster 3": hypcluster(3),
+}
+# Those that train clients and nothing else: the same budget for all.
+SAME_BUDGET = [name for name in METHODS if "eta 0" not in name]
+
+
+@dataclass
+class Spy:
+    """An engine that remembers what it was asked."""
+
+    engine: Engine
+    tasks: list[Task] = field(default_factory=list)
+    exams: list[Exam] = field(default_factory=list)
+
+    @property
+    def num_trainable(self) -> int:
+        return self.engine.num_trainable
+
+    def initial(self, seed: int) -> Vector:
+        return self.engine.initial(seed)
+
+    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
+        self.tasks += tasks
+        return self.engine.train(tasks)
+
+    def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
+        self.exams += exams
+        return self.engine.evaluate(exams)
+
+    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
+        return self.engine.embed(models, samples)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def make_data(num_clients: int = 9, noise: float = 0.3) -> tuple[FederatedData, Engine]:
+    """Clients of unequal size in three groups, with room between the clients of a group."""
+    rng = np.random.default_rng(5)
+    centres = np.repeat(rng.normal(size=(3, 6)) * 3, 3, axis=0)[:num_clients]
+    centres = centres + 0.5 * rng.normal(size=centres.shape)
+    data, engine = quadratic_data(centres, num_samples=40, noise=noise)
+    clients = tuple(
+        dataclasses.replace(client, train=client.train[: 20 + 2 * i])
+        for i, client in enumerate(data.clients)
+    )
+    return dataclasses.replace(data, clients=clients), engine
+
+
+def federation(num_clients: int = 9, *, seed: int = 3, spy: bool = False) -> Federation:
+    data, engine = make_data(num_clients)
+    return Federation(data, Spy(engine) if spy else engine, LOCAL, seed=seed, warmup=5)
+
+
+def after_rounds(method: Method[Any], fed: Federation, rounds: int) -> Any:
+    state, _ = method.init(fed.at(0))
+    for round in range(1, rounds + 1):
+        state, _ = method.round(state, fed.at(round))
+    return state
+
+
+def assert_equal(a: Any, b: Any, path: str = "state") -> None:
+    """Bit for bit, in order, and of the same types."""
+    assert type(a) is type(b), path
+    if isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype, path
+        assert torch.equal(a, b), path
+    elif isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype, path
+        np.testing.assert_array_equal(a, b, err_msg=path)
+    elif dataclasses.is_dataclass(a):
+        for part in dataclasses.fields(a):
+            assert_equal(getattr(a, part.name), getattr(b, part.name), f"{path}.{part.name}")
+    elif isinstance(a, Mapping):
+        assert list(a) == list(b), path
+        for key in a:
+            assert_equal(a[key], b[key], f"{path}.{key}")
+    elif isinstance(a, tuple | list):
+        assert len(a) == len(b), path
+        for i, (one, other) in enumerate(zip(a, b)):
+            assert_equal(one, other, f"{path}.{i}")
+    else:
+        assert a == b or (a != a and b != b), path

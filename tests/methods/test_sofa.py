@@ -1,0 +1,154 @@
+"""What is SOFA's own: the models of its tree, what is served, trees that nothing prunes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sofa_fl.federation import Federation
+from sofa_fl.methods.hierarchy import blend, trust
+from sofa_fl.methods.sofa import Sofa, SofaConfig, SofaState
+from sofa_fl.models.flat import mean
+from sofa_fl.sharing import Shared, SharingConfig
+from sofa_fl.topology.edits import Graft
+from sofa_fl.topology.shape import Operation, ShapeConfig
+from sofa_fl.topology.tree import NodeId, Tree
+from tests.methods.cases import LOCAL, Spy, federation
+
+NO_SHARING = SharingConfig(ratio=0)
+NO_SHAPE = ShapeConfig(operations=())
+
+
+def stale_state(fed: Federation) -> SofaState:
+    """One client each of the first two groups in a cluster that has no other."""
+    root, lost, *homes = map(NodeId, range(20, 25))
+    parent: dict[NodeId, NodeId | None] = {root: None}
+    parent |= dict.fromkeys([lost, *homes], root)
+    parent |= {c: lost if c in (0, 3) else homes[c // 3] for c in fed.clients}
+    tree = Tree(parent, fed.clients, 25)
+    params = {node: fed.initial(int(node)) for node in tree.parent}
+    losses = {c: dict.fromkeys(tree.path(c), 1.0) for c in fed.clients}
+    pools = dict.fromkeys(tree.clusters, np.empty(0, dtype=np.int64))
+    return SofaState(tree, params, losses, Shared(pools))
+
+
+@pytest.mark.parametrize("propagation", ["onepass", "cascade"])
+@pytest.mark.parametrize("eta", [0.5, 1.0])
+def test_lives_with_trees_that_nothing_prunes(propagation: str, eta: float) -> None:
+    """All clients leave a cluster, and it stays: it goes on with the model it has."""
+    fed = federation()
+    operations: tuple[Operation, ...] = ("graft",)
+    shape = ShapeConfig(operations=operations, tolerance=0.0)
+    kinds = {
+        "onepass": SofaConfig(propagation="onepass", eta=eta, shape=shape),
+        "cascade": SofaConfig(propagation="cascade", eta=eta, shape=shape),
+    }
+    method = Sofa(kinds[propagation], SharingConfig(ratio=0.2))
+    state = stale_state(fed)
+    state, notes = method.round(state, fed.at(1))
+    assert {edit.node for edit in notes.edits if isinstance(edit, Graft)} >= {0, 3}
+    assert state.tree.children[NodeId(21)] == ()
+    for round in (2, 3):
+        state, _ = method.round(state, fed.at(round))
+        assert set(state.params) == set(state.tree.parent)
+        assert all(bool(model.isfinite().all()) for model in state.params.values())
+
+
+def test_a_cluster_is_the_mean_of_its_clients_by_their_samples() -> None:
+    fed = federation()
+    method = Sofa(SofaConfig(propagation="onepass", eta=1.0, shape=NO_SHAPE), NO_SHARING)
+    state, _ = method.init(fed.at(0))
+    for round in range(1, 3):
+        for cluster in state.tree.clusters:
+            below = state.tree.clients_of(cluster)
+            expected = np.average(
+                [state.params[c].numpy() for c in below],
+                axis=0,
+                weights=[len(fed.owned[c]) for c in below],
+            )
+            np.testing.assert_allclose(state.params[cluster].numpy(), expected, atol=1e-5)
+        state, _ = method.round(state, fed.at(round))
+
+
+def test_eta_weighs_clients_against_the_clusters_own_training() -> None:
+    fed = federation()
+    params = {}
+    for eta in (1.0, 0.5, 0.0):
+        method = Sofa(SofaConfig(eta=eta, shape=NO_SHAPE), SharingConfig(ratio=0.3))
+        state, _ = method.init(fed.at(0))
+        after, _ = method.round(state, fed.at(1))
+        params[eta] = after.params
+    root = state.tree.root
+    torch.testing.assert_close(params[0.5][root], (params[1.0][root] + params[0.0][root]) / 2)
+    assert not torch.allclose(params[1.0][root], params[0.0][root], atol=1e-4)
+    (own,) = fed.at(1).train([fed.at(1).task(root, state.params[root], state.shared.pools[root])])
+    torch.testing.assert_close(params[0.0][root], own.params)
+
+
+def test_serves_the_blend_the_best_or_its_own() -> None:
+    fed = federation()
+    config = SofaConfig(sharpness=2.0, serve="blend")
+    method = Sofa(config, NO_SHARING)
+    state, _ = method.init(fed.at(0))
+    client = NodeId(4)
+    path = state.tree.path(client)
+    losses = {node: 1.0 + i for i, node in enumerate(path)}  # the root is best
+    state = replace(state, losses={**state.losses, client: losses})
+    blended = method.view(state).served[client]
+    counts = [1 / (1.0 + i) ** 2 for i in range(len(path))]
+    torch.testing.assert_close(blended, mean([state.params[n] for n in path], counts))
+    torch.testing.assert_close(blended, blend(state.params, trust(losses, 2.0)))
+    best = Sofa(replace(config, serve="best"), NO_SHARING).view(state).served[client]
+    assert torch.equal(best, state.params[path[0]])
+    own = Sofa(replace(config, serve="own"), NO_SHARING).view(state).served[client]
+    assert torch.equal(own, state.params[client])
+
+
+def test_cascade_trains_once_for_every_cluster_on_the_path() -> None:
+    fed = federation(spy=True)
+    assert isinstance(fed.engine, Spy)
+    method = Sofa(SofaConfig(propagation="cascade", eta=1.0), NO_SHARING)
+    state, _ = method.init(fed.at(0))
+    fed.engine.tasks.clear()
+    method.round(state, fed.at(1))
+    for client in fed.clients:
+        above = state.tree.path(client)[:-1]
+        mine = [task for task in fed.engine.tasks if task.site == client]
+        assert sum(task.batches for task in mine) == LOCAL.batches
+        assert len({task.seed for task in mine}) == len(mine) == len(above)
+        for task, cluster in zip(mine, above):
+            assert torch.equal(task.start, state.params[cluster])
+
+
+def test_onepass_trains_once() -> None:
+    fed = federation(spy=True)
+    assert isinstance(fed.engine, Spy)
+    method = Sofa(SofaConfig(propagation="onepass", eta=1.0), NO_SHARING)
+    state, _ = method.init(fed.at(0))
+    fed.engine.tasks.clear()
+    method.round(state, fed.at(1))
+    assert [task.site for task in fed.engine.tasks] == list(fed.clients)
+
+
+def test_finds_the_groups_that_there_are() -> None:
+    fed = federation()
+    state, _ = Sofa(SofaConfig(), NO_SHARING).init(fed.at(0))
+    found = {frozenset(state.tree.clients_of(cluster)) for cluster in state.tree.clusters}
+    assert {frozenset({0, 1, 2}), frozenset({3, 4, 5}), frozenset({6, 7, 8})} <= found
+
+
+@pytest.mark.parametrize("place", ["weights", "updates"])
+def test_places_keep_the_distances_of_what_they_stand_for(place: str) -> None:
+    fed = federation()
+    kinds = {"weights": SofaConfig(place="weights"), "updates": SofaConfig(place="updates")}
+    tasks = [fed.task(c, fed.initial(int(c))) for c in fed.clients]
+    lessons = list(zip(tasks, fed.train(tasks)))
+    space = Sofa(kinds[place], NO_SHARING).space(lessons, fed)
+    start = {"weights": 0.0, "updates": 1.0}[place]
+    full = np.stack([(out.params - start * task.start).numpy() for task, out in lessons])
+    expected = np.linalg.norm(full[:, None] - full[None], axis=2)
+    np.testing.assert_allclose(space.distances(space.places, space.places), expected, atol=1e-4)
+    assert space.weights.tolist() == [len(fed.owned[c]) for c in fed.clients]

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from sofa_fl.report.words import duration, number, percent, printable, tally, tell
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.tree import NodeId, Tree
+
+N = NodeId
+
+
+def tree() -> Tree:
+    """Clients 0 to 5 in clusters 6 and 7 below 8."""
+    parent = {N(8): None, N(6): N(8), N(7): N(8)} | {N(i): N(6 + i % 2) for i in range(6)}
+    return Tree(parent, tuple(N(i) for i in range(6)), 9)
+
+
+@pytest.mark.parametrize(
+    ("edits", "told"),
+    [
+        ([Graft(N(0), N(7))], ["client 0 moved from cluster 6 to cluster 7"]),
+        ([Merge((N(6), N(7)), N(9))], ["clusters 6 and 7 became one, cluster 9"]),
+        (
+            [Split(N(6), (N(9), N(10)), ((N(0), N(2)), (N(4),))), Prune(N(10))],
+            [
+                "cluster 6 was split into clusters 9 and 10",
+                "cluster 10 gave way to its only child, client 4",
+            ],
+        ),
+        (
+            [Split(N(8), (N(9), N(10)), ((N(6),), (N(7),)))],
+            ["cluster 8, the root, was split: below it are now clusters 9 and 10"],
+        ),
+        (
+            [Graft(N(0), N(7)), Graft(N(2), N(7)), Graft(N(4), N(7)), Prune(N(6))],
+            [
+                "client 0 moved from cluster 6 to cluster 7",
+                "client 2 moved from cluster 6 to cluster 7",
+                "client 4 moved from cluster 6 to cluster 7",
+                "cluster 6 had no children left and is gone",
+            ],
+        ),
+    ],
+)
+def test_edits_in_words(edits: list[Edit], told: list[str]) -> None:
+    assert tell(edits, tree()) == told
+
+
+def test_values_in_words() -> None:
+    assert percent(0.98123) == "98.12%"
+    assert percent(None) == percent(float("nan")) == "-"
+    assert (duration(-1), duration(65), duration(7265)) == ("0:00", "1:05", "2:01:05")
+    assert (number(1, "graft"), number(20000, "sample")) == ("1 graft", "20,000 samples")
+    assert tally(["graft", "merge", "graft"]) == "2 grafts, 1 merge"
+    assert tally([]) == ""
+
+
+def test_control_characters_are_spelled_out() -> None:
+    assert printable("\x1b[31mred\n\u202eü 😀") == "\\x1b[31mred\\n\\u202eü 😀"

@@ -1,0 +1,216 @@
+"""Random trees, places and settings for the topology tests, and how to compare trees.
+
+The suite draws the same examples every time. `EXPLORE=500 pytest tests/topology` draws that many
+new ones per property instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from sofa_fl.topology.shape import Operation, ShapeConfig
+from sofa_fl.topology.space import Floats, Linkage, Metric, Space
+from sofa_fl.topology.tree import NodeId, Tree
+
+Nested: TypeAlias = "int | frozenset[Nested]"
+Drawn: TypeAlias = "int | Sequence[Drawn]"
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+
+METRICS: tuple[Metric, ...] = ("euclidean", "manhattan", "cosine")
+WAYS: tuple[tuple[Metric, Linkage], ...] = (
+    ("euclidean", "centroid"),
+    ("euclidean", "average"),
+    ("cosine", "centroid"),
+    ("cosine", "average"),
+    ("manhattan", "centroid"),
+)
+OPERATIONS: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
+
+
+def examples(num_examples: int) -> settings:
+    """Settings of a property: the same examples every time, unless one explores by hand."""
+    explore = int(os.environ.get("EXPLORE", "0"))
+    return settings(
+        max_examples=explore or num_examples,
+        derandomize=not explore,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+def node(number: int) -> NodeId:
+    return NodeId(number)
+
+
+def ids(*numbers: int) -> tuple[NodeId, ...]:
+    return tuple(NodeId(number) for number in numbers)
+
+
+def tree_of(drawn: Drawn) -> Tree:
+    """A tree as it is drawn: numbers are clients, sequences are clusters.
+
+    Clusters are numbered parents first, from one above the largest client:
+    `[[0, 1], [2, 3]]` has root 4 over clusters 5 and 6.
+    """
+    clients: list[NodeId] = []
+
+    def collect(part: Drawn) -> None:
+        if isinstance(part, int):
+            clients.append(NodeId(part))
+        else:
+            for child in part:
+                collect(child)
+
+    collect(drawn)
+    parent: dict[NodeId, NodeId | None] = {}
+    next_id = 1 + max(clients)
+
+    def hang(part: Drawn, up: NodeId | None) -> None:
+        nonlocal next_id
+        if isinstance(part, int):
+            parent[NodeId(part)] = up
+            return
+        cluster, next_id = NodeId(next_id), next_id + 1
+        parent[cluster] = up
+        for child in part:
+            hang(child, cluster)
+
+    hang(drawn, None)
+    return Tree(parent, tuple(sorted(clients)), next_id)
+
+
+def nested(tree: Tree, rename: Mapping[NodeId, NodeId] | None = None) -> Nested:
+    """The tree without the ids of its clusters; the clients renamed, if asked."""
+    forms: dict[NodeId, Nested] = {}
+    for each in reversed(list(tree.walk())):
+        if each in tree.members:
+            forms[each] = rename[each] if rename else each
+        else:
+            forms[each] = frozenset(forms[child] for child in tree.children[each])
+    return forms[tree.root]
+
+
+def client_sets(tree: Tree) -> set[frozenset[int]]:
+    """The clients of every cluster."""
+    return {frozenset(tree.clients_of(cluster)) for cluster in tree.clusters}
+
+
+def relabelled(tree: Tree, rename: Mapping[NodeId, NodeId], rng: np.random.Generator) -> Tree:
+    """The same tree under new ids, and with its parent map and its clients in another order."""
+    first = 1 + max(rename.values())
+    numbers = rng.permutation(len(tree.clusters)).tolist()
+    full = dict(rename) | {c: NodeId(first + n) for c, n in zip(tree.clusters, numbers)}
+    links = [(full[at], None if up is None else full[up]) for at, up in tree.parent.items()]
+    parent = {links[i][0]: links[i][1] for i in rng.permutation(len(links))}
+    clients = tuple(full[tree.clients[i]] for i in rng.permutation(len(tree.clients)))
+    return Tree(parent, clients, first + len(numbers))
+
+
+def renamed_space(
+    space: Space, rename: Mapping[NodeId, NodeId], clients: Sequence[NodeId]
+) -> Space:
+    """The same places under new ids, in the order of `clients`."""
+    old = {rename[before]: row for row, before in enumerate(space.clients)}
+    rows = [old[client] for client in clients]
+    return Space(
+        tuple(clients), space.places[rows], space.weights[rows], space.metric, space.linkage
+    )
+
+
+def random_names(clients: Sequence[NodeId], rng: np.random.Generator) -> dict[NodeId, NodeId]:
+    """New ids for the clients, neither in order nor without gaps."""
+    return dict(zip(clients, map(NodeId, rng.permutation(2 * len(clients)).tolist())))
+
+
+@st.composite
+def trees(draw: Draw, clients: Sequence[NodeId], compact: bool = True) -> Tree:
+    """Trees over `clients`; if not compact, with empty and one-child clusters here and there."""
+    parts: list[NodeId] = list(draw(st.permutations(clients)))
+    parent: dict[NodeId, NodeId | None] = {}
+    next_id = 1 + max(clients)
+    thin_left = 0 if compact else draw(st.integers(0, 3))
+    while len(parts) > 1 or thin_left:
+        thin = bool(thin_left) and (len(parts) == 1 or draw(st.booleans()))
+        thin_left -= thin
+        size = draw(st.integers(0, 1) if thin else st.integers(2, len(parts)))
+        start = draw(st.integers(0, len(parts) - size))
+        parent |= dict.fromkeys(parts[start : start + size], NodeId(next_id))
+        parts[start : start + size] = [NodeId(next_id)]
+        next_id += 1
+    return Tree({parts[0]: None, **parent}, tuple(clients), next_id)
+
+
+def generic_places(rng: np.random.Generator, n: int, dimensions: int, clustered: bool) -> Floats:
+    """Points without ties, in one cloud or in clouds of clouds."""
+    if not clustered:
+        return rng.normal(size=(n, dimensions))
+    outer = rng.normal(size=(4, dimensions)) * 10 ** rng.uniform(-1, 2)
+    inner = rng.normal(size=(4, 3, dimensions)) * 10 ** rng.uniform(-1, 1)
+    group, part = rng.integers(0, rng.integers(1, 5), n), rng.integers(0, rng.integers(1, 4), n)
+    noise = rng.normal(size=(n, dimensions)) * 10 ** rng.uniform(-3, 0)
+    return np.asarray(outer[group] + inner[group, part] + noise)
+
+
+def tied_places(rng: np.random.Generator, n: int, dimensions: int) -> Floats:
+    """Points with as many ties and duplicates as can be, some of them but for rounding."""
+    unit = rng.choice([1.0, 0.1, 1e-5])
+    places = rng.integers(0, rng.integers(1, 6), size=(n, dimensions)) * unit
+    jitter = rng.choice([0, 0, 1e-16, 1e-14, 1e-9])
+    offset = rng.choice([0, 0, 1.0, 1e6])
+    return np.asarray((places + offset) * (1 + jitter * rng.normal(size=places.shape)))
+
+
+@st.composite
+def configs(draw: Draw, *, all_operations: bool = True) -> ShapeConfig:
+    chosen = st.just(OPERATIONS)
+    if not all_operations:
+        chosen = st.sets(st.sampled_from(OPERATIONS)).map(
+            lambda some: tuple(each for each in OPERATIONS if each in some)
+        )
+    return ShapeConfig(
+        operations=draw(chosen),
+        tolerance=draw(st.sampled_from([0.1, 0.0, 0.3, 1.0])),
+        merge=draw(st.sampled_from([0.3, 0.0, 0.1, 0.7, 1.3])),
+        split=draw(st.sampled_from([0.9, 0.2, 0.5, 0.7, 1.2, 1.6])),
+        max_parts=draw(st.sampled_from([8, 2, 3])),
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of `shape`, and a generator for what the test draws on top."""
+
+    tree: Tree
+    space: Space
+    config: ShapeConfig
+    rng: np.random.Generator
+
+
+@st.composite
+def cases(draw: Draw, *, ties: bool, hostile: bool = False, max_clients: int = 14) -> Case:
+    """Random calls of `shape`; hostile ones leave operations out and give trees not compact.
+
+    Without ties cosine needs a second dimension: on a line there are but two directions.
+    """
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n = draw(st.integers(1, max_clients))
+    metric, linkage = draw(st.sampled_from(WAYS))
+    dimensions = draw(st.integers(1 if ties or metric != "cosine" else 2, 5))
+    if ties and draw(st.booleans()):
+        places = tied_places(rng, n, dimensions)
+    else:
+        places = generic_places(rng, n, dimensions, draw(st.booleans()))
+    even = draw(st.booleans())
+    weights = np.ones(n) if even else rng.integers(1, 60, n).astype(np.float64)
+    clients = ids(*range(n))
+    tree = draw(trees(clients, compact=not hostile))
+    config = draw(configs(all_operations=not hostile))
+    return Case(tree, Space(clients, places, weights, metric, linkage), config, rng)

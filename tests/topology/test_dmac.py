@@ -1,0 +1,262 @@
+"""DMAC: the classical tree at increase 1, wider ones above, and an end in every case."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist
+
+from sofa_fl.topology.dmac import DmacConfig, dmac
+from sofa_fl.topology.space import Floats, Linkage, Metric, Space
+from sofa_fl.topology.tree import Tree
+from tests.topology.strategies import (
+    WAYS,
+    client_sets,
+    examples,
+    generic_places,
+    ids,
+    nested,
+    random_names,
+    renamed_space,
+    tied_places,
+    tree_of,
+)
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def space_of(
+    places: object,
+    weights: object = None,
+    metric: Metric = "euclidean",
+    linkage: Linkage = "centroid",
+) -> Space:
+    rows = np.asarray(places, dtype=np.float64)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    mass = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+    return Space(ids(*range(len(rows))), rows, mass, metric, linkage)
+
+
+def build(
+    places: object,
+    increase: float = 1.1,
+    weights: object = None,
+    metric: Metric = "euclidean",
+    linkage: Linkage = "centroid",
+) -> Tree:
+    return dmac(space_of(places, weights, metric, linkage), DmacConfig(increase=increase))
+
+
+def scipy_sets(links: Floats) -> set[frozenset[int]]:
+    """The points of every cluster in SciPy's encoding of a tree."""
+    n = len(links) + 1
+    sets: list[frozenset[int]] = [frozenset([i]) for i in range(n)]
+    for first, second in links[:, :2].astype(int):
+        sets.append(sets[first] | sets[second])
+    return set(sets[n:])
+
+
+@examples(80)
+@given(SEEDS, st.integers(2, 40), st.integers(1, 6), st.booleans())
+def test_increase_one_is_classical_centroid_clustering(
+    seed: int, n: int, dimensions: int, clustered: bool
+) -> None:
+    places = generic_places(np.random.default_rng(seed), n, dimensions, clustered)
+    tree = build(places, increase=1)
+    assert client_sets(tree) == scipy_sets(linkage(places, method="centroid"))
+
+
+@examples(60)
+@given(SEEDS, st.integers(2, 40), st.integers(1, 6), st.booleans())
+def test_average_linkage_is_classical_over_squared_distances(
+    seed: int, n: int, dimensions: int, clustered: bool
+) -> None:
+    """The root mean square over all pairs orders clusters as the mean of the squares does."""
+    places = generic_places(np.random.default_rng(seed), n, dimensions, clustered)
+    tree = build(places, increase=1, linkage="average")
+    assert client_sets(tree) == scipy_sets(linkage(pdist(places) ** 2, method="average"))
+
+
+@examples(60)
+@given(SEEDS, st.integers(2, 30), st.integers(2, 6), st.booleans())
+def test_average_linkage_by_cosine_is_classical(
+    seed: int, n: int, dimensions: int, clustered: bool
+) -> None:
+    places = generic_places(np.random.default_rng(seed), n, dimensions, clustered)
+    classical = linkage(pdist(places, "cosine"), method="average")
+    tree = build(places, increase=1, metric="cosine", linkage="average")
+    if np.diff(np.sort(classical[:, 2])).min(initial=1.0) > 1e-9:  # but for ties by rounding
+        assert client_sets(tree) == scipy_sets(classical)
+
+
+def test_a_weight_counts_as_that_many_clients() -> None:
+    """0 and 3 meet first; their place, by weight, decides whether -4 or 6 comes next."""
+    places = [0.0, 3.0, -4.0, 6.5]
+    assert nested(build(places, 1, [9, 1, 1, 1])) == nested(tree_of([[[0, 1], 2], 3]))
+    assert nested(build(places, 1, [1, 9, 1, 1])) == nested(tree_of([[[0, 1], 3], 2]))
+
+
+@pytest.mark.parametrize(("metric", "linkage"), WAYS)
+class TestEnds:
+    """Whatever the distances are."""
+
+    def test_one_client(self, metric: Metric, linkage: Linkage) -> None:
+        tree = build([[1.0, 2.0]], metric=metric, linkage=linkage)
+        assert tree == tree_of(0)
+
+    def test_two_clients(self, metric: Metric, linkage: Linkage) -> None:
+        tree = build([[1.0, 2.0], [5.0, -3.0]], metric=metric, linkage=linkage)
+        assert tree == tree_of([0, 1])
+
+    @pytest.mark.parametrize("increase", [1, 1.1, 100])
+    @pytest.mark.parametrize("place", [[0.0, 0.0], [0.1, -0.7], [1e7, 3.0]])
+    def test_all_places_equal(
+        self, metric: Metric, linkage: Linkage, place: list[float], increase: float
+    ) -> None:
+        weights = [3, 1, 7, 1, 1, 9, 2]
+        if metric == "cosine" and not any(place):
+            pytest.skip("a place at zero points nowhere; see the test below")
+        tree = build([place] * 7, increase, weights, metric, linkage)
+        assert nested(tree) == frozenset(range(7))
+
+    def test_all_distances_equal(self, metric: Metric, linkage: Linkage) -> None:
+        tree = build(np.eye(6), 1, metric=metric, linkage=linkage)
+        assert nested(tree) == frozenset(range(6))
+
+    def test_places_at_zero(self, metric: Metric, linkage: Linkage) -> None:
+        tree = build(np.zeros((5, 2)), 1, metric=metric, linkage=linkage)
+        assert nested(tree) == frozenset(range(5))
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_ties_and_duplicates(self, metric: Metric, linkage: Linkage, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for increase in (1, 1.1, 3):
+            places = tied_places(rng, int(rng.integers(2, 16)), int(rng.integers(1, 4)))
+            tree = build(places, increase, metric=metric, linkage=linkage)
+            assert tree.is_compact
+            assert len(tree.clients) == len(places)
+
+
+@pytest.mark.parametrize(("metric", "linkage"), WAYS)
+def test_a_huge_increase_gives_a_flat_tree(metric: Metric, linkage: Linkage) -> None:
+    places = np.random.default_rng(0).normal(size=(30, 3))
+    tree = build(places, 1e9, metric=metric, linkage=linkage)
+    assert nested(tree) == frozenset(range(30))
+
+
+@examples(60)
+@given(
+    SEEDS,
+    st.integers(1, 25),
+    st.integers(2, 5),
+    st.sampled_from([1, 1.05, 1.1, 1.5, 4]),
+    st.sampled_from(WAYS),
+    st.booleans(),
+)
+def test_is_compact_and_has_every_client(
+    seed: int,
+    n: int,
+    dimensions: int,
+    increase: float,
+    way: tuple[Metric, Linkage],
+    even: bool,
+) -> None:
+    rng = np.random.default_rng(seed)
+    places = generic_places(rng, n, dimensions, clustered=bool(seed % 2))
+    weights = np.ones(n) if even else rng.integers(1, 99, n)
+    tree = build(places, increase, weights, *way)
+    assert tree.is_compact
+    assert tree.clients == ids(*range(n))
+    assert sorted(tree.clusters) == list(range(n, tree.next_id)), "ids follow the clients'"
+
+
+def test_a_larger_increase_gives_a_wider_tree() -> None:
+    places = np.cumsum([0, 1, 1.04, 1.08, 1.12, 1.16, 1.2, 1.24])  # steps that grow
+    depths = [build(places, increase).depth for increase in (1, 1.1, 1.3)]
+    assert depths == sorted(depths, reverse=True)
+    assert depths[0] > depths[1] > depths[2] == 1
+    widths = [
+        max(len(below) for below in build(places, increase).children.values())
+        for increase in (1, 1.1, 1.3)
+    ]
+    assert widths[0] == 2 < widths[1] < widths[2] == 8
+
+
+def nested_blobs(rng: np.random.Generator) -> tuple[Floats, list[list[list[int]]]]:
+    """Three groups of three parts of four clients, a factor of ten between the levels."""
+    groups = [[[12 * g + 4 * p + c for c in range(4)] for p in range(3)] for g in range(3)]
+    places = np.zeros((36, 3 + 9 + 36))
+    for g, p, c in itertools.product(range(3), range(3), range(4)):
+        client = groups[g][p][c]
+        places[client, [g, 3 + 3 * g + p, 12 + client]] = [100, 10, 1]
+    return places + rng.normal(size=places.shape) * 1e-3, groups
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("metric", "linkage"), WAYS)
+def test_finds_a_nested_structure(metric: Metric, linkage: Linkage, seed: int) -> None:
+    places, groups = nested_blobs(np.random.default_rng(seed))
+    tree = build(places, 1.15, metric=metric, linkage=linkage)
+    assert nested(tree) == nested(tree_of(groups))
+
+
+@pytest.mark.parametrize("increase", [1, 1.1, 1.5])
+@pytest.mark.parametrize("seed", range(5))
+def test_keeps_well_separated_blobs_together(increase: float, seed: int) -> None:
+    """Whatever happens inside them: in low dimensions the clouds have structure of their own."""
+    rng = np.random.default_rng(seed)
+    far = np.array([[0, 0], [0, 1e4], [1e4, 0]])
+    near = np.array([[0, 0], [0, 100], [100, 0]])
+    places = (far[:, None, None] + near[:, None] + rng.normal(size=(3, 3, 4, 2))).reshape(36, 2)
+    sets = client_sets(build(places, increase))
+    for first in range(0, 36, 12):
+        assert frozenset(range(first, first + 12)) in sets
+        for part in range(first, first + 12, 4):
+            assert frozenset(range(part, part + 4)) in sets
+
+
+@examples(60)
+@given(
+    SEEDS,
+    st.integers(1, 20),
+    st.integers(2, 5),
+    st.sampled_from([1, 1.1, 1.5]),
+    st.sampled_from(WAYS),
+    st.booleans(),
+)
+def test_relabelling_the_clients_relabels_the_tree(
+    seed: int,
+    n: int,
+    dimensions: int,
+    increase: float,
+    way: tuple[Metric, Linkage],
+    even: bool,
+) -> None:
+    rng = np.random.default_rng(seed)
+    places = generic_places(rng, n, dimensions, clustered=bool(seed % 2))
+    space = space_of(places, np.ones(n) if even else rng.integers(1, 99, n), *way)
+    rename = random_names(space.clients, rng)
+    again = renamed_space(space, rename, [rename[space.clients[i]] for i in rng.permutation(n)])
+    config = DmacConfig(increase=increase)
+    assert nested(dmac(again, config)) == nested(dmac(space, config), rename)
+
+
+@examples(60)
+@given(
+    SEEDS,
+    st.integers(1, 20),
+    st.integers(2, 5),
+    st.sampled_from([1, 1.1, 1.5]),
+    st.sampled_from(WAYS),
+)
+def test_a_thousand_times_the_places_is_the_same_tree(
+    seed: int, n: int, dimensions: int, increase: float, way: tuple[Metric, Linkage]
+) -> None:
+    rng = np.random.default_rng(seed)
+    places = generic_places(rng, n, dimensions, clustered=bool(seed % 2))
+    assert build(1000 * places, increase, None, *way) == build(places, increase, None, *way)

@@ -1,0 +1,221 @@
+"""The edits: valid ones keep a tree a tree, a list of them is a history, others are refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sofa_fl.errors import TopologyError
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
+from sofa_fl.topology.tree import NodeId, Tree
+from tests.topology.strategies import Draw, examples, ids, nested, node, tree_of, trees
+
+
+@st.composite
+def edits_of(draw: Draw, tree: Tree) -> Edit:
+    """Any valid edit of `tree` that changes something, `None` if there is none."""
+    moves = [
+        (low, onto)
+        for low in tree.parent
+        if low != tree.root
+        for onto in sorted(set(tree.clusters) - set(tree.walk(low)) - {tree.parent[low]})
+    ]
+    families = [
+        clusters
+        for cluster in tree.clusters
+        if len(clusters := [c for c in tree.children[cluster] if c not in tree.members]) > 1
+    ]
+    wide = [cluster for cluster in tree.clusters if len(tree.children[cluster]) > 1]
+    thin = [cluster for cluster in tree.clusters if len(tree.children[cluster]) < 2]
+    possible = {"graft": moves, "merge": families, "split": wide, "prune": thin}
+    kind = draw(st.sampled_from([name for name, choices in possible.items() if choices]))
+    skip = draw(st.integers(0, 2))  # a history may leave gaps between ids
+    if kind == "graft":
+        return Graft(*draw(st.sampled_from(moves)))
+    if kind == "merge":
+        family = draw(st.permutations(draw(st.sampled_from(families))))
+        size = draw(st.integers(2, len(family)))
+        return Merge(tuple(family[:size]), NodeId(tree.next_id + skip))
+    if kind == "prune":
+        return Prune(draw(st.sampled_from(thin)))
+    cluster = draw(st.sampled_from(wide))
+    children = draw(st.permutations(tree.children[cluster]))
+    num_parts = draw(st.integers(2, len(children)))
+    groups = tuple(tuple(children[part::num_parts]) for part in range(num_parts))
+    first = tree.next_id + skip
+    return Split(cluster, ids(*range(first, first + num_parts)), groups)
+
+
+def check_invariants(tree: Tree) -> None:
+    """One root, no cycle, clients are leaves; told from the parent map alone."""
+    roots = [at for at, up in tree.parent.items() if up is None]
+    assert len(roots) == 1
+    for each in tree.parent:
+        at, steps = each, 0
+        while (up := tree.parent[at]) is not None:
+            at, steps = up, steps + 1
+            assert steps <= len(tree.parent), "a cycle"
+        assert at == roots[0]
+    assert not tree.members & {up for up in tree.parent.values() if up is not None}
+    assert tree.members <= set(tree.parent)
+    assert tree.next_id > max(tree.parent)
+
+
+@examples(150)
+@given(st.data(), st.integers(2, 9), st.integers(1, 12))
+def test_random_edits_keep_a_tree_a_tree(data: st.DataObject, n: int, num_edits: int) -> None:
+    first = tree = data.draw(trees(ids(*range(n)), compact=False))
+    history: list[Edit] = []
+    ever_used = set(first.parent)
+    for _ in range(num_edits):
+        edit = data.draw(edits_of(tree))
+        after = edit.apply(tree)
+        check_invariants(after)
+        assert after.clients == first.clients
+        new = set(after.parent) - set(tree.parent)
+        assert not new & ever_used, "an id was used again"
+        assert after.next_id >= tree.next_id
+        ever_used |= new
+        assert after.next_id > max(ever_used)
+        history.append(edit)
+        tree = after
+    assert apply_all(first, history) == tree
+
+
+def test_no_edits_leave_the_tree() -> None:
+    tree = tree_of([[0, 1], 2])
+    assert apply_all(tree, []) is tree
+
+
+def test_graft_takes_the_subtree_along() -> None:
+    tree = tree_of([[[0, 1], 2], [3, 4]])  # 5: 6: 7, and 8
+    assert nested(Graft(node(7), node(8)).apply(tree)) == nested(tree_of([[2], [3, 4, [0, 1]]]))
+    assert nested(Graft(node(2), node(5)).apply(tree)) == nested(tree_of([[[0, 1]], [3, 4], 2]))
+
+
+def test_graft_may_leave_a_cluster_empty() -> None:
+    tree = Graft(node(0), node(3)).apply(tree_of([[0], [1]]))  # 2: 3, and 4
+    tree = Graft(node(1), node(3)).apply(tree)
+    assert tree.children[node(4)] == ()
+    assert nested(Prune(node(4)).apply(tree)) == frozenset({frozenset({0, 1})})
+
+
+def test_prune_puts_the_child_in_its_place() -> None:
+    tree = tree_of([[[0, 1]], 2])  # 3: 4: 5
+    pruned = Prune(node(4)).apply(tree)
+    assert pruned.parent[node(5)] == 3
+    assert nested(pruned) == nested(tree_of([[0, 1], 2]))
+
+
+def test_prune_of_the_root_makes_the_child_the_root() -> None:
+    tree = tree_of([[0, 1]])  # 2: 3
+    pruned = Prune(node(2)).apply(tree)
+    assert pruned.root == 3
+    assert pruned.next_id == tree.next_id
+    assert Prune(node(1)).apply(tree_of([0])).root == 0
+
+
+def test_merge_gives_one_cluster_all_children() -> None:
+    tree = tree_of([[0, 1], [2, 3], [4, 5]])  # 6: 7, 8 and 9
+    merged = Merge(ids(7, 9), node(10)).apply(tree)
+    assert merged.children[node(10)] == ids(0, 1, 4, 5)
+    assert nested(merged) == nested(tree_of([[0, 1, 4, 5], [2, 3]]))
+    assert merged.next_id == 11
+    everything = Merge(ids(9, 7, 8), node(15)).apply(tree)
+    assert nested(everything) == nested(tree_of([[0, 1, 2, 3, 4, 5]]))
+    assert everything.next_id == 16
+
+
+def test_split_puts_the_parts_in_the_place_of_the_cluster() -> None:
+    tree = tree_of([[0, 1, 2, 3], 4])  # 5: 6
+    split = Split(node(6), ids(7, 8), (ids(0, 2), ids(1, 3))).apply(tree)
+    assert split.children[split.root] == ids(4, 7, 8)
+    assert nested(split) == nested(tree_of([[0, 2], [1, 3], 4]))
+
+
+def test_split_of_the_root_puts_the_parts_below_it() -> None:
+    tree = tree_of([0, 1, 2, 3])  # 4
+    split = Split(node(4), ids(5, 6), (ids(0, 2), ids(1, 3))).apply(tree)
+    assert split.root == 4
+    assert nested(split) == nested(tree_of([[0, 2], [1, 3]]))
+
+
+def test_merge_undoes_a_split_but_for_the_id() -> None:
+    tree = tree_of([[0, 1, 2, 3], 4])
+    split = Split(node(6), ids(7, 8), (ids(0, 2), ids(1, 3))).apply(tree)
+    assert nested(Merge(ids(7, 8), node(9)).apply(split)) == nested(tree)
+
+
+# 6 ── 7 ── 0, 1
+#   ├─ 8 ── 9 ── 2, 3
+#   │    └─ 4
+#   └─ 5
+TREE = tree_of([[0, 1], [[2, 3], 4], 5])
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (Graft(node(8), node(9)), "own descendant"),
+        (Graft(node(8), node(8)), "own descendant"),
+        (Graft(node(6), node(7)), "own descendant"),
+        (Graft(node(0), node(5)), "have children"),
+        (Graft(node(50), node(7)), "not in the tree"),
+        (Graft(node(0), node(50)), "not in the tree"),
+        (Prune(node(0)), "it is a client"),
+        (Prune(node(7)), "it has 2 children"),
+        (Prune(node(6)), "it has 3 children"),
+        (Prune(node(50)), "not in the tree"),
+        (Merge(ids(7, 9), node(10)), "not siblings"),
+        (Merge(ids(6, 7), node(10)), "not siblings"),
+        (Merge(ids(7), node(10)), "not siblings"),
+        (Merge((), node(10)), "not siblings"),
+        (Merge(ids(7, 7), node(10)), "not siblings"),
+        (Merge(ids(6, 6), node(10)), "not siblings"),
+        (Merge(ids(7, 8, 7), node(10)), "not siblings"),
+        (Merge(ids(0, 1), node(10)), "clients are never merged"),
+        (Merge(ids(7, 5), node(10)), "clients are never merged"),
+        (Merge(ids(7, 8), node(7)), "not new"),
+        (Merge(ids(7, 8), node(9)), "not new"),
+        (Merge(ids(7, 50), node(10)), "not in the tree"),
+        (Split(node(7), ids(10, 11), (ids(0), ids(1, 2))), "do not partition"),
+        (Split(node(7), ids(10, 11), (ids(0), ids(0, 1))), "do not partition"),
+        (Split(node(7), ids(10, 11), (ids(0), ())), "do not partition"),
+        (Split(node(7), ids(10), (ids(0), ids(1))), "two groups or more"),
+        (Split(node(7), ids(10, 11, 12), (ids(0), ids(1))), "two groups or more"),
+        (Split(node(7), ids(10, 10), (ids(0), ids(1))), "two groups or more"),
+        (Split(node(7), ids(10), (ids(0, 1),)), "two groups or more"),
+        (Split(node(7), ids(10, 11, 12), (ids(0), ids(1), ())), "empty group"),
+        (Split(node(7), ids(9, 10), (ids(0), ids(1))), "not new"),
+        (Split(node(0), (), ()), "two groups or more"),
+        (Split(node(0), ids(10, 11), ((), ())), "empty group"),
+        (Split(node(50), ids(10, 11), (ids(0), ids(1))), "not in the tree"),
+    ],
+    ids=str,
+)
+def test_refuses_what_would_break_the_tree(edit: Edit, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        edit.apply(TREE)
+
+
+def test_an_id_of_the_past_is_not_new() -> None:
+    merged = Merge(ids(7, 8), node(10)).apply(TREE)
+    split = Split(node(10), ids(11, 12), (ids(0, 1), ids(9, 4))).apply(merged)
+    assert 10 not in split.parent
+    with pytest.raises(TopologyError, match="not new"):
+        Merge(ids(11, 12), node(10)).apply(split)
+    with pytest.raises(TopologyError, match="not new"):
+        Split(node(11), ids(7, 8), (ids(0), ids(1))).apply(split)
+
+
+def test_a_client_alone_has_no_edits() -> None:
+    alone = tree_of(0)
+    for edit in (Prune(node(0)), Split(node(0), (), ()), Graft(node(0), node(0))):
+        with pytest.raises(TopologyError):
+            edit.apply(alone)
+
+
+def test_a_bad_edit_in_a_list_stops_it() -> None:
+    with pytest.raises(TopologyError, match="not in the tree"):
+        apply_all(TREE, [Merge(ids(7, 8), node(10)), Prune(node(7))])
