@@ -41,7 +41,7 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "sofa cascade eta 0": sofa(propagation="cascade", eta=0.0),
     "sofa updates cosine": sofa(place="updates", metric="cosine"),
     "sofa latent": sofa(place="latent"),
-    "sofa manhattan": sofa(metric="manhattan"),
+    "sofa manhattan": sofa(metric="manhattan", linkage="centroid"),
     "sofa serves the best": sofa(serve="best"),
     "sofa serves its own": sofa(serve="own", pull_siblings=0.0, pull_parent=0.0),
     "fedavg": FedAvg,

@@ -150,5 +150,6 @@ def test_places_keep_the_distances_of_what_they_stand_for(place: str) -> None:
     start = {"weights": 0.0, "updates": 1.0}[place]
     full = np.stack([(out.params - start * task.start).numpy() for task, out in lessons])
     expected = np.linalg.norm(full[:, None] - full[None], axis=2)
-    np.testing.assert_allclose(space.distances(space.places, space.places), expected, atol=1e-4)
+    bodies = list(space.bodies.values())
+    np.testing.assert_allclose(space.between(bodies, bodies), expected, atol=1e-4)
     assert space.weights.tolist() == [len(fed.owned[c]) for c in fed.clients]

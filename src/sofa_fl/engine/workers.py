@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task
+from sofa_fl.engine.learner import optimizer_for
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError, ModelError
 from sofa_fl.models.flat import Vector
@@ -59,6 +60,7 @@ class WorkersEngine:
         self._here = SequentialEngine(factory, data, local)
         self._size = len(self._here.initial(0))
         self._workers: list[_Worker] = []
+        _import_optimizer(local)
         for _ in range(num_workers or num_cores()):
             self._workers.append(self._start())
 
@@ -228,6 +230,13 @@ def _work(
             pipe.send(answer)
         except OSError:  # nobody is left to hear it
             os._exit(0)
+
+
+def _import_optimizer(local: LocalConfig) -> None:
+    """Take a step on nothing: torch then imports 800 modules, once here, not in every worker."""
+    weights = torch.nn.Parameter(torch.zeros(1))
+    weights.grad = torch.zeros(1)
+    optimizer_for(weights, local).step()
 
 
 def _keep_memory() -> None:

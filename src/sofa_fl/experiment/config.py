@@ -137,5 +137,7 @@ def _sentence(error: Mapping[str, Any]) -> str:
             break
         key.append(str(part))
         kind = hints[part]
+    if error["type"] == "value_error":  # raised by a section's own check: says it all
+        return f"{'.'.join(key)}: {error['ctx']['error']}"
     message = error["msg"][0].lower() + error["msg"][1:]
     return f"{'.'.join(key)}: {message}, got {error['input']!r}"

@@ -8,22 +8,21 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from annotated_types import Ge, Interval
 
 from sofa_fl.engine.base import Outcome, Pull, Task
+from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.hierarchy import Losses, Models, blend, compare, inherit, mean_of, trust
-from sofa_fl.models.flat import Vector, inner_products, mean
+from sofa_fl.methods.places import Place, places_of
+from sofa_fl.models.flat import Vector, mean
 from sofa_fl.sharing import Shared, SharingConfig, share, training_set
 from sofa_fl.topology.dmac import DmacConfig, dmac
 from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.shape import ShapeConfig, shape
-from sofa_fl.topology.space import Linkage, Metric, Space, coordinates, pick
+from sofa_fl.topology.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId, Tree
-
-PROBE_SIZE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +53,17 @@ class SofaConfig:
     eta: Annotated[float, Interval(ge=0, le=1)] = 1.0
     pull_siblings: Annotated[float, Ge(0)] = 1e-3
     pull_parent: Annotated[float, Ge(0)] = 1e-3
-    place: Literal["weights", "updates", "latent"] = "weights"
+    place: Place = "weights"
     metric: Metric = "euclidean"
     linkage: Linkage = "average"
     sharpness: Annotated[float, Ge(0)] = 2.0
     serve: Literal["blend", "best", "own"] = "blend"
     dmac: DmacConfig = field(default_factory=DmacConfig)
     shape: ShapeConfig = field(default_factory=ShapeConfig)
+
+    def __post_init__(self) -> None:
+        if self.metric == "manhattan" and self.linkage == "average":
+            raise ConfigError("the manhattan metric needs sofa.linkage=centroid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,49 +125,54 @@ class Sofa:
         return blend(state.params, trust(losses, self.config.sharpness))
 
     def local_update(self, state: SofaState, fed: Federation) -> Lessons:
-        """Train every client for the clusters on its path: once for all, or once for each."""
-        tasks: list[Task] = []
-        clusters: list[tuple[NodeId, ...]] = []  # whom a task is for
-        for client in fed.clients:
-            above = _above(state.tree, client)
-            samples = training_set(state.tree, state.shared.pools, client, fed.owned[client])
-            if self.config.propagation == "onepass":
-                losses = {cluster: state.losses[client][cluster] for cluster in above}
-                start = blend(state.params, trust(losses, self.config.sharpness))
-                pulls = [*self.sibling_pull(state, client), *self.parent_pull(state, above[-1])]
-                tasks.append(fed.task(client, start, samples, pulls=pulls))
-                clusters.append(above)
-                continue
-            for cluster, batches in zip(above, _divide(fed.local.batches, len(above))):
-                siblings = self.sibling_pull(state, client) if cluster == above[-1] else []
-                pulls = [*siblings, *self.parent_pull(state, cluster)]
-                name = f"train for {cluster}"
-                tasks.append(
-                    fed.task(
-                        client,
-                        state.params[cluster],
-                        samples,
-                        pulls=pulls,
-                        batches=batches,
-                        purpose=name,
-                    )
-                )
-                clusters.append((cluster,))
-        lessons = zip(tasks, fed.train(tasks))
-        return {(t.site, c): (t, o) for (t, o), taught in zip(lessons, clusters) for c in taught}
+        """Train every client for the clusters on its path."""
+        passes = [each for client in fed.clients for each in self.passes(state, client, fed)]
+        outcomes = fed.train([task for task, _ in passes])
+        return {
+            (task.site, cluster): (task, outcome)
+            for (task, clusters), outcome in zip(passes, outcomes)
+            for cluster in clusters
+        }
 
-    def sibling_pull(self, state: SofaState, client: NodeId) -> list[Pull]:
-        """alpha / |C| · Σ ‖x − sibling‖², which pulls as one term to the siblings' mean does."""
+    def passes(
+        self, state: SofaState, client: NodeId, fed: Federation
+    ) -> list[tuple[Task, tuple[NodeId, ...]]]:
+        """What a client trains, and for whom: once for all clusters on its path, or for each."""
+        above = _above(state.tree, client)
+        samples = training_set(state.tree, state.shared.pools, client, fed.owned[client])
+        if self.config.propagation == "onepass":
+            losses = {cluster: state.losses[client][cluster] for cluster in above}
+            start = blend(state.params, trust(losses, self.config.sharpness))
+            pulls = self.pulls(state, client, above[-1])
+            return [(fed.task(client, start, samples, pulls=pulls), above)]
+        return [
+            (
+                fed.task(
+                    client,
+                    state.params[cluster],
+                    samples,
+                    pulls=self.pulls(state, client, cluster),
+                    batches=batches,
+                    purpose=f"train for {cluster}",
+                ),
+                (cluster,),
+            )
+            for cluster, batches in zip(above, _divide(fed.local.batches, len(above)))
+        ]
+
+    def pulls(self, state: SofaState, client: NodeId, cluster: NodeId) -> list[Pull]:
+        """The objective's two pulls on a client that trains for `cluster`.
+
+        alpha / |C| · Σ ‖x − sibling‖² pulls as one term to the siblings' mean does; it belongs to
+        the training for the parent. beta · ‖x − cluster‖² belongs to every one.
+        """
+        pulls = [Pull(state.params[cluster], self.config.pull_parent)]
         siblings = state.tree.siblings(client)
-        if not siblings or not self.config.pull_siblings:
-            return []
-        centre = mean([state.params[node] for node in siblings], [1.0] * len(siblings))
-        n = len(siblings) + 1
-        return [Pull(centre, self.config.pull_siblings * (n - 1) / n)]
-
-    def parent_pull(self, state: SofaState, cluster: NodeId) -> list[Pull]:
-        """beta · ‖x − parent‖²."""
-        return [Pull(state.params[cluster], self.config.pull_parent)]
+        if siblings and cluster == state.tree.parent[client] and self.config.pull_siblings:
+            centre = mean([state.params[node] for node in siblings], [1.0] * len(siblings))
+            share = len(siblings) / (len(siblings) + 1)
+            pulls.append(Pull(centre, self.config.pull_siblings * share))
+        return pulls
 
     def cluster_update(
         self, state: SofaState, lessons: Lessons, fed: Federation
@@ -185,26 +193,16 @@ class Sofa:
 
     def space(self, lessons: Sequence[tuple[Task, Outcome]], fed: Federation) -> Space:
         """Where the clients are, by what they learned."""
-        n = fed.engine.num_trainable
-        if self.config.place == "latent":
-            models = [outcome.params for _, outcome in lessons]
-            places = fed.engine.embed(models, fed.probe(PROBE_SIZE))
-        else:
-            moved = self.config.place == "updates"
-            vectors = [out.params[:n] - task.start[:n] * moved for task, out in lessons]
-            if self.config.metric == "manhattan":  # no fewer dimensions will do
-                places = torch.stack(vectors).cpu().numpy()
-            else:
-                places = coordinates(inner_products(vectors))
-        weights = np.array([fed.size(task.site) for task, _ in lessons], dtype=np.float64)
+        config = self.config
+        places = places_of(lessons, config.place, config.metric, fed)
         sites = tuple(task.site for task, _ in lessons)
-        points = np.asarray(places, dtype=np.float64)
-        return Space(sites, points, weights, self.config.metric, self.config.linkage)
+        weights = np.array([fed.size(site) for site in sites], dtype=np.float64)
+        return Space(sites, places, weights, config.metric, config.linkage)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
         bodies = space.locate(tree)
         incoherence = {
-            cluster: space.incoherence(pick(bodies, tree.children[cluster]))
+            cluster: space.incoherence([bodies[c] for c in tree.children[cluster] if c in bodies])
             for cluster in tree.clusters
         }
         return share(

@@ -137,6 +137,9 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     bodies = space.locate(tree)
     edits: list[Edit] = []
     next_id = tree.next_id
+    # A compact tree has fewer clusters than clients, and any split of it leaves at most as many.
+    # Where nothing prunes, this keeps grafts and splits from growing the tree for ever.
+    room = len(tree.clients) - len(tree.clusters)
     for cluster in tree.clusters:
         children = _settled(bodies, tree.children[cluster])
         if space.incoherence(pick(bodies, children)) <= config.split:
@@ -144,12 +147,15 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
         if len(children) < len(tree.children[cluster]):
             continue  # an empty child belongs to no part: pruning takes care of it
         for groups in _partitions(children, pick(bodies, children), config.max_parts):
+            added = len(groups) - (cluster != tree.root)
+            if added > room:
+                break
             alone = sum(len(group) == 1 for group in groups)
             if alone <= 1 and all(
                 space.incoherence(pick(bodies, group)) <= config.split for group in groups
             ):
                 into = tuple(NodeId(next_id + k) for k in range(len(groups)))
-                next_id += len(groups)
+                next_id, room = next_id + len(groups), room - added
                 edits.append(Split(cluster, into, groups))
                 break
     return edits

@@ -1,0 +1,132 @@
+"""Imports go down only, and nothing unpickles: read off the source, not off what happens to run."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sofa_fl
+
+SOURCE = Path(sofa_fl.__file__).parent
+LAYERS = ("topology", "data", "sharing", "models", "engine", "federation", "methods", "experiment")
+TOPS = ("report", "cli")
+
+# What of this package a layer may import besides itself; `errors` and `seeding` serve all.
+BELOW = {
+    "topology": set[str](),
+    "data": set[str](),
+    "sharing": {"data", "topology"},
+    "models": set[str](),
+    "engine": {"data", "models", "topology"},
+    "federation": {"data", "engine", "models", "topology"},
+    "methods": {"data", "engine", "federation", "models", "sharing", "topology"},
+    "experiment": set(LAYERS) - {"experiment"},
+    "report": {"data", "experiment", "sharing", "topology"},
+    "cli": {*LAYERS, "report"},
+}
+# What of others only some may import.
+OUTSIDE = {
+    "torch": {"models", "engine", "methods", "experiment", "cli", "federation"},
+    "safetensors": {"experiment"},
+    "pydantic": {"experiment"},
+    "yaml": {"experiment", "report", "cli"},
+    "typer": {"cli"},
+    "rich": {"cli", "data/download"},
+    "sklearn": {"topology"},
+    "scipy": {"topology", "data"},
+}
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+modules = pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports, at the top or anywhere else, by its full name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            assert node.module is not None
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@modules
+def test_imports_go_down_only(path: Path) -> None:
+    layer = layer_of(path)
+    if layer in ("errors", "seeding"):
+        assert not [name for name in imports(path) if name.startswith("sofa_fl")]
+        return
+    assert layer in BELOW, f"a new layer: say in this test what {layer} may import"
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "sofa_fl":
+            assert len(parts) > 1, f"{path.name} imports the roof, sofa_fl itself"
+            allowed = BELOW[layer] | {layer, "errors", "seeding"}
+            if layer == "cli":
+                allowed |= {"__version__"}
+            assert parts[1] in allowed, f"{layer} must not import {name}"
+
+
+@modules
+def test_others_are_imported_where_they_belong(path: Path) -> None:
+    here = {layer_of(path), str(path.relative_to(SOURCE).with_suffix(""))}
+    for name in imports(path):
+        package = name.split(".")[0]
+        if package in OUTSIDE:
+            assert here & OUTSIDE[package], f"{here} must not import {name}"
+        else:
+            known = {*sys.stdlib_module_names, "sofa_fl", "numpy", "annotated_types"}
+            assert package in known, f"{name} is new: say in this test who may import it"
+
+
+@modules
+def test_nothing_unpickles(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for word in ("pickle", "torch.load", "marshal", "shelve", "joblib", "eval(", "exec("):
+        allowed = {"eval(": ".eval("}.get(word, "")
+        left = text.replace(allowed, "") if allowed else text
+        lines = [line for line in left.splitlines() if word in line]
+        assert all("no pickle" in line.lower() for line in lines), lines
+
+
+def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        "import torch.nn as x\nfrom sofa_fl.cli import main\n"
+        "def f():\n    from typer import Option\n    import pickle, json\n"
+    )
+    assert sorted(imports(file)) == [
+        "json", "pickle", "sofa_fl.cli.main", "torch.nn", "typer.Option"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("module", "never"),
+    [
+        ("sofa_fl", {"torch", "sklearn", "pydantic"}),
+        ("sofa_fl.topology.shape", {"torch", "pydantic"}),
+        ("sofa_fl.data.federate", {"torch", "sklearn"}),
+        ("sofa_fl.sharing", {"torch", "sklearn"}),
+    ],
+)
+def test_light_parts_stay_light(module: str, never: set[str]) -> None:
+    """By way of other modules too."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not never & set(loaded.stdout.split())
+
+
+def test_no_file_has_outgrown_itself() -> None:
+    sizes = {str(p.relative_to(SOURCE)): len(p.read_text().splitlines()) for p in MODULES}
+    assert not {name: size for name, size in sizes.items() if size > 300}
