@@ -11,7 +11,7 @@ from torch import nn
 
 from sofa_fl.engine.base import Exam, Pull
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.errors import EngineError
+from sofa_fl.errors import EngineError, ModelError
 from sofa_fl.models.networks import Mlp
 from tests.engine.cases import (
     DATA,
@@ -182,6 +182,30 @@ def test_asks_and_earlier_results_are_left_as_they_are(case: EngineCase) -> None
         assert torch.equal(target, copies[1])
 
 
+def counting() -> nn.Module:
+    """Without momentum, BatchNorm counts its batches in an integer buffer and divides by it."""
+    norm = nn.BatchNorm1d(16, momentum=None)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), norm, nn.Linear(16, NUM_CLASSES))
+
+
+@pytest.mark.parametrize("case", [case for case in ENGINES if case.draws], ids=str)
+def test_counts_start_anew_with_every_task(case: EngineCase) -> None:
+    with running(case, counting) as engine:
+        tasks = [task(engine.initial(0), i, seed=i) for i in range(4)]
+        assert_same(engine.train(tasks[::-1])[::-1], engine.train(tasks), case)
+
+
+def test_a_model_of_another_size_is_refused(case: EngineCase) -> None:
+    with running(case) as engine:
+        right = task(engine.initial(0))
+        for size in (1, len(right.start) - 1, len(right.start) + 1):
+            wrong = torch.zeros(size)
+            with pytest.raises(ModelError, match=f"a vector of {size} numbers does not fit"):
+                engine.train([right, replace(right, start=wrong)])
+            with pytest.raises(ModelError, match=f"a vector of {size} numbers does not fit"):
+                engine.evaluate([Exam(wrong, np.arange(3))])
+
+
 def half_frozen() -> nn.Module:
     network = Mlp(SHAPE, NUM_CLASSES, hidden=16, batch_norm=False)
     network.body.requires_grad_(False)
@@ -202,6 +226,7 @@ def test_frozen_weights_stay_where_they_are(case: EngineCase) -> None:
 
 @pytest.mark.parametrize("case", [case for case in ENGINES if not case.draws], ids=str)
 def test_what_an_engine_cannot_train_it_refuses(case: EngineCase) -> None:
-    for factory, why in ((Dropper, "draws at random"), (half_frozen, "frozen")):
+    refused = (Dropper, "draws at random"), (half_frozen, "frozen"), (counting, "momentum")
+    for factory, why in refused:
         with pytest.raises(EngineError, match=f"{why}.*; use engine: sequential"):
             case.make(factory, DATA, LOCAL)

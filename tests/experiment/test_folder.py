@@ -17,7 +17,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_a_new_folder(folder: RunFolder) -> None:
-    assert sorted(path.name for path in folder.path.iterdir()) == ["checkpoints", "config.yaml"]
+    assert (folder.path / "config.yaml").is_file()
     assert yaml.safe_load(folder.config_file.read_text()) == {"seed": 3}
     assert RunFolder.open(folder.path) == folder
     assert folder.saved_rounds() == []
@@ -33,6 +33,13 @@ def test_an_empty_folder_will_do_and_one_with_anything_will_not(tmp_path: Path) 
     with pytest.raises(RunError, match="is not empty; resume it with 'sofa-fl resume"):
         RunFolder.create(tmp_path / "full", {})
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["notes.txt"]
+
+
+def test_a_kill_while_the_folder_was_made_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml.partial").write_text("seed: ")
+    folder = RunFolder.create(tmp_path, {"seed": 4})
+    assert yaml.safe_load(folder.config_file.read_text()) == {"seed": 4}
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
 @pytest.mark.parametrize("below", ["", "deeper/still"])
@@ -90,6 +97,7 @@ def test_a_broken_line_in_the_middle_is_an_error(folder: RunFolder) -> None:
 
 
 def test_the_newest_checkpoints_are_kept(folder: RunFolder) -> None:
+    folder.checkpoints.mkdir(exist_ok=True)
     for round in (0, 1, 2, 10, 9, 100_000):
         folder.checkpoint(round).touch()
     assert folder.saved_rounds() == [0, 1, 2, 9, 10, 100_000]
@@ -100,6 +108,7 @@ def test_the_newest_checkpoints_are_kept(folder: RunFolder) -> None:
 
 
 def test_half_written_checkpoints_do_not_count(folder: RunFolder) -> None:
+    folder.checkpoints.mkdir(exist_ok=True)
     folder.checkpoint(3).with_suffix(".partial").touch()
     (folder.checkpoints / "round-x.safetensors").touch()
     assert folder.saved_rounds() == []

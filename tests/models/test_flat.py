@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import FlatNetwork, mean
+from sofa_fl.models.flat import FlatNetwork, inner_products, mean
 from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory, build
 
 FACTORIES: dict[str, NetworkFactory] = {
@@ -193,3 +193,12 @@ def test_mean_of_one_is_itself_in_new_memory() -> None:
 def test_mean_needs_a_weight_for_every_vector() -> None:
     with pytest.raises(ValueError, match="shorter"):
         mean([torch.ones(2), torch.ones(2)], [1.0])
+
+
+@pytest.mark.parametrize("block", [1, 4, 10, 64])
+def test_inner_products_block_by_block(block: int) -> None:
+    vectors = list(torch.randn(5, 10, generator=torch.Generator().manual_seed(0)) + 100)
+    full = torch.stack(vectors).double().numpy()
+    products = inner_products(vectors, block)
+    np.testing.assert_allclose(products, full @ full.T, rtol=1e-14)
+    np.testing.assert_array_equal(products, products.T)

@@ -148,14 +148,19 @@ def trees(draw: Draw, clients: Sequence[NodeId], compact: bool = True) -> Tree:
     return Tree({parts[0]: None, **parent}, tuple(clients), next_id)
 
 
-def generic_places(rng: np.random.Generator, n: int, dimensions: int, clustered: bool) -> Floats:
-    """Points without ties, in one cloud or in clouds of clouds."""
+def generic_places(
+    rng: np.random.Generator, n: int, dimensions: int, clustered: bool, finest: float = 1e-3
+) -> Floats:
+    """Points without ties, in one cloud or in clouds of clouds, the smallest of size `finest`.
+
+    For angles that should not be below 0.1, lest some of them are lost in rounding.
+    """
     if not clustered:
         return rng.normal(size=(n, dimensions))
     outer = rng.normal(size=(4, dimensions)) * 10 ** rng.uniform(-1, 2)
     inner = rng.normal(size=(4, 3, dimensions)) * 10 ** rng.uniform(-1, 1)
     group, part = rng.integers(0, rng.integers(1, 5), n), rng.integers(0, rng.integers(1, 4), n)
-    noise = rng.normal(size=(n, dimensions)) * 10 ** rng.uniform(-3, 0)
+    noise = rng.normal(size=(n, dimensions)) * 10 ** rng.uniform(np.log10(finest), 0)
     return np.asarray(outer[group] + inner[group, part] + noise)
 
 
@@ -207,9 +212,10 @@ def cases(draw: Draw, *, ties: bool, hostile: bool = False, max_clients: int = 1
     if ties and draw(st.booleans()):
         places = tied_places(rng, n, dimensions)
     else:
-        places = generic_places(rng, n, dimensions, draw(st.booleans()))
+        finest = 0.1 if metric == "cosine" else 1e-3
+        places = generic_places(rng, n, dimensions, draw(st.booleans()), finest)
     even = draw(st.booleans())
-    weights = np.ones(n) if even else rng.integers(1, 60, n).astype(np.float64)
+    weights = np.ones(n) if even else np.asarray(rng.integers(1, 60, n), dtype=np.float64)
     clients = ids(*range(n))
     tree = draw(trees(clients, compact=not hostile))
     config = draw(configs(all_operations=not hostile))

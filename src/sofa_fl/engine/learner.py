@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -89,16 +89,16 @@ class Learner:
         self.flat.load(task.start)
         self.network.train()
         weights = nn.Parameter(self.flat.trainable)
-        optimizer = optimizer_for(weights, self.local)
+        decay, constant = pull_terms(task.pulls, self.flat.trainable)
+        optimizer = optimizer_for(weights, self.local, decay)
         losses = torch.empty(task.batches, device=self.device)
         # Dropout and the like draw from torch's global generator: give them the task's own draws.
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(task.seed)
             for step, batch in enumerate(rows):
-                self.flat.gradient.zero_()
+                self.flat.gradient.copy_(constant)
                 loss = self.loss(*self._forward(self.stores["train"], batch))
                 loss.backward()  # type: ignore[no-untyped-call]
-                add_pull_gradients(self.flat.gradient, self.flat.trainable, task.pulls)
                 weights.grad = self.flat.gradient
                 optimizer.step()
                 losses[step] = loss.detach()
@@ -145,9 +145,11 @@ class Learner:
         return caught[0].double().mean(dim=0).cpu().numpy()
 
 
-def optimizer_for(weights: nn.Parameter, local: LocalConfig) -> torch.optim.Optimizer:
-    """The configured optimizer over one block of weights."""
-    rate, decay = local.learning_rate, local.weight_decay
+def optimizer_for(
+    weights: nn.Parameter, local: LocalConfig, decay: float = 0.0
+) -> torch.optim.Optimizer:
+    """The configured optimizer over one block of weights, with `decay` on top of its own."""
+    rate, decay = local.learning_rate, local.weight_decay + decay
     if local.optimizer == "adam":
         return torch.optim.Adam([weights], lr=rate, weight_decay=decay, fused=True)
     return torch.optim.SGD(
@@ -155,11 +157,16 @@ def optimizer_for(weights: nn.Parameter, local: LocalConfig) -> torch.optim.Opti
     )
 
 
-def add_pull_gradients(gradient: Tensor, x: Tensor, pulls: tuple[Pull, ...]) -> None:
-    """Add the gradient of every pull, 2 · weight · (x − target), in place."""
+def pull_terms(pulls: Sequence[Pull], like: Tensor) -> tuple[float, Tensor]:
+    """The pulls' gradient, Σ 2 · weight · (x − target), as a weight decay and a constant.
+
+    So pulls cost nothing per batch: the optimizer does the first, and gradients are summed up on
+    the second instead of on zero.
+    """
+    constant = torch.zeros_like(like)
     for pull in pulls:
-        gradient.add_(x, alpha=2 * pull.weight)
-        gradient.sub_(pull.target[: len(x)], alpha=2 * pull.weight)
+        constant.sub_(pull.target[: len(like)], alpha=2 * pull.weight)
+    return max(0.0, sum(2 * pull.weight for pull in pulls)), constant
 
 
 def _mean_square(out: Tensor, y: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task, batch_order
-from sofa_fl.engine.learner import optimizer_for
+from sofa_fl.engine.learner import optimizer_for, pull_terms
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacking import StackedNetwork, why_not
 from sofa_fl.errors import EngineError
@@ -71,32 +71,26 @@ class StackedEngine:
         orders = [batch_order(len(t.samples), batches, local.batch_size, t.seed) for t in tasks]
         rows = np.stack([task.samples[order] for task, order in zip(tasks, orders)], axis=1)
         steps = torch.from_numpy(rows).to(device).flatten(1)  # (batches, num · batch size)
-        pulls = self._pulls(tasks, stack)
+        decay, constant = self._pulls(tasks, stack)
         optimizer = optimizer_for(stack.weights, local)
         losses = torch.empty(batches, num, device=device)
         for step, batch in enumerate(steps):
-            stack.gradient.zero_()
+            torch.addcmul(constant, decay, stack.weights.data, out=stack.gradient)
             x, y = self._learner.stores["train"].batch(batch)
             each = functional.cross_entropy(stack.network(x), y, reduction="none")
             loss = each.view(num, -1).mean(dim=1)
             loss.sum().backward()  # type: ignore[no-untyped-call]
-            for weight, target in pulls:
-                stack.gradient.addcmul_(weight, stack.weights.data - target)
             optimizer.step()
             losses[step] = loss.detach()
         curves = losses.T.cpu().numpy()
         return [Outcome(vector, curve) for vector, curve in zip(stack.unload(num), curves)]
 
-    def _pulls(self, tasks: Sequence[Task], stack: StackedNetwork) -> list[tuple[Tensor, Tensor]]:
-        """Twice the weights, and the targets, of every client's first pull, second pull, …"""
-        pulls = []
-        for k in range(max(len(task.pulls) for task in tasks)):
-            has = [len(task.pulls) > k for task in tasks]
-            weights = [2 * t.pulls[k].weight if h else 0.0 for t, h in zip(tasks, has)]
-            targets = [t.pulls[k].target if h else t.start for t, h in zip(tasks, has)]
-            spread = stack.spread(torch.tensor(weights, device=self._learner.device))
-            pulls.append((spread, stack.block(targets)))
-        return pulls
+    def _pulls(self, tasks: Sequence[Task], stack: StackedNetwork) -> tuple[Tensor, Tensor]:
+        """Every client's weight decay and constant (see `pull_terms`), as the weights lie."""
+        like = self._learner.flat.trainable
+        decays, constants = zip(*(pull_terms(task.pulls, like) for task in tasks))
+        spread = stack.spread(torch.tensor(decays, device=self._learner.device))
+        return spread, stack.block(constants)
 
     @torch.no_grad()
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:

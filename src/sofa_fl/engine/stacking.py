@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sofa_fl.models.flat import FlatNetwork, Vector
+from sofa_fl.models.flat import FlatNetwork, Vector, check_size
 
 
 class Stacked(nn.Module):
@@ -84,9 +84,9 @@ class StackedBatchNorm(Stacked):
             mean, var = each.mean(over), each.var(over, correction=0)
             count = each.numel() // (self.num * each.shape[2])
             with torch.no_grad():
-                step = norm.momentum if norm.momentum is not None else 0.1
-                self.running_mean.lerp_(mean, step)
-                self.running_var.lerp_(var * count / max(count - 1, 1), step)
+                assert norm.momentum is not None
+                self.running_mean.lerp_(mean, norm.momentum)
+                self.running_var.lerp_(var * count / max(count - 1, 1), norm.momentum)
         else:
             mean, var = self.running_mean, self.running_var
         shape = (self.num, 1, -1) + (1,) * (each.ndim - 3)
@@ -111,9 +111,9 @@ def why_not(network: nn.Module) -> str | None:
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             return f"'{name}' draws at random, and clients must not share draws"
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and not (
-            module.affine and module.track_running_stats
+            module.affine and module.track_running_stats and module.momentum is not None
         ):
-            return f"'{name}' is a BatchNorm without weights or running statistics"
+            return f"'{name}' is a BatchNorm without weights, running statistics or momentum"
         if isinstance(module, nn.Conv2d) and (
             module.groups != 1
             or module.stride != (1, 1)
@@ -136,7 +136,7 @@ class StackedNetwork:
     """
 
     def __init__(self, flat: FlatNetwork, num: int) -> None:
-        self.num, self.num_trainable = num, flat.num_trainable
+        self.num, self.num_trainable, self.size = num, flat.num_trainable, len(flat.vector)
         device = flat.vector.device
         self.network = _replace(copy.deepcopy(flat.network), num)
         self.weights = nn.Parameter(torch.zeros(num * flat.num_trainable, device=device))
@@ -158,6 +158,8 @@ class StackedNetwork:
     @torch.no_grad()
     def load(self, vectors: Sequence[Vector]) -> None:
         """Client `i` becomes `vectors[i]`; rows beyond the last are left as they are."""
+        for vector in vectors:
+            check_size(vector, self.size)
         stack = torch.stack(list(vectors))
         for (_, (piece, shape)), tensor in zip(self.pieces, self._tensors):
             tensor[: len(stack)].copy_(stack[:, piece].view(-1, *shape))

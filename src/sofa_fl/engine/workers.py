@@ -27,8 +27,8 @@ from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task
 from sofa_fl.engine.learner import optimizer_for
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.errors import EngineError, ModelError
-from sofa_fl.models.flat import Vector
+from sofa_fl.errors import EngineError
+from sofa_fl.models.flat import Vector, check_size
 from sofa_fl.models.networks import NetworkFactory
 
 MAX_PULLS = 4
@@ -171,11 +171,7 @@ class _Worker:
             pass  # the worker is dead: waiting for its answer will say so
 
     def put(self, row: int, vector: Vector) -> None:
-        if vector.shape != self.memory[row].shape:
-            raise ModelError(
-                f"a vector of {vector.numel()} numbers does not fit "
-                f"a network of {self.memory[row].numel()}"
-            )
+        check_size(vector, self.memory.shape[1])
         self.memory[row].copy_(vector)
 
     def receive(self, ask: Ask) -> Outcome | Score:

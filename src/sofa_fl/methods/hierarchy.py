@@ -19,6 +19,12 @@ def mean_of(nodes: Sequence[NodeId], tree: Tree, models: Models, fed: Federation
     return mean([models[node] for node in nodes], samples)
 
 
+def children_mean(tree: Tree, models: Models, node: NodeId) -> Vector:
+    """The mean of the models of a node's children, each counting the same."""
+    children = tree.children[node] or (node,)
+    return mean([models[child] for child in children], [1.0] * len(children))
+
+
 def blend(models: Models, weights: Mapping[NodeId, float]) -> Vector:
     """The mean of the models named in `weights`, weighted so."""
     return mean([models[node] for node in weights], list(weights.values()))

@@ -14,9 +14,18 @@ from sofa_fl.engine.base import Outcome, Pull, Task
 from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
-from sofa_fl.methods.hierarchy import Losses, Models, blend, compare, inherit, mean_of, trust
+from sofa_fl.methods.hierarchy import (
+    Losses,
+    Models,
+    blend,
+    children_mean,
+    compare,
+    inherit,
+    mean_of,
+    trust,
+)
 from sofa_fl.methods.places import Place, places_of
-from sofa_fl.models.flat import Vector, mean
+from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import Shared, SharingConfig, share, training_set
 from sofa_fl.topology.dmac import DmacConfig, dmac
 from sofa_fl.topology.edits import Edit
@@ -126,7 +135,9 @@ class Sofa:
 
     def local_update(self, state: SofaState, fed: Federation) -> Lessons:
         """Train every client for the clusters on its path."""
-        passes = [each for client in fed.clients for each in self.passes(state, client, fed)]
+        parents = dict.fromkeys(_parent(state.tree, client) for client in fed.clients)
+        family = {node: children_mean(state.tree, state.params, node) for node in parents}
+        passes = [p for client in fed.clients for p in self.passes(state, client, family, fed)]
         outcomes = fed.train([task for task, _ in passes])
         return {
             (task.site, cluster): (task, outcome)
@@ -135,7 +146,7 @@ class Sofa:
         }
 
     def passes(
-        self, state: SofaState, client: NodeId, fed: Federation
+        self, state: SofaState, client: NodeId, family: Models, fed: Federation
     ) -> list[tuple[Task, tuple[NodeId, ...]]]:
         """What a client trains, and for whom: once for all clusters on its path, or for each."""
         above = _above(state.tree, client)
@@ -143,7 +154,7 @@ class Sofa:
         if self.config.propagation == "onepass":
             losses = {cluster: state.losses[client][cluster] for cluster in above}
             start = blend(state.params, trust(losses, self.config.sharpness))
-            pulls = self.pulls(state, client, above[-1])
+            pulls = self.pulls(state, client, above[-1], family)
             return [(fed.task(client, start, samples, pulls=pulls), above)]
         return [
             (
@@ -151,7 +162,7 @@ class Sofa:
                     client,
                     state.params[cluster],
                     samples,
-                    pulls=self.pulls(state, client, cluster),
+                    pulls=self.pulls(state, client, cluster, family),
                     batches=batches,
                     purpose=f"train for {cluster}",
                 ),
@@ -160,19 +171,21 @@ class Sofa:
             for cluster, batches in zip(above, _divide(fed.local.batches, len(above)))
         ]
 
-    def pulls(self, state: SofaState, client: NodeId, cluster: NodeId) -> list[Pull]:
+    def pulls(
+        self, state: SofaState, client: NodeId, cluster: NodeId, family: Models
+    ) -> list[Pull]:
         """The objective's two pulls on a client that trains for `cluster`.
 
-        alpha / |C| · Σ ‖x − sibling‖² pulls as one term to the siblings' mean does; it belongs to
-        the training for the parent. beta · ‖x − cluster‖² belongs to every one.
+        beta · ‖x − cluster‖² belongs to every training; alpha / |C| · Σ ‖x − sibling‖² to that
+        for the parent. Its gradient is that of alpha · ‖x − m‖² − alpha / |C| · ‖x − own‖², with m
+        the mean of all of C: one new model per cluster, where it could have been one per client.
         """
-        pulls = [Pull(state.params[cluster], self.config.pull_parent)]
-        siblings = state.tree.siblings(client)
-        if siblings and cluster == state.tree.parent[client] and self.config.pull_siblings:
-            centre = mean([state.params[node] for node in siblings], [1.0] * len(siblings))
-            share = len(siblings) / (len(siblings) + 1)
-            pulls.append(Pull(centre, self.config.pull_siblings * share))
-        return pulls
+        to_parent = Pull(state.params[cluster], self.config.pull_parent)
+        if cluster != state.tree.parent[client]:
+            return [to_parent]
+        size, alpha = len(state.tree.children[cluster]), self.config.pull_siblings
+        own = Pull(state.params[client], -alpha / size)
+        return [to_parent, Pull(family[cluster], alpha), own]
 
     def cluster_update(
         self, state: SofaState, lessons: Lessons, fed: Federation

@@ -66,11 +66,7 @@ class FlatNetwork:
         return self.vector[: self.num_trainable]
 
     def load(self, vector: Vector) -> None:
-        if vector.shape != self.vector.shape:
-            raise ModelError(
-                f"a vector of {vector.numel()} numbers does not fit "
-                f"a network of {self.vector.numel()}"
-            )
+        check_size(vector, len(self.vector))
         self.vector.copy_(vector)
         for name, count in self._counts.items():
             self.network.get_buffer(name).copy_(count)
@@ -86,6 +82,12 @@ class FlatNetwork:
             return vector[start : start + tensor.numel()].view(tensor.shape).clone()
 
         return {name: read(tensor) for name, tensor in self.network.state_dict().items()}
+
+
+def check_size(vector: Vector, size: int) -> None:
+    """Raise if `vector` is no model of a network of `size` numbers."""
+    if vector.shape != (size,):
+        raise ModelError(f"a vector of {vector.numel()} numbers does not fit a network of {size}")
 
 
 def inner_products(vectors: Sequence[Vector], block: int = 1 << 16) -> NDArray[np.float64]:

@@ -112,13 +112,12 @@ class Space:
             apart = np.clip(1 - _unit_rows(here) @ _unit_rows(there).T, 0, 2)
         else:  # the mean over pairs of unit vectors
             apart = np.clip(1 - here @ there.T, 0, 2)
-        order = 1 if self.metric == "manhattan" else 2
-        lengths = np.add.outer(*(np.linalg.norm(x, order, axis=1) for x in (here, there)))
-        apart = np.where(apart > _ROUNDING * lengths, apart, 0.0)
         if self.linkage == "average" and self.metric == "euclidean":
             inner = np.add.outer(*([body.inertia for body in bodies] for bodies in (a, b)))
             apart = np.sqrt(apart**2 + inner)
-        return apart
+        order = 1 if self.metric == "manhattan" else 2
+        lengths = np.add.outer(*(np.linalg.norm(x, order, axis=1) for x in (here, there)))
+        return np.where(apart > _ROUNDING * lengths, apart, 0.0)
 
     def spread(self, bodies: Sequence[Body]) -> float:
         """RMS distance of the bodies' places to their mean, corrected for their number.

@@ -1,0 +1,293 @@
+"""Places: a cluster is the mean of its clients, distances are SciPy's, the scale is the spread."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.spatial.distance import cdist
+
+from sofa_fl.errors import TopologyError
+from sofa_fl.topology.space import (
+    Body,
+    Floats,
+    Linkage,
+    Metric,
+    Space,
+    coordinates,
+    join,
+    pick,
+    without,
+)
+from tests.topology.strategies import METRICS, WAYS, examples, ids, node, tree_of, trees
+
+SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
+    "euclidean": "euclidean",
+    "manhattan": "cityblock",
+    "cosine": "cosine",
+}
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def random_space(
+    rng: np.random.Generator,
+    n: int,
+    metric: Metric = "euclidean",
+    linkage: Linkage = "centroid",
+    dimensions: int = 3,
+) -> Space:
+    weights = rng.integers(1, 50, n).astype(np.float64)
+    return Space(ids(*range(n)), rng.normal(size=(n, dimensions)) + 0.5, weights, metric, linkage)
+
+
+def all_between(space: Space) -> Floats:
+    bodies = pick(space.bodies, space.clients)
+    return space.between(bodies, bodies)
+
+
+@examples(60)
+@given(SEEDS, st.integers(1, 12), st.data())
+def test_a_cluster_is_the_weighted_mean_of_its_clients(
+    seed: int, n: int, data: st.DataObject
+) -> None:
+    space = random_space(np.random.default_rng(seed), n)
+    tree = data.draw(trees(space.clients, compact=False))
+    bodies = space.locate(tree)
+    for each in tree.parent:
+        rows = list(tree.clients_of(each))
+        if not rows:
+            assert each not in bodies, "a cluster without clients is nowhere"
+            continue
+        places, weights = space.places[rows], space.weights[rows]
+        mean = np.average(places, axis=0, weights=weights)
+        squares = ((places - mean) ** 2).sum(axis=1)
+        assert_allclose(bodies[each].place, mean, atol=1e-12)
+        assert_allclose(bodies[each].weight, weights.sum())
+        assert_allclose(bodies[each].inertia, np.average(squares, weights=weights), atol=1e-12)
+
+
+def test_by_cosine_a_cluster_is_the_mean_of_directions() -> None:
+    space = Space(ids(0, 1), np.array([[5.0, 0], [0, 0.1]]), np.array([1.0, 3]), "cosine")
+    body = space.locate(tree_of([0, 1]))[node(2)]
+    assert_allclose(body.place, [0.25, 0.75])
+
+
+@examples(60)
+@given(SEEDS, st.integers(1, 6), st.integers(1, 6))
+def test_without_is_the_reverse_of_join(seed: int, n: int, m: int) -> None:
+    space = random_space(np.random.default_rng(seed), n + m)
+    bodies = pick(space.bodies, space.clients)
+    rest = without(join(bodies), join(bodies[:m]))
+    expected = join(bodies[m:])
+    assert_allclose(rest.place, expected.place, atol=1e-9)
+    assert_allclose(rest.weight, expected.weight)
+    assert_allclose(rest.inertia, expected.inertia, atol=1e-9)
+    assert rest.inertia >= 0
+
+
+def test_join_of_one_is_that_one() -> None:
+    body = Body(np.array([1.0, 2.0]), 3.0, 4.0)
+    joined = join([body])
+    assert_allclose(joined.place, body.place)
+    assert (joined.weight, joined.inertia) == (3.0, 4.0)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_distances_are_those_of_scipy(metric: Metric) -> None:
+    rng = np.random.default_rng(0)
+    space = random_space(rng, 9, metric, dimensions=4)
+    raw = rng.normal(size=(9, 4)) * np.arange(1, 10)[:, None]
+    space = Space(space.clients, raw, space.weights, metric)
+    expected = cdist(raw, raw, SCIPY_NAMES[metric])
+    assert_allclose(all_between(space), expected, atol=1e-12)
+    some = space.between(pick(space.bodies, ids(2)), pick(space.bodies, ids(5, 7, 2)))
+    assert some.shape == (1, 3)
+    assert_allclose(some[0], expected[2, [5, 7, 2]], atol=1e-12)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_centroid_linkage_is_the_distance_of_the_places(metric: Metric) -> None:
+    space = random_space(np.random.default_rng(1), 7, metric)
+    bodies = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
+    means = [bodies[node(8)].place, bodies[node(9)].place]
+    apart = space.between([bodies[node(8)]], [bodies[node(9)]])[0, 0]
+    assert_allclose(apart, cdist(means[:1], means[1:], SCIPY_NAMES[metric])[0, 0])
+
+
+def pair_mean(values: Floats, left: Floats, right: Floats) -> float:
+    return float(left @ values @ right / left.sum() / right.sum())
+
+
+def test_average_linkage_is_the_root_mean_square_over_pairs() -> None:
+    space = random_space(np.random.default_rng(2), 7, linkage="average")
+    bodies = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
+    squares = cdist(space.places[:3], space.places[3:]) ** 2
+    expected = np.sqrt(pair_mean(squares, space.weights[:3], space.weights[3:]))
+    assert_allclose(space.between([bodies[node(8)]], [bodies[node(9)]]), [[expected]])
+
+
+def test_average_linkage_by_cosine_is_the_mean_over_pairs() -> None:
+    space = random_space(np.random.default_rng(3), 7, "cosine", "average")
+    bodies = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
+    values = cdist(space.places[:3], space.places[3:], "cosine")
+    expected = pair_mean(values, space.weights[:3], space.weights[3:])
+    assert_allclose(space.between([bodies[node(8)]], [bodies[node(9)]]), [[expected]])
+
+
+@pytest.mark.parametrize("linkage", ["centroid", "average"])
+def test_a_zero_vector_is_at_distance_one_from_every_direction(linkage: Linkage) -> None:
+    places = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, 0.0]])
+    space = Space(ids(0, 1, 2, 3), places, np.ones(4), "cosine", linkage)
+    assert_allclose(all_between(space)[0], 1)
+    assert np.isfinite(space.scale)
+
+
+@pytest.mark.parametrize("linkage", ["centroid", "average"])
+def test_by_cosine_lengths_do_not_count(linkage: Linkage) -> None:
+    rng = np.random.default_rng(4)
+    space = random_space(rng, 8, "cosine", linkage)
+    longer = space.places * rng.uniform(0.1, 1e6, size=(8, 1))
+    again = Space(space.clients, longer, space.weights, "cosine", linkage)
+    assert_allclose(all_between(again), all_between(space), atol=1e-12)
+    assert_allclose(again.scale, space.scale)
+
+
+def test_opposite_directions_are_at_distance_two() -> None:
+    space = Space(ids(0, 1), np.array([[1.0, 1.0], [-3.0, -3.0]]), np.ones(2), "cosine")
+    assert_allclose(all_between(space), [[0, 2], [2, 0]], atol=1e-12)
+
+
+@pytest.mark.parametrize(("metric", "linkage"), WAYS)
+def test_rounding_makes_no_distance(metric: Metric, linkage: Linkage) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        place, weights = rng.normal(size=3), rng.integers(1, 99, 6).astype(np.float64)
+        space = Space(ids(*range(6)), np.tile(place, (6, 1)), weights, metric, linkage)
+        bodies = space.locate(tree_of([[0, 1], [2, 3, 4], 5]))
+        assert not space.between(list(bodies.values()), list(bodies.values())).any()
+        assert space.scale == 0
+        assert space.incoherence(pick(bodies, ids(7, 8, 5))) == 0
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
+def test_a_small_difference_is_a_difference(metric: Metric) -> None:
+    space = Space(ids(0, 1), np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]]), np.ones(2), metric)
+    assert_allclose(all_between(space)[0, 1], 1e-9, rtol=1e-6)
+    assert space.scale > 0
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
+def test_the_scale_grows_with_the_places(metric: Metric) -> None:
+    space = random_space(np.random.default_rng(6), 20, metric)
+    larger = Space(space.clients, space.places * 1000, space.weights, metric)
+    assert_allclose(larger.scale, 1000 * space.scale)
+    tree = tree_of([[0, 1, 2], list(range(3, 20))])
+    for cluster in tree.clusters:
+        children = tree.children[cluster]
+        assert_allclose(
+            larger.incoherence(pick(larger.locate(tree), children)),
+            space.incoherence(pick(space.locate(tree), children)),
+        )
+
+
+def test_the_scale_does_not_move_with_the_places() -> None:
+    space = random_space(np.random.default_rng(7), 20)
+    moved = Space(space.clients, space.places + 100, space.weights)
+    assert_allclose(moved.scale, space.scale)
+
+
+def test_one_client_has_no_scale() -> None:
+    space = Space(ids(3), np.array([[1.0, 2.0]]), np.array([5.0]))
+    assert space.scale == 0
+    assert space.spread([]) == 0
+    assert space.incoherence(pick(space.bodies, ids(3))) == 0
+
+
+@pytest.mark.parametrize("linkage", ["centroid", "average"])
+def test_spread_is_the_unbiased_variance(linkage: Linkage) -> None:
+    places = np.random.default_rng(8).normal(size=(12, 4))
+    space = Space(ids(*range(12)), places, np.full(12, 7.0), linkage=linkage)
+    for n in (2, 3, 12):
+        spread = space.spread(pick(space.bodies, ids(*range(n))))
+        assert_allclose(spread**2, places[:n].var(axis=0, ddof=1).sum())
+
+
+@pytest.mark.parametrize("n", [2, 3, 10])
+def test_spread_is_the_same_for_few_and_for_many(n: int) -> None:
+    """Few points drawn from one cloud do not look tighter than many."""
+    places = np.random.default_rng(9).normal(size=(4000, n, 3))
+    squares = [
+        space.spread(list(space.bodies.values())) ** 2
+        for space in (Space(ids(*range(n)), rows, np.ones(n)) for rows in places[: 8000 // n])
+    ]
+    assert_allclose(np.mean(squares), 3, rtol=0.06)
+
+
+def test_incoherence_is_a_fraction_of_the_scale() -> None:
+    places = np.array([[0.0], [1.0], [10.0], [11.0]])
+    space = Space(ids(0, 1, 2, 3), places, np.ones(4))
+    assert_allclose(space.incoherence(list(space.bodies.values())), 1)
+    tight = space.incoherence(pick(space.bodies, ids(0, 1)))
+    assert_allclose(tight, np.sqrt(0.5) / np.sqrt(places.var(ddof=1)))
+
+
+@examples(40)
+@given(SEEDS, st.integers(1, 8), st.integers(1, 40))
+def test_coordinates_keep_distances(seed: int, n: int, dimensions: int) -> None:
+    vectors = np.random.default_rng(seed).normal(size=(n, dimensions)) + 1
+    points = coordinates(vectors @ vectors.T)
+    assert points.shape == (n, n)
+    assert_allclose(cdist(points, points), cdist(vectors, vectors), atol=1e-6)
+    assert_allclose(cdist(points, points, "cosine"), cdist(vectors, vectors, "cosine"), atol=1e-6)
+
+
+def test_coordinates_keep_small_differences_of_large_models() -> None:
+    rng = np.random.default_rng(10)
+    vectors = rng.normal(size=5000) + 1e-3 * rng.normal(size=(6, 5000))
+    points = coordinates(vectors @ vectors.T)
+    assert_allclose(cdist(points, points), cdist(vectors, vectors), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("copies", [1, 3, 10])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_coordinates_do_not_set_equal_rows_apart(metric: Metric, copies: int) -> None:
+    vectors = np.repeat(np.random.default_rng(11).normal(size=(2, 5000)), [copies, 4], axis=0)
+    points = coordinates(vectors @ vectors.T)
+    n = len(points)
+    apart = all_between(Space(ids(*range(n)), points, np.ones(n), metric))
+    assert not apart[:copies, :copies].any()
+    assert not apart[copies:, copies:].any()
+    assert apart[:copies, copies:].min() > 0.5
+
+
+def test_coordinates_of_zeros_are_zeros() -> None:
+    assert not coordinates(np.zeros((3, 3))).any()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_refuses_places_that_are_not_finite(value: float) -> None:
+    places = np.zeros((3, 2))
+    places[1, 0] = value
+    with pytest.raises(TopologyError, match=r"places of clients \[7\] are not finite"):
+        Space(ids(5, 7, 9), places, np.ones(3))
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (4, 4), (3,), (3, 2, 2), (0, 2)])
+def test_refuses_other_than_one_row_per_client(shape: tuple[int, ...]) -> None:
+    with pytest.raises(TopologyError, match="one row per client: 3 clients"):
+        Space(ids(0, 1, 2), np.zeros(shape), np.ones(3))
+
+
+@pytest.mark.parametrize("weights", [[1, 0, 1], [1, -1, 1], [1, np.nan, 1], [1, 1], [1] * 4, []])
+def test_refuses_weights_that_are_not_above_zero(weights: list[float]) -> None:
+    with pytest.raises(TopologyError, match="weight above zero"):
+        Space(ids(0, 1, 2), np.zeros((3, 2)), np.array(weights, dtype=np.float64))
+
+
+def test_refuses_average_linkage_by_manhattan() -> None:
+    with pytest.raises(TopologyError, match="average linkage needs"):
+        Space(ids(0), np.zeros((1, 1)), np.ones(1), "manhattan", "average")
