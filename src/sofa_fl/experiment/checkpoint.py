@@ -33,7 +33,7 @@ def save(path: Path, **parts: object) -> None:
     header = {name: json.dumps(_pack(part, name, tensors)) for name, part in parts.items()}
     temporary = path.with_suffix(".partial")
     try:
-        save_file(tensors, temporary, metadata=header)
+        save_file(_apart(tensors), temporary, metadata=header)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -59,7 +59,7 @@ def load(path: Path, name: str, kind: type[T]) -> T:
 
 def _pack(value: Any, path: str, tensors: Tensors) -> Any:
     if isinstance(value, torch.Tensor):
-        tensors[path] = _apart(value.detach().cpu(), tensors)
+        tensors[path] = value.detach().cpu()
         return None
     if isinstance(value, np.ndarray):
         tensors[path] = torch.from_numpy(np.array(value))
@@ -76,14 +76,17 @@ def _pack(value: Any, path: str, tensors: Tensors) -> Any:
     raise TypeError(f"a state cannot hold a {type(value).__name__} (at {path})")
 
 
-def _apart(tensor: torch.Tensor, tensors: Tensors) -> torch.Tensor:
-    """The tensor, or a copy where it shares memory: a file may not hold the same memory twice."""
-    storage = tensor.untyped_storage()
-    whole = storage.nbytes() == tensor.nbytes
-    used = any(t.untyped_storage().data_ptr() == storage.data_ptr() for t in tensors.values())
-    if whole and not used:
-        return tensor.contiguous()
-    return tensor.clone(memory_format=torch.contiguous_format)
+def _apart(tensors: Tensors) -> Tensors:
+    """The tensors, copied where they share memory: a file may not hold the same memory twice."""
+    used: set[int] = set()
+    apart: Tensors = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage()
+        shared = storage.nbytes() != tensor.nbytes or storage.data_ptr() in used
+        used.add(storage.data_ptr())
+        contiguous = torch.contiguous_format
+        apart[name] = tensor.clone(memory_format=contiguous) if shared else tensor.contiguous()
+    return apart
 
 
 def _unpack(kind: Any, tree: Any, path: str, tensors: Tensors) -> Any:
