@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,20 +54,56 @@ class StackedConv2d(Stacked):
         (conv,) = self.layer
         assert isinstance(conv, nn.Conv2d)
         top, left = conv.padding if isinstance(conv.padding, tuple) else (0, 0)
-        rows, columns = conv.kernel_size
         x = functional.pad(x.permute(0, 2, 3, 1), (0, 0, left, left, top, top))
+        weight = self.weight.permute(0, 3, 4, 2, 1)  # (num, rows, columns, in, out)
+        out: Tensor = _Convolve.apply(x, weight)  # type: ignore[no-untyped-call]
+        if self.bias is not None:
+            each = self.apart(out)
+            out = (each + self.bias[:, None, None, None]).view(out.shape)
+        return out.permute(0, 3, 1, 2)
+
+
+class _Convolve(torch.autograd.Function):
+    """`(num · batch, height, width, in)` with `(num, rows, columns, in, out)`, channels last."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        num, rows, columns, _, num_out = weight.shape
         height, width = x.shape[1] - rows + 1, x.shape[2] - columns + 1
         patches = torch.cat(
             [x[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)],
             dim=3,
         )
-        weight = self.weight.permute(0, 3, 4, 2, 1).flatten(1, 3)  # (num, patch, out)
-        patches = self.apart(patches).flatten(1, 3)
-        if self.bias is None:
-            out = torch.bmm(patches, weight)
-        else:
-            out = torch.baddbmm(self.bias[:, None], patches, weight)
-        return out.view(-1, height, width, conv.out_channels).permute(0, 3, 1, 2)
+        flat = weight.reshape(num, -1, num_out)
+        ctx.save_for_backward(patches, flat)
+        ctx.shapes = x.shape, weight.shape
+        return torch.bmm(patches.view(num, -1, flat.shape[1]), flat).view(
+            len(x), height, width, num_out
+        )
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
+        patches, flat = ctx.saved_tensors
+        x_shape, weight_shape = ctx.shapes
+        num, size, num_out = flat.shape
+        gradient = gradient.contiguous()
+        # A long sum for few weights keeps few processors busy: sum it in parts.
+        length = gradient.numel() // (num * num_out)
+        parts = next(k for k in (16, 12, 10, 9, 8, 6, 5, 4, 3, 2, 1) if length % k == 0)
+        cut = (num * parts, length // parts)
+        d_weight = torch.bmm(patches.view(*cut, size).transpose(1, 2), gradient.view(*cut, num_out))
+        d_weight = d_weight.view(num, parts, size, num_out).sum(dim=1).view(weight_shape)
+        if not ctx.needs_input_grad[0]:
+            return None, d_weight
+        _, rows, columns, num_in, _ = weight_shape
+        height, width = gradient.shape[1:3]
+        d_patches = torch.bmm(gradient.view(num, -1, num_out), flat.transpose(1, 2))
+        d_patches = d_patches.view(-1, height, width, rows, columns, num_in)
+        d_x = gradient.new_zeros(x_shape)
+        for i in range(rows):
+            for j in range(columns):
+                d_x[:, i : i + height, j : j + width] += d_patches[:, :, :, i, j]
+        return d_x, d_weight
 
 
 class StackedBatchNorm(Stacked):
