@@ -7,6 +7,7 @@ the same way for all methods.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -97,7 +98,7 @@ class Federation:
     def train(self, tasks: Sequence[Task]) -> list[Outcome]:
         outcomes = self.engine.train(tasks)
         for task, outcome in zip(tasks, outcomes):
-            if not bool(outcome.params.isfinite().all()):
+            if not math.isfinite(float(outcome.params.sum())):
                 raise ModelError(
                     f"the model that node {task.site} trained is not finite in round {self.round}; "
                     "lower local.learning_rate"

@@ -34,8 +34,9 @@ def make_engine(
         name = "workers" if can_fork() and num_workers > 1 else "sequential"
     if name == "stacked":
         return StackedEngine(factory, data, local, device)
+    # One thread: on small networks a second one gains little, and loses much on a busy machine.
+    # And sums come out the same to the bit on any number of cores.
+    torch.set_num_threads(1)
     if name == "workers":
         return WorkersEngine(factory, data, local, num_workers)
-    # One thread: on small networks a second one gains little, and loses much on a busy machine.
-    torch.set_num_threads(1)
     return SequentialEngine(factory, data, local, device)
