@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from sofa_fl.topology.shape import Operation, ShapeConfig
 from sofa_fl.topology.space import Floats, Linkage, Metric, Space
@@ -85,6 +86,38 @@ def tree_of(drawn: Drawn) -> Tree:
 
     hang(drawn, None)
     return Tree(parent, tuple(sorted(clients)), next_id)
+
+
+def space_of(
+    places: ArrayLike,
+    weights: ArrayLike | None = None,
+    metric: Metric = "euclidean",
+    linkage: Linkage = "centroid",
+) -> Space:
+    """Clients 0, 1, … at `places`: rows, or numbers on a line."""
+    rows = np.asarray(places, dtype=np.float64)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    mass = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+    return Space(ids(*range(len(rows))), rows, mass, metric, linkage)
+
+
+def only(
+    *operations: Operation,
+    tolerance: float = 0.1,
+    merge: float = 0.3,
+    split: float = 0.5,
+    max_parts: int = 8,
+) -> ShapeConfig:
+    """These operations, with thresholds that do not move with the package's defaults."""
+    return ShapeConfig(
+        operations=operations, tolerance=tolerance, merge=merge, split=split, max_parts=max_parts
+    )
+
+
+ALL = only(*OPERATIONS)
+
+# Two clouds that are apart by any metric: clients 0 and 1, and the others.
+CLOUDS = [[1, 0.0], [1, 0.1], [0.03, 1], [0.0, 1], [0.1, 1], [-0.1, 1]]
 
 
 def nested(tree: Tree, rename: Mapping[NodeId, NodeId] | None = None) -> Nested:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
 from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.space import Floats, Linkage, Metric, Space
+from sofa_fl.topology.space import Floats, Linkage, Metric
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import (
     WAYS,
@@ -23,6 +24,7 @@ from tests.topology.strategies import (
     nested,
     random_names,
     renamed_space,
+    space_of,
     tied_places,
     tree_of,
 )
@@ -30,22 +32,10 @@ from tests.topology.strategies import (
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def space_of(
-    places: object,
-    weights: object = None,
-    metric: Metric = "euclidean",
-    linkage: Linkage = "centroid",
-) -> Space:
-    rows = np.asarray(places, dtype=np.float64)
-    rows = rows[:, None] if rows.ndim == 1 else rows
-    mass = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
-    return Space(ids(*range(len(rows))), rows, mass, metric, linkage)
-
-
 def build(
-    places: object,
+    places: ArrayLike,
     increase: float = 1.1,
-    weights: object = None,
+    weights: ArrayLike | None = None,
     metric: Metric = "euclidean",
     linkage: Linkage = "centroid",
 ) -> Tree:

@@ -14,7 +14,7 @@ from tests.topology.strategies import Draw, examples, ids, nested, node, tree_of
 
 @st.composite
 def edits_of(draw: Draw, tree: Tree) -> Edit:
-    """Any valid edit of `tree` that changes something, `None` if there is none."""
+    """Any valid edit of `tree` but a graft to where the node is."""
     moves = [
         (low, onto)
         for low in tree.parent
