@@ -85,7 +85,11 @@ class Lines(Follower):
             *_news(event),
             f"{duration(time.monotonic() - self.began)} elapsed",
         ]
-        self.say([*parts, f"{duration(left)} left"] if left and round < rounds else parts)
+        if round == rounds:
+            parts.append("scoring every level")
+        elif left is not None:
+            parts.append(f"{duration(left)} left")
+        self.say(parts)
 
     def say(self, parts: list[str]) -> None:
         print(", ".join([self.name, *parts] if self.name else parts), file=sys.stderr, flush=True)
