@@ -18,7 +18,7 @@ from sofa_fl.models.networks import NetworkFactory, build
 
 LossName = Literal["cross_entropy", "mse"]
 LossFunction = Callable[[Tensor, Tensor], Tensor]
-EVALUATION_BATCH = 250  # measured: larger batches fall out of the cache on a CPU
+EVALUATION_BATCH = 100  # measured: larger batches fall out of the cache on a CPU
 
 
 class Store:

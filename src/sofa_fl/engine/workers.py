@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing import get_context
@@ -146,7 +147,11 @@ class _Worker:
         self.process = context.Process(
             target=_work, args=(engine, self.memory, theirs, inherited), daemon=True
         )
-        self.process.start()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of forking where there are threads. A worker uses none of what
+            # they may have locked: it computes, on one thread, and talks through its pipe.
+            warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+            self.process.start()
         theirs.close()
 
     @property

@@ -9,7 +9,8 @@ import numpy as np
 from annotated_types import Ge
 from scipy.sparse.csgraph import connected_components
 
-from sofa_fl.topology.space import Space, join, pick
+from sofa_fl.topology.nearest import Nearest
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 
@@ -27,24 +28,19 @@ class DmacConfig:
 
 def dmac(space: Space, config: DmacConfig) -> Tree:
     """Build a compact tree over the clients of `space`, from the nearest pairs upward."""
+    nodes = Nearest(space)
+    num, first = len(space.clients), 1 + max(space.clients)
+    ids = [*space.clients, *(NodeId(first + k) for k in range(num - 1))]  # by row of `nodes`
     parent: dict[NodeId, NodeId | None] = {}
-    next_id = 1 + max(space.clients)
-    bodies = dict(space.bodies)
-    nodes = list(space.clients)
-    while len(nodes) > 1:
-        distances = space.between(pick(bodies, nodes), pick(bodies, nodes))
-        np.fill_diagonal(distances, np.inf)
+    while nodes.alive.sum() > 1:
+        # Both ends of every link are near to somebody; a trifle nearer is near too.
+        close = nodes.within(nodes.smallest * config.increase * (1 + 1e-9))
+        distances = nodes.between(close, close)
         linked = distances <= distances.min() * config.increase
         _, component = connected_components(linked, directed=False)
-        left: list[NodeId] = []
-        for label in dict.fromkeys(component):
-            linked_nodes = [nodes[row] for row in np.flatnonzero(component == label)]
-            if len(linked_nodes) == 1:
-                left += linked_nodes
-                continue
-            cluster, next_id = NodeId(next_id), next_id + 1
-            parent |= dict.fromkeys(linked_nodes, cluster)
-            bodies[cluster] = join(pick(bodies, linked_nodes))
-            left.append(cluster)
-        nodes = left
-    return Tree({nodes[0]: None, **parent}, space.clients, next_id)
+        order = np.argsort(component, kind="stable")
+        cuts = np.flatnonzero(np.diff(component[order])) + 1
+        groups = [close[part] for part in np.split(order, cuts) if len(part) > 1]
+        for row, group in zip(nodes.join(groups), groups):
+            parent |= {ids[member]: ids[row] for member in group}
+    return Tree({ids[nodes.size - 1]: None, **parent}, space.clients, first + nodes.size - num)

@@ -97,12 +97,19 @@ class Space:
         return {client: Body(place, float(weight)) for client, place, weight in rows}
 
     def between(self, a: Sequence[Body], b: Sequence[Body]) -> Floats:
-        """Distance of every body in `a` to every one in `b`.
+        """Distance of every body in `a` to every one in `b`."""
+        here, there = (np.stack([body.place for body in bodies]) for bodies in (a, b))
+        inner, outer = (np.array([body.inertia for body in bodies]) for bodies in (a, b))
+        return self.apart(here, there, inner, outer)
+
+    def apart(
+        self, here: Floats, there: Floats, inertia_here: Floats, inertia_there: Floats
+    ) -> Floats:
+        """Distance of every place `here` to every one `there`, given the bodies' inertias.
 
         What rounding alone can make is no distance: equal clients, whose means differ in the last
         digit, must not be told apart.
         """
-        here, there = (np.stack([body.place for body in bodies]) for bodies in (a, b))
         if self.metric == "manhattan":
             apart = np.asarray(cdist(here, there, "cityblock"), dtype=np.float64)
         elif self.metric == "euclidean":
@@ -113,8 +120,7 @@ class Space:
         else:  # the mean over pairs of unit vectors
             apart = np.clip(1 - here @ there.T, 0, 2)
         if self.linkage == "average" and self.metric == "euclidean":
-            inner = np.add.outer(*([body.inertia for body in bodies] for bodies in (a, b)))
-            apart = np.sqrt(apart**2 + inner)
+            apart = np.sqrt(apart**2 + np.add.outer(inertia_here, inertia_there))
         order = 1 if self.metric == "manhattan" else 2
         lengths = np.add.outer(*(np.linalg.norm(x, order, axis=1) for x in (here, there)))
         return np.where(apart > _ROUNDING * lengths, apart, 0.0)
