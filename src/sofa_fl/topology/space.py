@@ -120,10 +120,15 @@ class Space:
         else:  # the mean over pairs of unit vectors
             apart = np.clip(1 - here @ there.T, 0, 2)
         if self.linkage == "average" and self.metric == "euclidean":
-            apart = np.sqrt(apart**2 + np.add.outer(inertia_here, inertia_there))
+            np.multiply(apart, apart, out=apart)
+            apart += np.add.outer(inertia_here, inertia_there)
+            np.sqrt(apart, out=apart)
         order = 1 if self.metric == "manhattan" else 2
-        lengths = np.add.outer(*(np.linalg.norm(x, order, axis=1) for x in (here, there)))
-        return np.where(apart > _ROUNDING * lengths, apart, 0.0)
+        lengths = [np.linalg.norm(x, order, axis=1) for x in (here, there)]
+        rows, columns = np.nonzero(apart <= _ROUNDING * sum(length.max() for length in lengths))
+        nothing = apart[rows, columns] <= _ROUNDING * (lengths[0][rows] + lengths[1][columns])
+        apart[rows[nothing], columns[nothing]] = 0.0
+        return apart
 
     def spread(self, bodies: Sequence[Body]) -> float:
         """RMS distance of the bodies' places to their mean, corrected for their number.
