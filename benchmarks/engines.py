@@ -89,10 +89,11 @@ def main() -> None:
     factory = network_factory(ModelConfig(), (1, 28, 28), 10)
     engines: dict[str, Engine] = {
         "sequential": SequentialEngine(factory, data, local),
-        "workers": WorkersEngine(factory, data, local),
     }
     if torch.cuda.is_available():
         engines["stacked"] = StackedEngine(factory, data, local)
+    else:
+        engines["workers"] = WorkersEngine(factory, data, local)
     fed = Federation(data, engines["sequential"], local).at(1)
     start = fed.initial()
     tasks = [fed.task(client, start) for client in fed.clients]

@@ -51,6 +51,8 @@ class Learner:
     ) -> None:
         self.factory, self.stores, self.local = factory, stores, local
         self.device = torch.device(device)
+        if self.device.type == "cuda":  # float32 is float32: convolutions would else be tf32
+            torch.backends.cudnn.allow_tf32 = False
         self.flat = FlatNetwork(build(factory, 0), device)
         self.network = self.flat.network
         self.is_classifier = not stores["train"].y.is_floating_point()

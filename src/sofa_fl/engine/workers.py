@@ -58,6 +58,11 @@ class WorkersEngine:
     ) -> None:
         if not can_fork():
             raise EngineError("worker processes need Linux; use engine: sequential")
+        if torch.cuda.is_available():  # torch's optimizers ask CUDA, which no fork survives
+            raise EngineError(
+                "worker processes cannot be forked where CUDA is in use; use engine: stacked, "
+                "or hide the GPU with CUDA_VISIBLE_DEVICES="
+            )
         self._here = SequentialEngine(factory, data, local)
         self._size = len(self._here.initial(0))
         self._workers: list[_Worker] = []
