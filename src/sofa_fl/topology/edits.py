@@ -7,12 +7,15 @@ node inherits is read off the edit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sofa_fl.errors import TopologyError
+from sofa_fl.topology.draft import Draft, Hierarchy
 from sofa_fl.topology.tree import NodeId, Tree
+
+H = TypeVar("H", bound=Hierarchy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Graft:
     node: NodeId
     onto: NodeId
 
-    def apply(self, tree: Tree) -> Tree:
+    def apply(self, tree: H) -> H:
         _check_known(tree, self.node, self.onto)
         if self.onto in tree.walk(self.node):
             raise TopologyError(f"cannot graft {self.node} onto its own descendant {self.onto}")
@@ -35,7 +38,7 @@ class Prune:
 
     node: NodeId
 
-    def apply(self, tree: Tree) -> Tree:
+    def apply(self, tree: H) -> H:
         _check_known(tree, self.node)
         if self.node in tree.members:
             raise TopologyError(f"cannot prune {self.node}: it is a client")
@@ -52,7 +55,7 @@ class Merge:
     nodes: tuple[NodeId, ...]
     into: NodeId
 
-    def apply(self, tree: Tree) -> Tree:
+    def apply(self, tree: H) -> H:
         _check_known(tree, *self.nodes)
         parents = {tree.parent[node] for node in self.nodes}
         if not 2 <= len(set(self.nodes)) == len(self.nodes) or len(parents) != 1:
@@ -75,7 +78,7 @@ class Split:
     into: tuple[NodeId, ...]
     groups: tuple[tuple[NodeId, ...], ...]
 
-    def apply(self, tree: Tree) -> Tree:
+    def apply(self, tree: H) -> H:
         _check_known(tree, self.node)
         children = tree.children[self.node]
         if sorted(n for group in self.groups for n in group) != sorted(children):
@@ -94,20 +97,24 @@ class Split:
 Edit = Graft | Prune | Merge | Split
 
 
-def _check_known(tree: Tree, *ids: NodeId) -> None:
+def _check_known(tree: Hierarchy, *ids: NodeId) -> None:
     if unknown := [node for node in ids if node not in tree.parent]:
         raise TopologyError(f"nodes {unknown} are not in the tree")
 
 
-def _check_new(tree: Tree, *ids: NodeId) -> None:
+def _check_new(tree: Hierarchy, *ids: NodeId) -> None:
     if old := [node for node in ids if node < tree.next_id]:
         raise TopologyError(f"ids {old} are not new: the next free id is {tree.next_id}")
 
 
-def apply_all(tree: Tree, edits: Iterable[Edit]) -> Tree:
+def apply_all(tree: Tree, edits: Sequence[Edit]) -> Tree:
+    """The tree after all edits, in order; checked once."""
+    if not edits:
+        return tree
+    draft = Draft(tree)
     for edit in edits:
-        tree = edit.apply(tree)
-    return tree
+        edit.apply(draft)
+    return draft.done()
 
 
 def edit_to_json(edit: Edit) -> dict[str, object]:

@@ -1,0 +1,70 @@
+"""A tree under change: the same words as `Tree`, changed in place and checked once, at the end.
+
+A tree is checked whenever it is made, which takes a look at every node; a hundred edits of ten
+thousand clients are better checked together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol, Self
+
+from sofa_fl.topology.tree import NodeId, Tree
+
+
+class Hierarchy(Protocol):
+    """What an edit needs of a tree, or of a draft of one."""
+
+    @property
+    def parent(self) -> Mapping[NodeId, NodeId | None]: ...
+    @property
+    def children(self) -> Mapping[NodeId, Collection[NodeId]]: ...
+    @property
+    def members(self) -> frozenset[NodeId]: ...
+    @property
+    def next_id(self) -> int: ...
+    def walk(self, start: NodeId | None = None) -> Iterator[NodeId]: ...
+    def reparent(
+        self, moves: Mapping[NodeId, NodeId | None], drop: Sequence[NodeId] = ()
+    ) -> Self: ...
+
+
+class Draft:
+    """A tree that edits change in place."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.parent = dict(tree.parent)
+        self.children = {node: dict.fromkeys(below) for node, below in tree.children.items()}
+        self.members = tree.members
+        self.next_id = tree.next_id
+        self._clients = tree.clients
+
+    def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
+        """Nodes of the subtree at `start` (default: the root), parents first."""
+        stack = [n for n, up in self.parent.items() if up is None] if start is None else [start]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(self.children[node]))
+
+    def reparent(self, moves: Mapping[NodeId, NodeId | None], drop: Sequence[NodeId] = ()) -> Draft:
+        """As `Tree.reparent`, in place."""
+        for node, up in moves.items():
+            before = self.parent.get(node)
+            if before is not None:
+                self.children[before].pop(node)
+            self.children.setdefault(node, {})
+            self.parent[node] = up
+            if up is not None:
+                self.children.setdefault(up, {})[node] = None
+        for node in drop:
+            before = self.parent.pop(node)
+            if before is not None:
+                self.children[before].pop(node)
+            del self.children[node]
+        self.next_id = max(self.next_id, 1 + max(moves, default=NodeId(-1)))
+        return self
+
+    def done(self) -> Tree:
+        """The tree, checked."""
+        return Tree(self.parent, self._clients, self.next_id)
