@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.select import make_engine
@@ -19,20 +17,13 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.folder import Event, RunFolder, write_text
-from sofa_fl.experiment.metrics import (
-    by_level,
-    client_accuracies,
-    fairness,
-    full_accuracies,
-    mean_curve,
-)
+from sofa_fl.experiment.records import describe, summarize
 from sofa_fl.federation import Federation, Meter
 from sofa_fl.methods.base import Method, Notes, View
 from sofa_fl.methods.registry import make_method
 from sofa_fl.models.networks import NetworkFactory, network_factory
 from sofa_fl.sharing import traffic
-from sofa_fl.topology.edits import edit_from_json, edit_to_json
-from sofa_fl.topology.shape import count_edits
+from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import Tree
 
 Observer = Callable[[Event], None]
@@ -172,7 +163,11 @@ class Experiment:
             state, notes = self.method.round(state, self.fed.at(round))
             self.close_round(folder, round, state, notes, observers)
         view = self.method.view(state)
-        summary = self.summarize(folder, view)
+        edits = [edit_from_json(edit) for event in folder.events() for edit in event["edits"]]
+        summary = {
+            **summarize(self.config, view, edits, self.fed, self.elapsed()),
+            "run": str(folder.path),
+        }
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
         for observer in observers:
             observer({"event": "end", "summary": summary})
@@ -189,7 +184,7 @@ class Experiment:
         """Score and record a round, then save the state: in this order, a kill costs a round."""
         view = self.method.view(state)
         self.fed.count_shared(*traffic(view.tree, view.shared.pools, self.fed.owned))
-        event = self.describe(round, view, notes)
+        event = describe(view, notes, self.fed.at(round), self.config.rounds, self.elapsed())
         length = folder.append(event)
         meter = self.fed.meter
         progress = Progress(
@@ -222,72 +217,8 @@ class Experiment:
         meter.bytes_down, meter.bytes_up = progress.bytes_down, progress.bytes_up
         return state
 
-    def describe(self, round: int, view: View, notes: Notes) -> Event:
-        """A round as one line of `events.jsonl`."""
-        fed, meter = self.fed, self.fed.meter
-        accuracies = client_accuracies(view.served, fed)
-        return {
-            "event": "round",
-            "round": round,
-            "rounds": self.config.rounds,
-            "client": fairness(accuracies),
-            "accuracies": _plain(accuracies),
-            "local_loss": mean_curve(list(notes.local_loss.values())),
-            "path_loss": {
-                str(c): {str(n): x for n, x in row.items()} for c, row in notes.path_loss.items()
-            },
-            "tree": {str(node): parent for node, parent in view.tree.parent.items()},
-            "edits": [edit_to_json(edit) for edit in notes.edits],
-            "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
-            "disclosed": self.disclosed(view),
-            "samples_trained": meter.samples_trained,
-            "bytes_down": meter.bytes_down,
-            "bytes_up": meter.bytes_up,
-            "seconds": round_seconds(self.elapsed()),
-        }
-
-    def disclosed(self, view: View) -> list[float]:
-        """The fraction of every client's samples that others have been given so far."""
-        given = view.shared.ledger.disclosed(self.fed.owned)
-        return [len(given[c]) / self.fed.size(c) for c in self.fed.clients]
-
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started
-
-    def summarize(self, folder: RunFolder, view: View) -> dict[str, Any]:
-        """The end of a run as one object; fractions are in [0, 1]."""
-        accuracies = client_accuracies(view.served, self.fed)
-        full = full_accuracies([view.served[c] for c in self.fed.clients], self.fed)
-        levels = by_level(view, self.fed)
-        edits = [edit_from_json(e) for event in folder.events() for e in event["edits"]]
-        disclosed = self.disclosed(view)
-        return {
-            "method": self.config.method,
-            "seed": self.config.seed,
-            "rounds": self.config.rounds,
-            "seconds": round_seconds(self.elapsed()),
-            "samples_trained": self.fed.meter.samples_trained,
-            "client": {**fairness(accuracies), "accuracies": _plain(accuracies)},
-            "full": float(np.mean(full)),
-            "root": levels[-1]["full"],
-            "levels": levels,
-            "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
-            "edits": dict(count_edits(edits)),
-            "sharing": {
-                "disclosed_mean": float(np.mean(disclosed)),
-                "disclosed_max": float(np.max(disclosed)),
-            },
-            "run": str(folder.path),
-        }
-
-
-def _plain(values: Sequence[float]) -> list[float | None]:
-    """JSON has no NaN: a client without test samples has no accuracy."""
-    return [None if np.isnan(value) else value for value in values]
-
-
-def round_seconds(seconds: float) -> float:
-    return round(seconds, 3)
 
 
 def _fresh_folder(config: Config) -> Path:

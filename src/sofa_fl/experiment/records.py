@@ -1,0 +1,85 @@
+"""What is written down of a run: a line per round, and a summary at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sofa_fl.experiment.config import Config
+from sofa_fl.experiment.folder import Event
+from sofa_fl.experiment.metrics import (
+    by_level,
+    client_accuracies,
+    fairness,
+    full_accuracies,
+    mean_curve,
+)
+from sofa_fl.federation import Federation
+from sofa_fl.methods.base import Notes, View
+from sofa_fl.topology.edits import Edit, edit_to_json
+from sofa_fl.topology.shape import count_edits
+
+
+def describe(view: View, notes: Notes, fed: Federation, rounds: int, seconds: float) -> Event:
+    """The federation's round as one line of `events.jsonl`."""
+    accuracies = client_accuracies(view.served, fed)
+    return {
+        "event": "round",
+        "round": fed.round,
+        "rounds": rounds,
+        "client": fairness(accuracies),
+        "accuracies": _plain(accuracies),
+        "local_loss": mean_curve(list(notes.local_loss.values())),
+        "path_loss": {
+            str(client): {str(node): loss for node, loss in losses.items()}
+            for client, losses in notes.path_loss.items()
+        },
+        "tree": {str(node): parent for node, parent in view.tree.parent.items()},
+        "edits": [edit_to_json(edit) for edit in notes.edits],
+        "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
+        "disclosed": disclosed(view, fed),
+        "samples_trained": fed.meter.samples_trained,
+        "bytes_down": fed.meter.bytes_down,
+        "bytes_up": fed.meter.bytes_up,
+        "seconds": round(seconds, 3),
+    }
+
+
+def summarize(
+    config: Config, view: View, edits: Sequence[Edit], fed: Federation, seconds: float
+) -> dict[str, Any]:
+    """The end of a run as one object; fractions are in [0, 1]."""
+    accuracies = client_accuracies(view.served, fed)
+    full = full_accuracies([view.served[client] for client in fed.clients], fed)
+    levels = by_level(view, fed)
+    given = disclosed(view, fed)
+    return {
+        "method": config.method,
+        "seed": config.seed,
+        "rounds": config.rounds,
+        "seconds": round(seconds, 3),
+        "samples_trained": fed.meter.samples_trained,
+        "client": {**fairness(accuracies), "accuracies": _plain(accuracies)},
+        "full": float(np.mean(full)),
+        "root": levels[-1]["full"],
+        "levels": levels,
+        "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
+        "edits": dict(count_edits(edits)),
+        "sharing": {
+            "disclosed_mean": float(np.mean(given)),
+            "disclosed_max": float(np.max(given)),
+        },
+    }
+
+
+def disclosed(view: View, fed: Federation) -> list[float]:
+    """The fraction of every client's samples that others have been given so far."""
+    given = view.shared.ledger.disclosed(fed.owned)
+    return [len(given[client]) / fed.size(client) for client in fed.clients]
+
+
+def _plain(values: Sequence[float]) -> list[float | None]:
+    """JSON has no NaN: a client without test samples has no accuracy."""
+    return [None if np.isnan(value) else value for value in values]
