@@ -14,6 +14,8 @@ PUBLIC = [
     "ClientData",
     "Config",
     "DataConfig",
+    "DittoConfig",
+    "FedProxConfig",
     "DmacConfig",
     "FederatedData",
     "Federation",

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from sofa_fl.methods.base import Method as Method
     from sofa_fl.methods.base import Notes as Notes
     from sofa_fl.methods.base import View as View
+    from sofa_fl.methods.ditto import DittoConfig as DittoConfig
+    from sofa_fl.methods.fedprox import FedProxConfig as FedProxConfig
     from sofa_fl.methods.hypcluster import HypClusterConfig as HypClusterConfig
     from sofa_fl.methods.sofa import SofaConfig as SofaConfig
     from sofa_fl.models.networks import ModelConfig as ModelConfig
@@ -68,6 +70,8 @@ _HOME = {
     "Method": "methods.base",
     "Notes": "methods.base",
     "View": "methods.base",
+    "DittoConfig": "methods.ditto",
+    "FedProxConfig": "methods.fedprox",
     "HypClusterConfig": "methods.hypcluster",
     "SofaConfig": "methods.sofa",
     "ModelConfig": "models.networks",

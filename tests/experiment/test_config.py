@@ -80,7 +80,7 @@ def test_values_as_they_are_typed(setting: str, read: object) -> None:
         ("rounds=many", "rounds: input should be a valid integer"),
         ("rounds=2.5", "rounds: input should be a valid integer"),
         ("seed=-1", "seed: "),
-        ("method=fedprox", "method: input should be 'sofa', 'fedavg' or 'hypcluster'"),
+        ("method=fedsgd", "method: input should be 'sofa', 'local', 'fedavg'"),
         ("engine=gpus", "engine: input should be 'auto'"),
         ("sharing.ratio=1.5", "sharing.ratio: "),
         ("sharing.ratio=[0.1, 2]", "sharing.ratio: "),

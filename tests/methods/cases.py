@@ -16,8 +16,12 @@ from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method
+from sofa_fl.methods.ditto import Ditto, DittoConfig
 from sofa_fl.methods.fedavg import FedAvg
+from sofa_fl.methods.fedavg_ft import FedAvgFt
+from sofa_fl.methods.fedprox import FedProx, FedProxConfig
 from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.local import Local
 from sofa_fl.methods.sofa import Sofa, SofaConfig
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
@@ -44,7 +48,11 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "sofa manhattan": sofa(metric="manhattan", linkage="centroid"),
     "sofa serves the best": sofa(serve="best"),
     "sofa serves its own": sofa(serve="own", pull_siblings=0.0, pull_parent=0.0),
+    "local": Local,
     "fedavg": FedAvg,
+    "fedavg tuned": FedAvgFt,
+    "fedprox": lambda sharing: FedProx.make(FedProxConfig(pull=0.5), sharing),
+    "ditto": lambda sharing: Ditto(DittoConfig(pull=0.5), sharing),
     "hypcluster 1": hypcluster(1),
     "hypcluster 2": hypcluster(2),
     "hypcluster 3": hypcluster(3),

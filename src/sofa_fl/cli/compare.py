@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sofa_fl.cli.failures import StoppedError
-from sofa_fl.cli.options import AsJson, DataDir, Quiet, Rounds, Seed, Settings, read_config
+from sofa_fl.cli.options import (
+    METHODS_HELP,
+    AsJson,
+    DataDir,
+    Quiet,
+    Rounds,
+    Seed,
+    Settings,
+    read_config,
+)
 from sofa_fl.cli.run import watch
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.report.words import title_of
@@ -32,7 +41,8 @@ Plain = dict[str, Any]
 
 def compare(
     methods: Annotated[
-        list[str], typer.Argument(metavar="METHOD", help="sofa, fedavg or hypcluster.")
+        list[str],
+        typer.Argument(metavar="METHOD", help=METHODS_HELP),
     ],
     config: Annotated[
         Path | None, typer.Option(metavar="CONFIG.yaml", help="What all of them run.")

@@ -13,6 +13,8 @@ import typer
 if TYPE_CHECKING:
     from sofa_fl.experiment.config import Config
 
+METHODS_HELP = "sofa, local, fedavg, fedavg_ft, fedprox, ditto or hypcluster."
+
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -11,6 +11,7 @@ import typer
 
 from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import (
+    METHODS_HELP,
     AsJson,
     DataDir,
     Quiet,
@@ -33,7 +34,8 @@ def run(
     ] = None,
     settings: Settings = None,
     method: Annotated[
-        str | None, typer.Option(metavar="NAME", help="sofa, fedavg or hypcluster.")
+        str | None,
+        typer.Option(metavar="NAME", help=METHODS_HELP),
     ] = None,
     rounds: Rounds = None,
     seed: Seed = None,

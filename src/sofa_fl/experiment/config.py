@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import pydantic
 import yaml
@@ -20,7 +20,10 @@ from sofa_fl.data.config import DataConfig
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.select import EngineName
 from sofa_fl.errors import ConfigError
+from sofa_fl.methods.ditto import DittoConfig
+from sofa_fl.methods.fedprox import FedProxConfig
 from sofa_fl.methods.hypcluster import HypClusterConfig
+from sofa_fl.methods.registry import MethodName
 from sofa_fl.methods.sofa import SofaConfig
 from sofa_fl.models.networks import ModelConfig
 from sofa_fl.sharing import SharingConfig
@@ -41,7 +44,7 @@ class Config:
         keep: How many checkpoints are kept, the newest.
     """
 
-    method: Literal["sofa", "fedavg", "hypcluster"] = "sofa"
+    method: MethodName = "sofa"
     seed: Annotated[int, Ge(0)] = 0
     rounds: Annotated[int, Ge(1)] = 20
     warmup: Annotated[int, Ge(1)] = 25
@@ -54,6 +57,8 @@ class Config:
     sharing: SharingConfig = field(default_factory=SharingConfig)
     sofa: SofaConfig = field(default_factory=SofaConfig)
     hypcluster: HypClusterConfig = field(default_factory=HypClusterConfig)
+    fedprox: FedProxConfig = field(default_factory=FedProxConfig)
+    ditto: DittoConfig = field(default_factory=DittoConfig)
 
 
 def load_config(file: Path | None = None, settings: Sequence[str] = ()) -> Config:

@@ -28,6 +28,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import Shared
@@ -67,6 +68,11 @@ class View:
     models: Mapping[NodeId, Vector]
     served: Mapping[NodeId, Vector]
     shared: Shared = field(default_factory=Shared)
+
+
+def notes_of(outcomes: Mapping[NodeId, Outcome]) -> Notes:
+    """The notes of a round of which there is nothing to say but how training went."""
+    return Notes(local_loss={client: outcome.losses for client, outcome in outcomes.items()})
 
 
 class Method(Protocol[State]):

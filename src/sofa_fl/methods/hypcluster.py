@@ -5,14 +5,15 @@ With K = 1 this is FedAvg, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge
 
+from sofa_fl.engine.base import Outcome, Pull
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.sharing import Shared, SharingConfig, share, training_set
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
@@ -43,36 +44,49 @@ class HypCluster:
     sharing: SharingConfig
 
     def init(self, fed: Federation) -> tuple[HypClusterState, Notes]:
-        """K untrained models, dealt out in turn; the warm-up is a first round."""
+        """The warm-up is a first round."""
+        return self.round(self.start(fed), fed)
+
+    def start(self, fed: Federation) -> HypClusterState:
+        """K untrained models, dealt out in turn."""
         k = self.config.num_clusters
         models = tuple(fed.initial(index) for index in range(k))
         choice = {client: client % k for client in fed.clients}
         sizes = {client: fed.size(client) for client in fed.clients}
-        return self.round(HypClusterState(models, choice, sizes, Shared()), fed)
+        return HypClusterState(models, choice, sizes, Shared())
 
     def round(self, state: HypClusterState, fed: Federation) -> tuple[HypClusterState, Notes]:
         """Every client trains the model it chose; a model is the mean of those who chose it."""
+        outcomes = self.local_update(state, fed)
+        return self.cluster_update(state, outcomes, fed), notes_of(outcomes)
+
+    def local_update(self, state: HypClusterState, fed: Federation) -> dict[NodeId, Outcome]:
+        """Train every client from the model it chose, on its samples and the shared ones."""
         tree = clusters_tree(state.choice)
-        rows = {c: training_set(tree, state.shared.pools, c, fed.owned[c]) for c in fed.clients}
-        outcomes = fed.train(
-            [fed.task(c, state.models[state.choice[c]], rows[c]) for c in fed.clients]
-        )
-        trained = {c: outcome.params for c, outcome in zip(fed.clients, outcomes)}
+        tasks = []
+        for client in fed.clients:
+            model = state.models[state.choice[client]]
+            samples = training_set(tree, state.shared.pools, client, fed.owned[client])
+            tasks.append(fed.task(client, model, samples, pulls=self.pulls(model)))
+        return dict(zip(fed.clients, fed.train(tasks)))
+
+    def pulls(self, model: Vector) -> list[Pull]:
+        """What holds a client that trains `model`: nothing."""
+        return []
+
+    def cluster_update(
+        self, state: HypClusterState, outcomes: Mapping[NodeId, Outcome], fed: Federation
+    ) -> HypClusterState:
+        """New models, new choices, newly shared samples."""
         models = []
         for index, model in enumerate(state.models):
-            chosen = {c: trained[c] for c in fed.clients if state.choice[c] == index}
+            chosen = {c: out.params for c, out in outcomes.items() if state.choice[c] == index}
             models.append(fed.mean(chosen) if chosen else model)
         choice = choose(models, fed)
-        after = share(
-            clusters_tree(choice),
-            fed.owned,
-            state.shared,
-            self.sharing,
-            seed=fed.seed,
-            round=fed.round,
-        )
-        curves = {c: outcome.losses for c, outcome in zip(fed.clients, outcomes)}
-        return HypClusterState(tuple(models), choice, state.sizes, after), Notes(local_loss=curves)
+        tree = clusters_tree(choice)
+        seed, round = fed.seed, fed.round
+        shared = share(tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
+        return HypClusterState(tuple(models), choice, state.sizes, shared)
 
     def view(self, state: HypClusterState) -> View:
         """The tree has a cluster per model in use; its root is their mean, by samples."""

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from sofa_fl.methods.base import Method
+from sofa_fl.methods.ditto import Ditto, DittoConfig
 from sofa_fl.methods.fedavg import FedAvg
+from sofa_fl.methods.fedavg_ft import FedAvgFt
+from sofa_fl.methods.fedprox import FedProx, FedProxConfig
 from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.local import Local
 from sofa_fl.methods.sofa import Sofa, SofaConfig
 from sofa_fl.sharing import SharingConfig
+
+MethodName = Literal["sofa", "local", "fedavg", "fedavg_ft", "fedprox", "ditto", "hypcluster"]
 
 
 class MethodSections(Protocol):
     """The parts of a configuration that methods read."""
 
     @property
-    def method(self) -> str: ...
+    def method(self) -> MethodName: ...
     @property
     def sharing(self) -> SharingConfig: ...
     @property
     def sofa(self) -> SofaConfig: ...
     @property
     def hypcluster(self) -> HypClusterConfig: ...
+    @property
+    def fedprox(self) -> FedProxConfig: ...
+    @property
+    def ditto(self) -> DittoConfig: ...
 
 
 def make_method(config: MethodSections) -> Method[Any]:
@@ -31,7 +41,13 @@ def make_method(config: MethodSections) -> Method[Any]:
             return Sofa(config.sofa, config.sharing)
         case "fedavg":
             return FedAvg(config.sharing)
+        case "fedavg_ft":
+            return FedAvgFt(config.sharing)
+        case "fedprox":
+            return FedProx.make(config.fedprox, config.sharing)
+        case "ditto":
+            return Ditto(config.ditto, config.sharing)
+        case "local":
+            return Local(config.sharing)
         case "hypcluster":
             return HypCluster(config.hypcluster, config.sharing)
-        case name:
-            raise KeyError(name)

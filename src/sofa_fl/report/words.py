@@ -8,7 +8,15 @@ from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
 
 NOTHING = "-"
-TITLES = {"sofa": "SOFA-FL", "fedavg": "FedAvg", "hypcluster": "HypCluster"}
+TITLES = {
+    "sofa": "SOFA-FL",
+    "local": "Local",
+    "fedavg": "FedAvg",
+    "fedavg_ft": "FedAvg, tuned",
+    "fedprox": "FedProx",
+    "ditto": "Ditto",
+    "hypcluster": "HypCluster",
+}
 
 
 def title_of(method: str) -> str:
