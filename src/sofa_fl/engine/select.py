@@ -34,7 +34,7 @@ def make_engine(
         name = "workers" if can_fork() and num_workers > 1 else "sequential"
     if name == "stacked":
         return StackedEngine(factory, data, local, device)
-    # One thread: on small networks a second one gains little, and loses much on a busy machine.
+    # One thread: two threads of one task wait for each other, above all on a busy machine.
     # And sums come out the same to the bit on any number of cores.
     torch.set_num_threads(1)
     if name == "workers":

@@ -114,7 +114,7 @@ class StackedEngine:
             row[: len(exam.samples)] = exam.samples
         on_device = torch.from_numpy(rows).to(device)
         sums = torch.zeros(2, num, device=device, dtype=torch.float64)
-        for part in on_device.split(max(1, EXAM_SAMPLES // num), dim=1):  # type: ignore[no-untyped-call]
+        for part in torch.split(on_device, max(1, EXAM_SAMPLES // num), dim=1):
             counts = part >= 0
             x, y = self._learner.stores[exams[0].split].batch(part.clamp_min(0).flatten())
             out = stack.network(x)

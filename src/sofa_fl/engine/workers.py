@@ -1,6 +1,6 @@
 """The CPU engine: persistent worker processes, one thread each, with models in shared memory.
 
-On a CPU a second thread adds little to one small network, a second process nearly doubles it.
+Two processes of one thread train faster than one process of two: see `benchmarks/README.md`.
 Workers are forked, so data and network are theirs without a copy. A task goes to a worker as
 row numbers and a few values; its models go through memory that both sides see.
 """
