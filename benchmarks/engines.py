@@ -17,12 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import Engine, LocalConfig, Task
-from sofa_fl.engine.learner import Store
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine
@@ -63,13 +62,12 @@ class PlainNetwork(nn.Sequential):
         )
 
 
-def plain_loop(tasks: list[Task], store: Store) -> None:
+def plain_loop(tasks: list[Task], images: Tensor, labels: Tensor) -> None:
     """Client by client, batch by batch, as a tutorial writes it."""
     for task in tasks:
         network = PlainNetwork()
         optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-4)
-        x = (store.x[task.samples].float() * store.scale + store.shift).contiguous()
-        y = store.y[task.samples]
+        x, y = images[task.samples], labels[task.samples]
         for _ in range(task.batches):
             rows = torch.randperm(len(y))[:100]
             optimizer.zero_grad()
@@ -99,9 +97,13 @@ def main() -> None:
     tasks = [fed.task(client, start) for client in fed.clients]
     flops = sum(task.batches * local.batch_size for task in tasks) * FLOPS_PER_SAMPLE
 
+    train = data.train
+    images = torch.from_numpy(train.x).float() * train.scale + train.shift
+    labels = torch.from_numpy(train.y)
+
     def plain() -> None:
         torch.set_num_threads(threads)
-        plain_loop(tasks, Store(data.train))
+        plain_loop(tasks, images, labels)
 
     def with_engine(engine: Engine) -> Callable[[], object]:
         def train() -> None:

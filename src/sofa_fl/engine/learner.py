@@ -22,11 +22,17 @@ EVALUATION_BATCH = 100  # measured: larger batches fall out of the cache on a CP
 
 
 class Store:
-    """The samples of one split as tensors on a device, scaled when a batch is read."""
+    """The samples of one split as tensors on a device, scaled when a batch is read.
+
+    Images lie channels last, and their batches say so even with one channel, where both layouts
+    are the same bytes: convolutions and pooling go by what a tensor says.
+    """
 
     def __init__(self, arrays: Arrays, device: str | torch.device = "cpu") -> None:
+        self.are_images = arrays.x.ndim == 4
+        x = np.moveaxis(arrays.x, 1, -1) if self.are_images else arrays.x
         # from_numpy shares memory; a read-only array (from a file) would only make it warn.
-        self.x = torch.from_numpy(np.require(arrays.x, requirements=["C", "W"])).to(device)
+        self.x = torch.from_numpy(np.require(x, requirements=["C", "W"])).to(device)
         self.y = torch.from_numpy(np.require(arrays.y, requirements=["C", "W"])).to(device)
         self.scale, self.shift = arrays.scale, arrays.shift
 
@@ -34,9 +40,7 @@ class Store:
         x = self.x[rows].to(torch.float32)
         if self.scale != 1.0 or self.shift != 0.0:
             x = x.mul_(self.scale).add_(self.shift)
-        if x.ndim == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
-        return x, self.y[rows]
+        return x.permute(0, 3, 1, 2) if self.are_images else x, self.y[rows]
 
 
 class Learner:
