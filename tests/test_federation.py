@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.engine.base import Pull
+from sofa_fl.models.mix import Mix
 from sofa_fl.seeding import rng_for, seed_for
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import LOCAL, Spy, federation
@@ -91,6 +92,16 @@ def test_costs_are_counted_over_all_rounds() -> None:
     sample = fed.data.train.x[0].nbytes + fed.data.train.y[:1].nbytes
     fed.at(3).count_shared(up=4, down=10)
     assert (meter.bytes_down, meter.bytes_up) == (8 * size + 10 * sample, 2 * size + 4 * sample)
+
+
+def test_a_mix_counts_as_the_one_model_that_is_sent() -> None:
+    fed = federation()
+    models = tuple(fed.initial(i) for i in range(3))
+    mix, size = Mix(models, (0.2, 0.3, 0.5)), models[0].nbytes
+    fed.train([fed.task(NodeId(0), mix)])
+    assert (fed.meter.bytes_down, fed.meter.bytes_up) == (size, size)
+    fed.held_out([(NodeId(0), mix)])
+    assert fed.meter.bytes_down == 2 * size
 
 
 def test_losses_are_judged_on_held_out_samples_where_there_are_any() -> None:

@@ -33,6 +33,7 @@ PUBLIC = [
     "Space",
     "Tree",
     "View",
+    "as_vector",
     "dmac",
     "federate",
     "flat_tree",

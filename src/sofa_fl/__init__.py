@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sofa_fl.methods.fedprox import FedProxConfig as FedProxConfig
     from sofa_fl.methods.hypcluster import HypClusterConfig as HypClusterConfig
     from sofa_fl.methods.sofa import SofaConfig as SofaConfig
+    from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
     from sofa_fl.sharing import SharingConfig as SharingConfig
     from sofa_fl.topology.dmac import DmacConfig as DmacConfig
@@ -74,6 +75,7 @@ _HOME = {
     "FedProxConfig": "methods.fedprox",
     "HypClusterConfig": "methods.hypcluster",
     "SofaConfig": "methods.sofa",
+    "as_vector": "models.mix",
     "ModelConfig": "models.networks",
     "SharingConfig": "sharing",
     "DmacConfig": "topology.dmac",

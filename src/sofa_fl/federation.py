@@ -18,6 +18,7 @@ from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Pull, Score, Task
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import Vector, mean
+from sofa_fl.models.mix import Model
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
 
@@ -76,7 +77,7 @@ class Federation:
     def task(
         self,
         site: NodeId,
-        start: Vector,
+        start: Model,
         samples: Samples | None = None,
         *,
         pulls: Sequence[Pull] = (),
@@ -108,7 +109,7 @@ class Federation:
             self.meter.bytes_up += _bytes(task.start)
         return outcomes
 
-    def held_out(self, asks: Sequence[tuple[NodeId, Vector]]) -> list[Score]:
+    def held_out(self, asks: Sequence[tuple[NodeId, Model]]) -> list[Score]:
         """Score models on the held-out samples of clients, `(client, model)` by pair."""
         self.meter.bytes_down += sum(_bytes(model) for _, model in asks)
         return self.engine.evaluate([Exam(model, self.judged_on(c)) for c, model in asks])
@@ -139,5 +140,5 @@ class Federation:
         return f"{len(self.initial())} {digest.hexdigest()}"
 
 
-def _bytes(*vectors: Vector) -> int:
-    return sum(vector.nbytes for vector in vectors)
+def _bytes(*models: Model) -> int:
+    return sum(model.nbytes for model in models)

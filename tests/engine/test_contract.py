@@ -12,6 +12,8 @@ from torch import nn
 from sofa_fl.engine.base import Exam, Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError, ModelError
+from sofa_fl.models.flat import mean
+from sofa_fl.models.mix import Mix
 from sofa_fl.models.networks import Mlp
 from tests.engine.cases import (
     DATA,
@@ -197,13 +199,29 @@ def test_counts_start_anew_with_every_task(case: EngineCase) -> None:
 
 def test_a_model_of_another_size_is_refused(case: EngineCase) -> None:
     with running(case) as engine:
-        right = task(engine.initial(0))
-        for size in (1, len(right.start) - 1, len(right.start) + 1):
+        start = engine.initial(0)
+        right = task(start)
+        for size in (1, len(start) - 1, len(start) + 1):
             wrong = torch.zeros(size)
             with pytest.raises(ModelError, match=f"a vector of {size} numbers does not fit"):
                 engine.train([right, replace(right, start=wrong)])
             with pytest.raises(ModelError, match=f"a vector of {size} numbers does not fit"):
                 engine.evaluate([Exam(wrong, np.arange(3))])
+
+
+def test_a_mix_is_loaded_as_the_mean_it_stands_for(case: EngineCase) -> None:
+    with running(case) as engine:
+        models = tuple(engine.initial(i) for i in range(3))
+        mix, alone = Mix(models, (0.5, 0.2, 0.3)), Mix(models[:1], (1.0,))
+        meant = mean(models, (0.5, 0.2, 0.3))
+        rows, few = DATA.clients[1].train, np.arange(9)
+        started = engine.train([task(mix, samples=rows), task(alone, samples=rows)])
+        expected = engine.train([task(meant, samples=rows), task(models[0], samples=rows)])
+        assert_same(started, expected, case)
+        scores = engine.evaluate([Exam(mix, few), Exam(alone, few, "test")])
+        assert scores == engine.evaluate([Exam(meant, few), Exam(models[0], few, "test")])
+        with pytest.raises(ModelError, match="a vector of 3 numbers does not fit"):
+            engine.train([task(Mix((torch.zeros(3), torch.ones(3)), (0.5, 0.5)))])
 
 
 def half_frozen() -> nn.Module:

@@ -16,6 +16,7 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa import Sofa, SofaConfig, SofaState
 from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.engine.cases import DATA, MLP, distance, make_data, task
@@ -81,14 +82,15 @@ def test_gradient_agrees_with_finite_differences(alpha: float, beta: float) -> N
     for client in CLIENTS:
         parent = TREE.path(client)[-2]
         asked, outcome = lessons[client, parent]
-        gradient = (asked.start - outcome.params).double()
+        start = as_vector(asked.start)
+        gradient = (start - outcome.params).double()
         siblings = [params[node] for node in TREE.children[parent] if node != client]
         samples = SAME_SIZE.clients[client].train
         for _ in range(4):
             direction = torch.randn(len(gradient), dtype=torch.float64, generator=rng)
             direction /= direction.norm()
             up, down = (
-                written_out(asked.start + sign * 1e-4 * direction, samples, siblings,
+                written_out(start + sign * 1e-4 * direction, samples, siblings,
                             params[parent], alpha, beta)
                 for sign in (1, -1)
             )  # fmt: skip

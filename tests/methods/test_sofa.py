@@ -12,6 +12,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.hierarchy import blend, trust
 from sofa_fl.methods.sofa import Sofa, SofaConfig, SofaState
 from sofa_fl.models.flat import mean
+from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.edits import Graft
 from sofa_fl.topology.shape import Operation, ShapeConfig
@@ -97,14 +98,14 @@ def test_serves_the_blend_the_best_or_its_own() -> None:
     path = state.tree.path(client)
     losses = {node: 1.0 + i for i, node in enumerate(path)}  # the root is best
     state = replace(state, losses={**state.losses, client: losses})
-    blended = method.view(state).served[client]
+    blended = as_vector(method.view(state).served[client])
     counts = [1 / (1.0 + i) ** 2 for i in range(len(path))]
     torch.testing.assert_close(blended, mean([state.params[n] for n in path], counts))
-    torch.testing.assert_close(blended, blend(state.params, trust(losses, 2.0)))
+    torch.testing.assert_close(blended, as_vector(blend(state.params, trust(losses, 2.0))))
     best = Sofa(replace(config, serve="best"), NO_SHARING).view(state).served[client]
-    assert torch.equal(best, state.params[path[0]])
+    assert torch.equal(as_vector(best), state.params[path[0]])
     own = Sofa(replace(config, serve="own"), NO_SHARING).view(state).served[client]
-    assert torch.equal(own, state.params[client])
+    assert torch.equal(as_vector(own), state.params[client])
 
 
 def test_cascade_trains_once_for_every_cluster_on_the_path() -> None:
@@ -120,7 +121,7 @@ def test_cascade_trains_once_for_every_cluster_on_the_path() -> None:
         assert sum(task.batches for task in mine) == LOCAL.batches
         assert len({task.seed for task in mine}) == len(mine) == len(above)
         for task, cluster in zip(mine, above):
-            assert torch.equal(task.start, state.params[cluster])
+            assert torch.equal(as_vector(task.start), state.params[cluster])
 
 
 def test_onepass_trains_once() -> None:
@@ -148,7 +149,7 @@ def test_places_keep_the_distances_of_what_they_stand_for(place: str) -> None:
     lessons = list(zip(tasks, fed.train(tasks)))
     space = Sofa(kinds[place], NO_SHARING).space(lessons, fed)
     start = {"weights": 0.0, "updates": 1.0}[place]
-    full = np.stack([(out.params - start * task.start).numpy() for task, out in lessons])
+    full = np.stack([(out.params - start * as_vector(task.start)).numpy() for task, out in lessons])
     expected = np.linalg.norm(full[:, None] - full[None], axis=2)
     bodies = list(space.bodies.values())
     np.testing.assert_allclose(space.between(bodies, bodies), expected, atol=1e-4)

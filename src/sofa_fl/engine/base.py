@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples, Split
 from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Model
 from sofa_fl.topology.tree import NodeId
 
 
@@ -53,7 +54,7 @@ class Task:
     """One local training: who, from which model, on which samples, pulled where, by which draws."""
 
     site: NodeId
-    start: Vector
+    start: Model
     samples: Samples
     batches: int
     seed: int
@@ -72,7 +73,7 @@ class Outcome:
 class Exam:
     """One evaluation: which model on which samples."""
 
-    params: Vector
+    params: Model
     samples: Samples
     split: Split = "train"
 

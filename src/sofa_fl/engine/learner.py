@@ -14,6 +14,7 @@ from sofa_fl.data.base import Arrays, Samples, Split
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task, batch_order
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork, Vector
+from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import NetworkFactory, build
 
 LossName = Literal["cross_entropy", "mse"]
@@ -92,7 +93,7 @@ class Learner:
         """Minimize loss plus pulls, one optimizer step per batch."""
         order = batch_order(len(task.samples), task.batches, self.local.batch_size, task.seed)
         rows = torch.from_numpy(task.samples[order]).to(self.device)
-        self.flat.load(task.start)
+        self.flat.load(as_vector(task.start))
         self.network.train()
         weights = nn.Parameter(self.flat.trainable)
         decay, constant = pull_terms(task.pulls, self.flat.trainable)
@@ -119,7 +120,7 @@ class Learner:
         """Mean loss and accuracy; for regression, accuracy is the share of variance explained."""
         if not len(exam.samples):
             return Score(float("nan"), float("nan"), 0)
-        self.flat.load(exam.params)
+        self.flat.load(as_vector(exam.params))
         self.network.eval()
         store, n = self.stores[exam.split], len(exam.samples)
         loss = torch.zeros((), device=self.device, dtype=torch.float64)

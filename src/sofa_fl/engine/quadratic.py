@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import as_vector
 from sofa_fl.seeding import rng_for
 
 
@@ -42,7 +43,7 @@ class QuadraticEngine:
         centre = torch.from_numpy(self.points[task.samples].mean(axis=0))
         minimum = (centre + pulled) / (1 + sum(pull.weight for pull in task.pulls))
         steps = torch.arange(task.batches + 1)[:, None]
-        way = minimum + (1 - self.rate) ** steps * (task.start - minimum)
+        way = minimum + (1 - self.rate) ** steps * (as_vector(task.start) - minimum)
         losses = [self._loss(x, task.samples) for x in way[:-1]]
         return Outcome(way[-1].clone(), np.array(losses, dtype=np.float32))
 
@@ -52,7 +53,7 @@ class QuadraticEngine:
         return float(((self.points[samples] - x.numpy()) ** 2).sum(axis=1).mean())
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        losses = [self._loss(exam.params, exam.samples) for exam in exams]
+        losses = [self._loss(as_vector(exam.params), exam.samples) for exam in exams]
         return [Score(x, 1 / (1 + x), len(e.samples)) for x, e in zip(losses, exams)]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:

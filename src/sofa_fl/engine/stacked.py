@@ -22,6 +22,7 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacking import StackedNetwork, why_not
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import NetworkFactory
 
 EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for the paper's CNN
@@ -66,7 +67,7 @@ class StackedEngine:
     def _train(self, tasks: Sequence[Task], batches: int) -> list[Outcome]:
         local, device, num = self._learner.local, self._learner.device, len(tasks)
         stack = self._stack(num)
-        stack.load([task.start for task in tasks])
+        stack.load([as_vector(task.start) for task in tasks])
         stack.network.train()
         orders = [batch_order(len(t.samples), batches, local.batch_size, t.seed) for t in tasks]
         rows = np.stack([task.samples[order] for task, order in zip(tasks, orders)], axis=1)
@@ -106,7 +107,7 @@ class StackedEngine:
     def _evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         device, num = self._learner.device, len(exams)
         stack = self._stack(num)
-        stack.load([exam.params for exam in exams])
+        stack.load([as_vector(exam.params) for exam in exams])
         stack.network.eval()
         longest = max(len(exam.samples) for exam in exams)
         rows = np.full((num, longest), -1, dtype=np.int64)

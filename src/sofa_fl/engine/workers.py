@@ -30,6 +30,7 @@ from sofa_fl.engine.learner import optimizer_for
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector, check_size
+from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory
 
 MAX_PULLS = 4
@@ -180,7 +181,8 @@ class _Worker:
         except (BrokenPipeError, ConnectionResetError):
             pass  # the worker is dead: waiting for its answer will say so
 
-    def put(self, row: int, vector: Vector) -> None:
+    def put(self, row: int, model: Model) -> None:
+        vector = as_vector(model)
         check_size(vector, self.memory.shape[1])
         self.memory[row].copy_(vector)
 

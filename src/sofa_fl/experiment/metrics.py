@@ -12,7 +12,7 @@ from sofa_fl.engine.base import Exam
 from sofa_fl.errors import DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
-from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Model
 from sofa_fl.topology.tree import NodeId, Tree
 
 
@@ -36,13 +36,13 @@ def fairness(accuracies: Sequence[float]) -> dict[str, float]:
     }
 
 
-def client_accuracies(served: Mapping[NodeId, Vector], fed: Federation) -> list[float]:
+def client_accuracies(served: Mapping[NodeId, Model], fed: Federation) -> list[float]:
     """Every client's served model on the client's own test samples."""
     exams = [Exam(served[c], fed.data.clients[c].test, "test") for c in fed.clients]
     return [score.accuracy for score in fed.engine.evaluate(exams)]
 
 
-def model_at(tree: Tree, models: Mapping[NodeId, Vector], client: NodeId, level: int) -> NodeId:
+def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:
     """The highest node with a model on a client's path, up to `level`; else the next above."""
     path = [node for node in tree.path(client) if node in models]
     return next((node for node in path if tree.level[node] <= level), path[-1])
@@ -73,7 +73,7 @@ def by_level(view: View, fed: Federation) -> list[dict[str, Any]]:
     return rows
 
 
-def full_accuracies(models: Sequence[Vector], fed: Federation) -> list[float]:
+def full_accuracies(models: Sequence[Model], fed: Federation) -> list[float]:
     """Every model on the whole test set; a model that comes twice is evaluated once."""
     distinct = {id(model): model for model in models}
     everything = np.arange(len(fed.data.test), dtype=np.int64)

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
 from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Shared
 from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.tree import NodeId, Tree
@@ -60,13 +61,13 @@ class View:
     Attributes:
         tree: The hierarchy; methods without one show the flat tree.
         models: The models of the nodes that have one.
-        served: The model each client uses.
+        served: The model each client uses; `as_vector` gives its numbers.
         shared: What clients share, where they do.
     """
 
     tree: Tree
     models: Mapping[NodeId, Vector]
-    served: Mapping[NodeId, Vector]
+    served: Mapping[NodeId, Model]
     shared: Shared = field(default_factory=Shared)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sofa_fl.federation import Federation
 from sofa_fl.models.flat import Vector, mean
+from sofa_fl.models.mix import Mix
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -25,9 +26,9 @@ def children_mean(tree: Tree, models: Models, node: NodeId) -> Vector:
     return mean([models[child] for child in children], [1.0] * len(children))
 
 
-def blend(models: Models, weights: Mapping[NodeId, float]) -> Vector:
+def blend(models: Models, weights: Mapping[NodeId, float]) -> Mix:
     """The mean of the models named in `weights`, weighted so."""
-    return mean([models[node] for node in weights], list(weights.values()))
+    return Mix(tuple(models[node] for node in weights), tuple(weights.values()))
 
 
 def inherit(

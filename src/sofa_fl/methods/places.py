@@ -11,6 +11,7 @@ import torch
 from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.federation import Federation
 from sofa_fl.models.flat import inner_products
+from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.space import Floats, Metric, coordinates
 
 Place = Literal["weights", "updates", "latent"]
@@ -32,7 +33,9 @@ def places_of(
     n = fed.engine.num_trainable
     vectors = [outcome.params[:n] for _, outcome in lessons]
     if place == "updates":
-        vectors = [vector - task.start[:n] for vector, (task, _) in zip(vectors, lessons)]
+        vectors = [
+            vector - as_vector(task.start)[:n] for vector, (task, _) in zip(vectors, lessons)
+        ]
     if metric == "manhattan":
         return torch.stack(vectors).double().cpu().numpy()
     return coordinates(inner_products(vectors))

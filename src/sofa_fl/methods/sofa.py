@@ -26,6 +26,7 @@ from sofa_fl.methods.hierarchy import (
 )
 from sofa_fl.methods.places import Place, places_of
 from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Shared, SharingConfig, share, training_set
 from sofa_fl.topology.dmac import DmacConfig, dmac
 from sofa_fl.topology.edits import Edit
@@ -124,7 +125,7 @@ class Sofa:
         served = {client: self.served(state, client) for client in state.tree.clients}
         return View(tree=state.tree, models=state.params, served=served, shared=state.shared)
 
-    def served(self, state: SofaState, client: NodeId) -> Vector:
+    def served(self, state: SofaState, client: NodeId) -> Model:
         """The model a client uses, by the held-out losses of its path."""
         losses = state.losses[client]
         if self.config.serve == "own":

@@ -1,0 +1,36 @@
+"""A weighted mean of models that is computed when somebody needs it.
+
+A thousand clients may start from, or serve, a blend each; kept as what it is made of, a blend
+costs nothing until an engine loads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sofa_fl.models.flat import Vector, mean
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mix:
+    """The mean of `models`, weighted by `weights`, not computed yet."""
+
+    models: tuple[Vector, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the one model that it stands for."""
+        return self.models[0].nbytes
+
+
+Model = Vector | Mix
+
+
+def as_vector(model: Model) -> Vector:
+    """The model itself; a mix is computed now, one of a single model is that model."""
+    if not isinstance(model, Mix):
+        return model
+    if len(model.models) == 1:
+        return model.models[0]
+    return mean(model.models, model.weights)
