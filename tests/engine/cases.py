@@ -36,16 +36,12 @@ class EngineCase:
         tolerance: By how much a model may differ after a few steps, as a fraction of its norm;
             0 is bit for bit.
         draws: Whether it trains networks that draw at random (dropout).
-        frozen: Whether it trains networks of which a part is frozen.
-        regression: Whether it trains on float targets.
     """
 
     name: str
     make: EngineMaker
     tolerance: float = 0.0
     draws: bool = True
-    frozen: bool = True
-    regression: bool = True
 
     def __str__(self) -> str:
         return self.name
@@ -60,8 +56,6 @@ ENGINES = [
         partial(StackedEngine, device="cpu"),
         tolerance=3e-4,
         draws=False,
-        frozen=False,
-        regression=False,
     ),
 ]
 
@@ -105,11 +99,46 @@ class Dropper(nn.Module):
         return out
 
 
+class Scaled(nn.Module):
+    """Weights of its own beside layers of its own, a stride, groups and norms without buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4, 1, 1))
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 4, 3, stride=2, padding=1),
+            nn.GroupNorm(2, 4),
+            nn.Conv2d(4, 4, 3, groups=2, padding="same"),
+            nn.MaxPool2d(3, stride=1),
+        )
+        self.out = nn.Sequential(nn.Flatten(), nn.LayerNorm(16), nn.Linear(16, NUM_CLASSES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.features(x) * self.scale)
+        return out
+
+
+class Headed(nn.Module):
+    """No biases, a norm over images, and sizes that pooling does not divide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(1, 3, 2, bias=False), nn.MaxPool2d(2), nn.Tanh())
+        self.norm = nn.LayerNorm((3, 3, 3))
+        self.out = nn.Linear(27, NUM_CLASSES, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.norm(self.features(x)).flatten(1))
+        return out
+
+
 NETWORKS: dict[str, NetworkFactory] = {
     "mlp": lambda: Mlp(SHAPE, NUM_CLASSES, hidden=16, batch_norm=False),
     "mlp with BatchNorm": lambda: Mlp(SHAPE, NUM_CLASSES, hidden=16, batch_norm=True),
     "cnn": lambda: Cnn(SHAPE, NUM_CLASSES, batch_norm=False),
     "cnn with BatchNorm": lambda: Cnn(SHAPE, NUM_CLASSES, batch_norm=True),
+    "stride, groups, norms": Scaled,
+    "odd sizes": Headed,
 }
 MLP = NETWORKS["mlp"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sofa_fl.engine.base import Exam, Pull
 from sofa_fl.engine.sequential import SequentialEngine
@@ -230,7 +230,6 @@ def half_frozen() -> nn.Module:
     return network
 
 
-@pytest.mark.parametrize("case", [case for case in ENGINES if case.frozen], ids=str)
 def test_frozen_weights_stay_where_they_are(case: EngineCase) -> None:
     """Neither weight decay nor a pull moves them."""
 
@@ -242,9 +241,39 @@ def test_frozen_weights_stay_where_they_are(case: EngineCase) -> None:
         assert distance(outcome.params[:n], start[:n]) > 1e-3
 
 
+class Hidden(nn.Module):
+    """Does in its `forward` what its modules do not show."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.layer = what, nn.Linear(64, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x.flatten(1))
+        if self.what == "draws":
+            return nn.functional.dropout(out, 0.5, self.training)
+        return out - out.mean(dim=0)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.out = nn.LSTM(8, 6, batch_first=True), nn.Linear(6, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.rnn(x.flatten(1, 2))[0][:, -1])
+        return out
+
+
 @pytest.mark.parametrize("case", [case for case in ENGINES if not case.draws], ids=str)
 def test_what_an_engine_cannot_train_it_refuses(case: EngineCase) -> None:
-    refused = (Dropper, "draws at random"), (half_frozen, "frozen"), (counting, "momentum")
+    refused = (
+        (Dropper, "draws at random"),
+        (lambda: Hidden("draws"), "draws at random in training"),
+        (lambda: Hidden("mixes"), "mixes samples"),
+        (Recurrent, "torch says"),
+        (counting, "momentum"),
+    )
     for factory, why in refused:
         with pytest.raises(EngineError, match=f"{why}.*; use engine: sequential"):
             case.make(factory, DATA, LOCAL)

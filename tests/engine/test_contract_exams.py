@@ -11,7 +11,7 @@ from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.engine.base import Exam
 from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.networks import Mlp
-from tests.engine.cases import DATA, ENGINES, MLP, EngineCase, running, task
+from tests.engine.cases import DATA, MLP, EngineCase, running, task
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -83,7 +83,6 @@ def test_embed_is_the_mean_of_what_the_last_layer_is_given(case: EngineCase) -> 
         np.testing.assert_allclose(places[1], features.numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", [case for case in ENGINES if case.regression], ids=str)
 def test_regression(case: EngineCase) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(211, 5)).astype(np.float32)

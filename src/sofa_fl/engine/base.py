@@ -31,6 +31,8 @@ class LocalConfig:
         learning_rate: Step size.
         weight_decay: L2 penalty.
         momentum: For `sgd`.
+        precision: What training multiplies in: `float32`; `tf32`, float32 with a ten-bit mantissa
+            where a GPU has units for it; or `bf16`. Weights and sums are float32 in all.
     """
 
     batches: Annotated[int, Ge(1)] = 25
@@ -39,6 +41,7 @@ class LocalConfig:
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     weight_decay: Annotated[float, Ge(0)] = 1e-4
     momentum: Annotated[float, Ge(0)] = 0.0
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
 
 
 @dataclass(frozen=True, slots=True)

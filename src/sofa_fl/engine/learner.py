@@ -18,7 +18,8 @@ from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import NetworkFactory, build
 
 LossName = Literal["cross_entropy", "mse"]
-LossFunction = Callable[[Tensor, Tensor], Tensor]
+LossFunction = Callable[[Tensor, Tensor], Tensor]  # the mean over the samples of a batch
+EachLoss = Callable[[Tensor, Tensor], Tensor]  # of every sample of a batch
 EVALUATION_BATCH = 100  # measured: larger batches fall out of the cache on a CPU
 
 
@@ -57,7 +58,8 @@ class Learner:
         self.factory, self.stores, self.local = factory, stores, local
         self.device = torch.device(device)
         if self.device.type == "cuda":  # float32 is float32: convolutions would else be tf32
-            torch.backends.cudnn.allow_tf32 = False
+            torch.backends.cudnn.allow_tf32 = local.precision == "tf32"
+            torch.set_float32_matmul_precision("high" if local.precision == "tf32" else "highest")
         self.flat = FlatNetwork(build(factory, 0), device)
         self.network = self.flat.network
         self.is_classifier = not stores["train"].y.is_floating_point()
@@ -97,14 +99,17 @@ class Learner:
         self.network.train()
         weights = nn.Parameter(self.flat.trainable)
         decay, constant = pull_terms(task.pulls, self.flat.trainable)
-        optimizer = optimizer_for(weights, self.local, decay)
+        optimizer = optimizer_for([weights], self.local, decay)
         losses = torch.empty(task.batches, device=self.device)
+        in_bf16 = self.local.precision == "bf16"
         # Dropout and the like draw from torch's global generator: give them the task's own draws.
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(task.seed)
             for step, batch in enumerate(rows):
                 self.flat.gradient.copy_(constant)
-                loss = self.loss(*self._forward(self.stores["train"], batch))
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):
+                    out, y = self._forward(self.stores["train"], batch)
+                loss = self.loss(out.float(), y)
                 loss.backward()  # type: ignore[no-untyped-call]
                 weights.grad = self.flat.gradient
                 optimizer.step()
@@ -131,9 +136,14 @@ class Learner:
             if self.is_classifier:
                 right += (out.argmax(dim=1) == y).sum()
         if not self.is_classifier:
-            targets = store.y[torch.from_numpy(exam.samples).to(self.device)].double()
-            right = n * (1 - loss / n / targets.var(dim=0, correction=0).mean().clamp_min(1e-12))
+            right = n - loss / self.variance(exam)
         return Score(float(loss / n), float(right / n), n)
+
+    def variance(self, exam: Exam) -> float:
+        """Of the targets: what an exam's loss would be if their mean were the answer."""
+        targets = self.stores[exam.split].y[torch.from_numpy(exam.samples).to(self.device)]
+        spread = targets.double().var(dim=0, correction=0).mean()
+        return max(float(spread), 1e-12)
 
     @torch.no_grad()
     def embed(self, model: Vector, samples: Samples) -> NDArray[np.float64]:
@@ -153,14 +163,15 @@ class Learner:
 
 
 def optimizer_for(
-    weights: nn.Parameter, local: LocalConfig, decay: float = 0.0
+    weights: Sequence[nn.Parameter], local: LocalConfig, decay: float = 0.0
 ) -> torch.optim.Optimizer:
-    """The configured optimizer over one block of weights, with `decay` on top of its own."""
+    """The configured optimizer, with `decay` on top of its own; on a GPU it can be captured."""
     rate, decay = local.learning_rate, local.weight_decay + decay
     if local.optimizer == "adam":
-        return torch.optim.Adam([weights], lr=rate, weight_decay=decay, fused=True)
+        on_gpu = weights[0].is_cuda
+        return torch.optim.Adam(weights, lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)
     return torch.optim.SGD(
-        [weights], lr=rate, momentum=local.momentum, weight_decay=decay, fused=True
+        weights, lr=rate, momentum=local.momentum, weight_decay=decay, fused=True
     )
 
 
@@ -178,3 +189,11 @@ def pull_terms(pulls: Sequence[Pull], like: Tensor) -> tuple[float, Tensor]:
 
 def _mean_square(out: Tensor, y: Tensor) -> Tensor:
     return nn.functional.mse_loss(out, y.reshape(out.shape))
+
+
+def each_cross_entropy(out: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(out, y, reduction="none")
+
+
+def each_square(out: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.mse_loss(out, y.reshape(out.shape), reduction="none").mean(dim=1)

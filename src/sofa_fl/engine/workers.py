@@ -244,7 +244,7 @@ def _import_optimizer(local: LocalConfig) -> None:
     """Take a step on nothing: torch then imports 800 modules, once here, not in every worker."""
     weights = torch.nn.Parameter(torch.zeros(1))
     weights.grad = torch.zeros(1)
-    optimizer_for(weights, local).step()
+    optimizer_for([weights], local).step()
 
 
 def _keep_memory() -> None:

@@ -1,0 +1,116 @@
+"""Many networks of one kind as one: their weights side by side, and a step that trains all."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sofa_fl.engine.base import LocalConfig
+from sofa_fl.engine.learner import EachLoss, Store, optimizer_for
+from sofa_fl.engine.stacking import stack_layers
+from sofa_fl.models.flat import FlatNetwork, Vector, check_size
+
+
+class Stack:
+    """`num` networks of one kind; a tensor of theirs has a first dimension of `num`."""
+
+    def __init__(self, flat: FlatNetwork, num: int) -> None:
+        self.num, self.size = num, len(flat.vector)
+        self.network = stack_layers(copy.deepcopy(flat.network), num)
+        self.network.to(flat.vector.device)
+        named = dict(self.network.named_parameters()) | dict(self.network.named_buffers())
+        self.pieces = [(piece, named[name]) for name, (piece, _) in flat.shapes.items()]
+        self.weights = [p for p in self.network.parameters() if p.requires_grad]
+
+    @torch.no_grad()
+    def load(self, vectors: Sequence[Vector]) -> None:
+        """Client `i` becomes `vectors[i]`."""
+        for vector in vectors:
+            check_size(vector, self.size)
+        rows = torch.stack(list(vectors))
+        for piece, tensor in self.pieces:
+            tensor.copy_(rows[:, piece].view(tensor.shape))
+
+    @torch.no_grad()
+    def unload(self) -> list[Vector]:
+        """All networks as vectors."""
+        return list(torch.cat([tensor.reshape(self.num, -1) for _, tensor in self.pieces], dim=1))
+
+    def trainable(self, rows: Tensor) -> list[Tensor]:
+        """`(num, numbers)` of the trainable weights, by weight and in its shape."""
+        trained = [(piece, w) for piece, w in self.pieces if any(w is own for own in self.weights)]
+        return [rows[:, piece].view(weight.shape) for piece, weight in trained]
+
+
+class Stepper:
+    """One optimizer step of a whole stack; on a GPU captured once and replayed.
+
+    A step is some eighty small kernels, and for few clients it would take longer to launch them
+    than to run them. A captured step reads its batch, and writes its losses, at fixed places.
+    """
+
+    def __init__(
+        self, stack: Stack, store: Store, loss: EachLoss, local: LocalConfig, *, pulled: bool
+    ) -> None:
+        self.stack, self.store, self.loss, self.pulled = stack, store, loss, pulled
+        device = stack.weights[0].device
+        self.rows = torch.zeros(stack.num * local.batch_size, dtype=torch.int64, device=device)
+        self.losses = torch.zeros(stack.num, device=device)
+        self.constants = [torch.zeros_like(w) for w in stack.weights] if pulled else []
+        self.decay = torch.zeros(stack.num, device=device)
+        self.optimizer = optimizer_for(stack.weights, local)
+        self.dtype = torch.bfloat16 if local.precision == "bf16" else torch.float32
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if device.type == "cuda":
+            self.capture()
+
+    def begin(self, vectors: Sequence[Vector], decay: Tensor, constant: Tensor | None) -> None:
+        """Start anew from these models, pulled so (see `pull_terms`)."""
+        self.stack.load(vectors)
+        self.stack.network.train()
+        for state in self.optimizer.state.values():
+            for value in state.values():  # the moments, and how many steps there were
+                value.zero_()
+        self.decay.copy_(decay)
+        if constant is not None:
+            for mine, new in zip(self.constants, self.stack.trainable(constant)):
+                mine.copy_(new)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Train on these rows, `batch_size` per client; every client's loss, until the next."""
+        self.rows.copy_(rows)
+        if self.graph is None:
+            self.step()
+        else:
+            self.graph.replay()
+        return self.losses
+
+    def step(self) -> None:
+        for weight in self.stack.weights:
+            weight.grad = None
+        x, y = self.store.batch(self.rows)
+        each = self.loss(self.stack.network(x.to(self.dtype)).float(), y)
+        losses = each.view(self.stack.num, -1).mean(dim=1)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        if self.pulled:
+            for weight, constant in zip(self.stack.weights, self.constants):
+                assert weight.grad is not None
+                decay = self.decay.view(-1, *[1] * (weight.ndim - 1))
+                weight.grad.add_(constant).addcmul_(decay, weight.detach())
+        self.optimizer.step()
+        self.losses.copy_(losses.detach())
+
+    def capture(self) -> None:
+        self.stack.network.train()
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(2):  # what is compiled or allocated once must be before
+                self.step()
+        torch.cuda.current_stream().wait_stream(aside)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.step()
