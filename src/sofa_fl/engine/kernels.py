@@ -13,6 +13,15 @@ BLOCK = 1024
 
 
 @triton.jit
+def _here(BLOCK: tl.constexpr, LARGE: tl.constexpr):
+    """The numbers that this program computes; 32 bits count them faster, where they suffice."""
+    program = tl.program_id(0)
+    if LARGE:
+        program = program.to(tl.int64)
+    return program * BLOCK + tl.arange(0, BLOCK)
+
+
+@triton.jit
 def _patches(
     x,
     out,
@@ -24,8 +33,9 @@ def _patches(
     S: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
+    LARGE: tl.constexpr,
 ):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    at = _here(BLOCK, LARGE)
     number = at % WIDTH
     window = at // WIDTH
     column, rest = window % (W - S + 1), window // (W - S + 1)
@@ -48,8 +58,9 @@ def _unpatch(
     S: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
+    LARGE: tl.constexpr,
 ):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    at = _here(BLOCK, LARGE)
     channel, pixel = at % C, at // C
     column, rest = pixel % W, pixel // W
     row, image = rest % H, rest // H
@@ -75,8 +86,9 @@ def _pool(
     C: tl.constexpr,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
+    LARGE: tl.constexpr,
 ):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    at = _here(BLOCK, LARGE)
     channel, tile = at % C, at // C
     column, rest = tile % (W // SIZE), tile // (W // SIZE)
     row, image = rest % (H // SIZE), rest // (H // SIZE)
@@ -102,8 +114,9 @@ def _unpool(
     C: tl.constexpr,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
+    LARGE: tl.constexpr,
 ):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    at = _here(BLOCK, LARGE)
     channel, tile = at % C, at // C
     column, rest = tile % (W // SIZE), tile // (W // SIZE)
     row, image = rest % (H // SIZE), rest // (H // SIZE)
@@ -151,6 +164,7 @@ def unpool(gradient: Tensor, which: Tensor, size: int, height: int, width: int) 
     return out
 
 
-def _launch(kernel, total: int, *tensors: Tensor, sizes: tuple[int, ...]) -> None:  # type: ignore[no-untyped-def]
+def _launch(kernel, total: int, *tensors: Tensor, sizes: tuple[int, ...]) -> None:
+    large = max(tensor.numel() for tensor in tensors) + BLOCK >= 1 << 31
     if total:
-        kernel[(triton.cdiv(total, BLOCK),)](*tensors, total, *sizes, BLOCK)
+        kernel[(triton.cdiv(total, BLOCK),)](*tensors, total, *sizes, BLOCK, large)

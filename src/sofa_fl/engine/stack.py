@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -45,6 +46,23 @@ class Stack:
         return [rows[:, piece].view(weight.shape) for piece, weight in trained]
 
 
+@dataclass(frozen=True, slots=True)
+class Pulls:
+    """What a captured step must know of its clients' pulls: their weight decay in common.
+
+    It is the optimizer's to do; where clients `differ` in theirs, the rest is done apart.
+    """
+
+    some: bool = False
+    decay: float = 0.0
+    differ: bool = False
+
+    @classmethod
+    def of(cls, terms: Sequence[tuple[float, Tensor]]) -> Pulls:
+        decays = [decay for decay, _ in terms]
+        return cls(True, min(decays), min(decays) < max(decays)) if decays else cls()
+
+
 class Stepper:
     """One optimizer step of a whole stack; on a GPU captured once and replayed.
 
@@ -53,31 +71,33 @@ class Stepper:
     """
 
     def __init__(
-        self, stack: Stack, store: Store, loss: EachLoss, local: LocalConfig, *, pulled: bool
+        self, stack: Stack, store: Store, loss: EachLoss, local: LocalConfig, pulls: Pulls
     ) -> None:
-        self.stack, self.store, self.loss, self.pulled = stack, store, loss, pulled
+        self.stack, self.store, self.loss, self.pulls = stack, store, loss, pulls
         device = stack.weights[0].device
         self.rows = torch.zeros(stack.num * local.batch_size, dtype=torch.int64, device=device)
         self.losses = torch.zeros(stack.num, device=device)
-        self.constants = [torch.zeros_like(w) for w in stack.weights] if pulled else []
-        self.decay = torch.zeros(stack.num, device=device)
-        self.optimizer = optimizer_for(stack.weights, local)
+        self.constants = [torch.zeros_like(w) for w in stack.weights] if pulls.some else []
+        self.decay = torch.zeros(stack.num, device=device)  # on top of the common one
+        self.optimizer = optimizer_for(stack.weights, local, pulls.decay)
         self.dtype = torch.bfloat16 if local.precision == "bf16" else torch.float32
         self.graph: torch.cuda.CUDAGraph | None = None
         if device.type == "cuda":
             self.capture()
 
-    def begin(self, vectors: Sequence[Vector], decay: Tensor, constant: Tensor | None) -> None:
-        """Start anew from these models, pulled so (see `pull_terms`)."""
+    def begin(self, vectors: Sequence[Vector], terms: Sequence[tuple[float, Tensor]]) -> None:
+        """Start anew from these models, each pulled so (see `pull_terms`)."""
         self.stack.load(vectors)
         self.stack.network.train()
         for state in self.optimizer.state.values():
             for value in state.values():  # the moments, and how many steps there were
                 value.zero_()
-        self.decay.copy_(decay)
-        if constant is not None:
-            for mine, new in zip(self.constants, self.stack.trainable(constant)):
-                mine.copy_(new)
+        if terms:
+            decays, constants = zip(*terms)
+            self.decay.copy_(torch.tensor(decays) - self.pulls.decay)
+            new = self.stack.trainable(torch.stack(constants))
+            for constant, value in zip(self.constants, new):
+                constant.copy_(value)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Train on these rows, `batch_size` per client; every client's loss, until the next."""
@@ -95,11 +115,12 @@ class Stepper:
         each = self.loss(self.stack.network(x.to(self.dtype)).float(), y)
         losses = each.view(self.stack.num, -1).mean(dim=1)
         losses.sum().backward()  # type: ignore[no-untyped-call]
-        if self.pulled:
-            for weight, constant in zip(self.stack.weights, self.constants):
-                assert weight.grad is not None
+        for weight, constant in zip(self.stack.weights, self.constants):
+            assert weight.grad is not None
+            weight.grad.add_(constant)
+            if self.pulls.differ:
                 decay = self.decay.view(-1, *[1] * (weight.ndim - 1))
-                weight.grad.add_(constant).addcmul_(decay, weight.detach())
+                weight.grad.addcmul_(decay, weight.detach())
         self.optimizer.step()
         self.losses.copy_(losses.detach())
 

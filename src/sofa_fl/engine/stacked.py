@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task, batch_order
 from sofa_fl.engine.learner import each_cross_entropy, each_square, pull_terms
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.stack import Stack, Stepper
+from sofa_fl.engine.stack import Pulls, Stack, Stepper
 from sofa_fl.engine.stacking import why_not
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector
@@ -46,7 +45,7 @@ class StackedEngine:
         self._learner = self._single.learner
         self._loss = each_cross_entropy if self._learner.is_classifier else each_square
         self._width = width
-        self._steppers: dict[tuple[int, bool], Stepper] = {}
+        self._steppers: dict[tuple[int, Pulls], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
         if reason := why_not(self._learner.network) or self._differs():
             raise EngineError(f"the network cannot be stacked: {reason}; use engine: sequential")
@@ -70,18 +69,12 @@ class StackedEngine:
         orders = [batch_order(len(t.samples), batches, local.batch_size, t.seed) for t in tasks]
         rows = np.stack([task.samples[order] for task, order in zip(tasks, orders)], axis=1)
         steps = torch.from_numpy(rows).to(device).flatten(1)  # (batches, num · batch size)
-        stepper = self._stepper(len(tasks), any(task.pulls for task in tasks))
-        stepper.begin([as_vector(task.start) for task in tasks], *self._pulls(tasks))
+        like, pulled = self._learner.flat.trainable, any(task.pulls for task in tasks)
+        terms = [pull_terms(task.pulls, like) for task in tasks] if pulled else []
+        stepper = self._stepper(len(tasks), Pulls.of(terms))
+        stepper.begin([as_vector(task.start) for task in tasks], terms)
         losses = torch.stack([stepper(batch).clone() for batch in steps], dim=1).cpu().numpy()
         return [Outcome(vector, curve) for vector, curve in zip(stepper.stack.unload(), losses)]
-
-    def _pulls(self, tasks: Sequence[Task]) -> tuple[Tensor, Tensor | None]:
-        """Every client's weight decay and, if any is pulled, its constant (see `pull_terms`)."""
-        like = self._learner.flat.trainable
-        if not any(task.pulls for task in tasks):
-            return like.new_zeros(len(tasks)), None
-        decays, constants = zip(*(pull_terms(task.pulls, like) for task in tasks))
-        return like.new_tensor(decays), torch.stack(constants)
 
     @torch.no_grad()
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
@@ -139,14 +132,14 @@ class StackedEngine:
                 torch.cuda.empty_cache()
         return done
 
-    def _stepper(self, num: int, pulled: bool) -> Stepper:
+    def _stepper(self, num: int, pulls: Pulls) -> Stepper:
         learner = self._learner
 
         def make() -> Stepper:
             stack, store = Stack(learner.flat, num), learner.stores["train"]
-            return Stepper(stack, store, self._loss, learner.local, pulled=pulled)
+            return Stepper(stack, store, self._loss, learner.local, pulls)
 
-        return _recall(self._steppers, (num, pulled), make)
+        return _recall(self._steppers, (num, pulls), make)
 
     def _stack(self, num: int) -> Stack:
         return _recall(self._stacks, num, lambda: Stack(self._learner.flat, num))
