@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.engine.learner import Store
-from sofa_fl.engine.select import make_engine
+from sofa_fl.engine.select import make_engine, pick_engine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.workers import WorkersEngine
 from sofa_fl.errors import ModelError
@@ -110,4 +110,4 @@ def test_engines_by_name() -> None:
 
 def test_auto_takes_no_workers_for_one_client() -> None:
     alone = replace(DATA, clients=DATA.clients[:1])
-    assert isinstance(make_engine("auto", MLP, alone, LOCAL), SequentialEngine)
+    assert isinstance(pick_engine("auto", MLP, alone, LOCAL).engine, SequentialEngine)

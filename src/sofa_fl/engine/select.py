@@ -1,42 +1,100 @@
-"""Which engine runs here."""
+"""Which engine runs here: the one asked for, or the fastest, by measurement."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from sofa_fl.data.base import FederatedData
-from sofa_fl.engine.base import Engine, LocalConfig
+from sofa_fl.engine.base import Engine, LocalConfig, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
-from sofa_fl.engine.stacking import why_not
 from sofa_fl.engine.workers import WorkersEngine, can_fork, num_cores
-from sofa_fl.models.networks import NetworkFactory, build
+from sofa_fl.errors import EngineError
+from sofa_fl.models.networks import NetworkFactory
+from sofa_fl.topology.tree import NodeId
 
-EngineName = Literal["auto", "sequential", "workers", "stacked"]
+Name = Literal["sequential", "workers", "stacked"]
+EngineName = Literal["auto", Name]
+BATCHES = 2  # per client in the measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """An engine, its name, and why it is this one."""
+
+    name: Name
+    engine: Engine
+    why: str
+
+
+def pick_engine(
+    name: EngineName, factory: NetworkFactory, data: FederatedData, local: LocalConfig
+) -> Pick:
+    """The engine called `name`; for `auto`, those that run here are tried and the fastest kept."""
+    if name != "auto":
+        return Pick(name, make_engine(name, factory, data, local), "as configured")
+    engines: dict[Name, Engine] = {}
+    refused = ""
+    for candidate in _candidates(data):
+        try:
+            engines[candidate] = make_engine(candidate, factory, data, local)
+        except EngineError as error:  # a network that cannot be stacked, and why
+            refused = f"; {error}".removesuffix("; use engine: sequential")
+    if len(engines) == 1:
+        ((only, engine),) = engines.items()
+        return Pick(only, engine, f"nothing else runs here{refused}")
+    seconds = {candidate: _measure(engine, data) for candidate, engine in engines.items()}
+    best = min(seconds, key=seconds.__getitem__)
+    for candidate, engine in engines.items():
+        if candidate != best:
+            engine.close()
+    times = ", ".join(f"{candidate} {took:.2g} s" for candidate, took in seconds.items())
+    return Pick(best, engines[best], f"measured: {times}")
 
 
 def make_engine(
-    name: EngineName, factory: NetworkFactory, data: FederatedData, local: LocalConfig
+    name: Name, factory: NetworkFactory, data: FederatedData, local: LocalConfig
 ) -> Engine:
-    """The engine called `name`; `auto` takes what suits this machine.
-
-    That is, on a GPU, clients stacked if the network allows it; on a CPU, worker processes if
-    there are cores and clients for them.
-    """
+    """The engine called `name`, on the GPU if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    num_workers = min(num_cores(), len(data.clients))
-    if name == "auto" and device == "cuda":
-        is_classifier = data.train.y.dtype.kind != "f"
-        name = "stacked" if is_classifier and not why_not(build(factory, 0)) else "sequential"
-    elif name == "auto":
-        name = "workers" if can_fork() and num_workers > 1 else "sequential"
     if name == "stacked":
         return StackedEngine(factory, data, local, device)
     # One thread: two threads of one task wait for each other, above all on a busy machine.
     # And sums come out the same to the bit on any number of cores.
     torch.set_num_threads(1)
     if name == "workers":
-        return WorkersEngine(factory, data, local, num_workers)
+        return WorkersEngine(factory, data, local, _num_workers(data))
     return SequentialEngine(factory, data, local, device)
+
+
+def _candidates(data: FederatedData) -> Sequence[Name]:
+    if torch.cuda.is_available():
+        return ("stacked", "sequential")
+    if can_fork() and _num_workers(data) > 1:
+        return ("workers", "sequential")
+    return ("sequential",)
+
+
+def _num_workers(data: FederatedData) -> int:
+    return min(num_cores(), len(data.clients))
+
+
+def _measure(engine: Engine, data: FederatedData) -> float:
+    """Seconds for a few batches of a few clients, or of many where they go together."""
+    start = engine.initial(0)
+    num = 64 if start.is_cuda else 2 * num_cores()
+    tasks = [
+        Task(site=NodeId(i), start=start, samples=client.train, batches=BATCHES, seed=i)
+        for i, client in enumerate(data.clients[:num])
+    ]
+    for _ in range(2):  # the first time is for what is done but once
+        started = time.perf_counter()
+        outcomes = engine.train(tasks)
+        float(outcomes[-1].params[0])  # waits for the GPU
+        seconds = time.perf_counter() - started
+    return seconds
