@@ -17,6 +17,7 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.folder import Event, RunFolder, write_text
+from sofa_fl.experiment.metrics import Examiner
 from sofa_fl.experiment.records import describe, summarize
 from sofa_fl.federation import Federation, Meter
 from sofa_fl.methods.base import Method, Notes, View
@@ -129,6 +130,7 @@ class Experiment:
         self.fed = Federation(
             data, self.engine, config.local, config.seed, config.warmup, meter=Meter()
         )
+        self.examiner = Examiner(self.fed)
         self.method: Method[Any] = own.method or make_method(config)
         self.seconds = 0.0
         self.started = time.perf_counter()
@@ -160,12 +162,13 @@ class Experiment:
     ) -> Result:
         """The rounds after `last`, then the summary."""
         for round in range(last + 1, self.config.rounds + 1):
+            self.examiner.forget()
             state, notes = self.method.round(state, self.fed.at(round))
             self.close_round(folder, round, state, notes, observers)
         view = self.method.view(state)
         edits = [edit_from_json(edit) for event in folder.events() for edit in event["edits"]]
         summary = {
-            **summarize(self.config, view, edits, self.fed, self.elapsed()),
+            **summarize(self.config, view, edits, self.examiner, self.elapsed()),
             "run": str(folder.path),
         }
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
@@ -184,7 +187,8 @@ class Experiment:
         """Score and record a round, then save the state: in this order, a kill costs a round."""
         view = self.method.view(state)
         self.fed.count_shared(*traffic(view.tree, view.shared.pools, self.fed.owned))
-        event = describe(view, notes, self.fed.at(round), self.config.rounds, self.elapsed())
+        fed, rounds = self.fed.at(round), self.config.rounds
+        event = describe(view, notes, fed, self.examiner, rounds, self.elapsed())
         length = folder.append(event)
         meter = self.fed.meter
         progress = Progress(

@@ -14,7 +14,8 @@ from annotated_types import Ge
 from sofa_fl.engine.base import Outcome, Pull
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.models.flat import Vector, mean
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Mix
 from sofa_fl.sharing import Shared, SharingConfig, share, training_set
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
@@ -93,9 +94,9 @@ class HypCluster:
         tree = clusters_tree(state.choice)
         served = {client: state.models[index] for client, index in state.choice.items()}
         models = {
-            cluster: mean(
-                [served[client] for client in tree.clients_of(cluster)],
-                [state.sizes[client] for client in tree.clients_of(cluster)],
+            cluster: Mix(
+                tuple(served[client] for client in tree.clients_of(cluster)),
+                tuple(state.sizes[client] for client in tree.clients_of(cluster)),
             )
             for cluster in tree.clusters or tree.clients
         }

@@ -8,6 +8,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.hierarchy import children_mean
 from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Shared, SharingConfig, share, training_set
 from sofa_fl.topology.tree import NodeId, flat_tree
 
@@ -42,5 +43,5 @@ class Local:
     def view(self, state: LocalState) -> View:
         """The root shows what averaging models that never met would give."""
         tree = flat_tree(tuple(state.models))
-        models = {tree.root: children_mean(tree, state.models, tree.root), **state.models}
-        return View(tree=tree, models=models, served=state.models, shared=state.shared)
+        root: dict[NodeId, Model] = {tree.root: children_mean(tree, state.models, tree.root)}
+        return View(tree=tree, models=root | state.models, served=state.models, shared=state.shared)

@@ -26,7 +26,7 @@ from sofa_fl.methods.hierarchy import (
 )
 from sofa_fl.methods.places import Place, places_of
 from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model
+from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.sharing import Shared, SharingConfig, share, training_set
 from sofa_fl.topology.dmac import DmacConfig, dmac
 from sofa_fl.topology.edits import Edit
@@ -137,7 +137,7 @@ class Sofa:
     def local_update(self, state: SofaState, fed: Federation) -> Lessons:
         """Train every client for the clusters on its path."""
         parents = dict.fromkeys(_parent(state.tree, client) for client in fed.clients)
-        family = {node: children_mean(state.tree, state.params, node) for node in parents}
+        family = {n: as_vector(children_mean(state.tree, state.params, n)) for n in parents}
         passes = [p for client in fed.clients for p in self.passes(state, client, family, fed)]
         outcomes = fed.train([task for task, _ in passes])
         return {
