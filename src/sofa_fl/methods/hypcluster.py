@@ -16,7 +16,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix
-from sofa_fl.sharing import Shared, SharingConfig, share, training_set
+from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
 
@@ -63,12 +63,11 @@ class HypCluster:
 
     def local_update(self, state: HypClusterState, fed: Federation) -> dict[NodeId, Outcome]:
         """Train every client from the model it chose, on its samples and the shared ones."""
-        tree = clusters_tree(state.choice)
+        samples = training_sets(clusters_tree(state.choice), state.shared.pools, fed.owned)
         tasks = []
         for client in fed.clients:
             model = state.models[state.choice[client]]
-            samples = training_set(tree, state.shared.pools, client, fed.owned[client])
-            tasks.append(fed.task(client, model, samples, pulls=self.pulls(model)))
+            tasks.append(fed.task(client, model, samples[client], pulls=self.pulls(model)))
         return dict(zip(fed.clients, fed.train(tasks)))
 
     def pulls(self, model: Vector) -> list[Pull]:

@@ -9,7 +9,7 @@ from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.hierarchy import children_mean
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
-from sofa_fl.sharing import Shared, SharingConfig, share, training_set
+from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.tree import NodeId, flat_tree
 
 
@@ -30,10 +30,8 @@ class Local:
     def round(self, state: LocalState, fed: Federation) -> tuple[LocalState, Notes]:
         """Everybody goes on from its own model; samples are shared as in a flat tree."""
         tree, pools = flat_tree(fed.clients), state.shared.pools
-        tasks = [
-            fed.task(c, state.models[c], training_set(tree, pools, c, fed.owned[c]))
-            for c in fed.clients
-        ]
+        samples = training_sets(tree, pools, fed.owned)
+        tasks = [fed.task(c, state.models[c], samples[c]) for c in fed.clients]
         outcomes = dict(zip(fed.clients, fed.train(tasks)))
         seed, round = fed.seed, fed.round
         shared = share(tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
