@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.folder import Event, RunFolder, write_text
 from sofa_fl.experiment.metrics import Examiner
 from sofa_fl.experiment.records import describe, summarize
+from sofa_fl.experiment.writer import Writer
 from sofa_fl.federation import Federation, Meter
 from sofa_fl.methods.base import Method, Notes, View
 from sofa_fl.methods.registry import make_method
@@ -132,6 +135,7 @@ class Experiment:
         )
         self.examiner = Examiner(self.fed)
         self.method: Method[Any] = own.method or make_method(config)
+        self.writer = Writer()
         self.seconds = 0.0
         self.started = time.perf_counter()
         self.fingerprint = self.fed.fingerprint()
@@ -139,8 +143,13 @@ class Experiment:
     def __enter__(self) -> Experiment:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.engine.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the checkpoint under way, also after an error, which then is the one to tell."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.engine.close)
+            if kind is not None:
+                stack.enter_context(contextlib.suppress(Exception))
+            self.writer.wait()
 
     def announce(self, folder: RunFolder, last: int | None, observers: Sequence[Observer]) -> None:
         """Tell observers where the run is, and after which round (None: before the warm-up)."""
@@ -171,6 +180,7 @@ class Experiment:
             **summarize(self.config, view, edits, self.examiner, self.elapsed()),
             "run": str(folder.path),
         }
+        self.writer.wait()
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
         for observer in observers:
             observer({"event": "end", "summary": summary})
@@ -184,11 +194,16 @@ class Experiment:
         notes: Notes,
         observers: Sequence[Observer],
     ) -> None:
-        """Score and record a round, then save the state: in this order, a kill costs a round."""
+        """Score and record a round, then begin to save the state.
+
+        The event comes after the checkpoint of the round before it and before its own: so a kill
+        costs the round under way and, while the one before is being saved, that one.
+        """
         view = self.method.view(state)
         self.fed.count_shared(*traffic(view.tree, view.shared.pools, self.fed.owned))
         fed, rounds = self.fed.at(round), self.config.rounds
         event = describe(view, notes, fed, self.examiner, rounds, self.elapsed())
+        self.writer.wait()
         length = folder.append(event)
         meter = self.fed.meter
         progress = Progress(
@@ -199,8 +214,8 @@ class Experiment:
             meter.bytes_up,
             self.fingerprint,
         )
-        checkpoint.save(folder.checkpoint(round), progress=progress, state=state)
-        folder.forget(self.config.keep)
+        if round % self.config.save_every == 0 or round == self.config.rounds:
+            self.writer.start(partial(save, folder, round, progress, state, self.config.keep))
         for observer in observers:
             observer(event)
 
@@ -223,6 +238,12 @@ class Experiment:
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started
+
+
+def save(folder: RunFolder, round: int, progress: Progress, state: Any, keep: int) -> None:
+    """Write the checkpoint of a round, then delete the oldest."""
+    checkpoint.save(folder.checkpoint(round), progress=progress, state=state)
+    folder.forget(keep)
 
 
 def _fresh_folder(config: Config) -> Path:
