@@ -32,6 +32,7 @@ BELOW = {
 # What of others only some may import.
 OUTSIDE = {
     "torch": {"models", "engine", "methods", "experiment", "cli", "federation"},
+    "triton": {"engine/kernels"},
     "safetensors": {"experiment"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli"},

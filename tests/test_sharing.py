@@ -18,7 +18,7 @@ from sofa_fl.sharing import (
     foreign,
     share,
     traffic,
-    training_set,
+    training_sets,
 )
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
@@ -91,10 +91,11 @@ def test_nobody_gets_own_samples_or_samples_twice(
     everything = np.concatenate(list(world.owned.values()))
     for shared in world.rounds(config, 3, seed):
         assert set(shared.pools) == set(world.tree.clusters)
+        given = foreign(world.tree, shared.pools, world.owned)
+        trained_on = training_sets(world.tree, shared.pools, world.owned)
         for client, own in world.owned.items():
-            given = foreign(world.tree, shared.pools, client, own)
-            assert not np.isin(given, own).any()
-            rows = training_set(world.tree, shared.pools, client, own)
+            assert not np.isin(given[client], own).any()
+            rows = trained_on[client]
             np.testing.assert_array_equal(rows[: len(own)], own)
             assert len(np.unique(rows)) == len(rows)
             assert np.isin(rows, everything).all(), "only what may be shared, nothing held out"
@@ -117,8 +118,8 @@ def test_nothing_beyond_a_cap_is_ever_disclosed(
 def test_the_ledger_is_what_was_given(world: World, config: SharingConfig, seed: int) -> None:
     got: dict[NodeId, set[int]] = {client: set() for client in world.owned}
     for shared in world.rounds(config, 4, seed):
-        for client, own in world.owned.items():
-            got[client] |= set(foreign(world.tree, shared.pools, client, own).tolist())
+        for client, rows in foreign(world.tree, shared.pools, world.owned).items():
+            got[client] |= set(rows.tolist())
         ledger = shared.ledger
         disclosed = ledger.disclosed(world.owned)
         for owner, own in world.owned.items():
@@ -153,7 +154,7 @@ def test_a_client_alone_shares_nothing() -> None:
     world = world_of(0)
     for shared in world.rounds(SharingConfig(ratio=0.5), 3):
         assert shared.pools == {}
-        rows = training_set(world.tree, shared.pools, NodeId(0), world.owned[NodeId(0)])
+        rows = training_sets(world.tree, shared.pools, world.owned)[NodeId(0)]
         np.testing.assert_array_equal(rows, world.owned[NodeId(0)])
 
 
@@ -270,5 +271,4 @@ def test_one_flat_cluster_is_the_plain_case() -> None:
     owned = {c: np.arange(50) + 50 * c for c in clients}
     shared = share(tree, owned, Shared(), SharingConfig(ratio=0.2), seed=3, round=0)
     assert len(shared.pools[tree.root]) == 40
-    for client in clients:
-        assert len(foreign(tree, shared.pools, client, owned[client])) == 30
+    assert [len(rows) for rows in foreign(tree, shared.pools, owned).values()] == [30] * 4

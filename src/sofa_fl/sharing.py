@@ -11,11 +11,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Interval
+from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 
+Bits = NDArray[np.uint8]  # what `np.packbits` gives
 Fraction = Annotated[float, Interval(ge=0, le=1)]
 Pools = Mapping[NodeId, Samples]  # what each cluster holds
 Owned = Mapping[NodeId, Samples]  # what each client may be asked to share
@@ -52,26 +54,39 @@ class SharingConfig:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Which samples of others every client has been given, over the whole run."""
+    """Which samples of others every client has been given, over the whole run.
 
-    received: Mapping[NodeId, Samples] = field(default_factory=dict)
+    Attributes:
+        received: By client, a bit per row number, packed: in a flat tree everybody gets much of
+            everything, which as row numbers would be 64 times as much.
+    """
+
+    received: Mapping[NodeId, Bits] = field(default_factory=dict)
 
     def record(self, tree: Tree, pools: Pools, owned: Owned) -> Ledger:
         """The ledger after `pools` have been distributed down `tree`."""
         received = dict(self.received)
-        for client in tree.clients:
-            new = foreign(tree, pools, client, owned[client])
-            received[client] = np.union1d(received.get(client, _NONE), new)
+        for client, new in foreign(tree, pools, owned).items():
+            before = received.get(client, _NO_BITS)
+            received[client] = _with_rows(before, new) if len(new) else before
         return Ledger(received)
 
     def disclosed(self, owned: Owned) -> dict[NodeId, Samples]:
         """The samples of every client that anyone else has been given."""
-        known = union(list(self.received.values()))
-        return {c: np.intersect1d(rows, known, assume_unique=True) for c, rows in owned.items()}
+        known = self.known(owned)
+        return {client: np.sort(rows[known[rows]]) for client, rows in owned.items()}
+
+    def known(self, owned: Owned) -> NDArray[np.bool_]:
+        """Of every row number up to the last of `owned`, whether anyone has been given it."""
+        everything = np.zeros(max(map(len, self.received.values()), default=0), dtype=np.uint8)
+        for bits in self.received.values():
+            everything[: len(bits)] |= bits
+        return _unpack(everything, _num_rows(owned))
 
     def given(self, owner_rows: Samples, to: NodeId) -> Samples:
         """The samples among `owner_rows` that client `to` has been given."""
-        return np.intersect1d(owner_rows, self.received.get(to, _NONE), assume_unique=True)
+        has = _unpack(self.received.get(to, _NO_BITS), 1 + int(owner_rows.max(initial=-1)))
+        return np.sort(owner_rows[has[owner_rows]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +110,7 @@ def share(
     """Gather upward, distribute downward, and write it into the ledger."""
     if max(config.ratio_at(level) for level in range(1, tree.depth + 2)) == 0:
         return Shared(dict.fromkeys(tree.clusters, _NONE), before.ledger)
-    disclosed = before.ledger.disclosed(owned)
+    known = before.ledger.known(owned)
     time = 0 if config.mode == "fixed" else round
     pools: dict[NodeId, Samples] = {}
     for cluster in reversed(tree.clusters):  # children before parents
@@ -107,41 +122,67 @@ def share(
             rng = rng_for(seed, time, child, "share")
             if child in tree.members:
                 order = rng.permutation(owned[child])
-                cap = config.cap_of(child)
-                allowed = _within_cap(order, disclosed[child], int(cap * len(order)))
-                drawn.append(allowed[: int(ratio * len(order))])
+                allowed = _within_cap(~known[order], int(config.cap_of(child) * len(order)))
+                drawn.append(order[allowed][: int(ratio * len(order))])
             else:
                 drawn.append(rng.permutation(pools[child])[: int(ratio * len(pools[child]))])
         pools[cluster] = np.sort(np.concatenate(drawn))
     return Shared(pools, before.ledger.record(tree, pools, owned))
 
 
-def foreign(tree: Tree, pools: Pools, node: NodeId, own: Samples) -> Samples:
-    """What `node` gets from the pools of its path, its own samples left out."""
-    held = union([pools[up] for up in tree.path(node) if up in pools])
-    return np.setdiff1d(held, own, assume_unique=True)
+def foreign(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
+    """What every client gets from the pools of its path, its own samples left out; sorted."""
+    held: dict[NodeId | None, Samples] = {None: _NONE}
+    for cluster in tree.clusters:  # parents before children
+        above = held[tree.parent[cluster]]
+        held[cluster] = union([above, pools[cluster]]) if cluster in pools else above
+    is_own = np.zeros(_num_rows(owned), dtype=np.bool_)
+    gets: dict[NodeId, Samples] = {}
+    for client in tree.clients:
+        rows = held[tree.parent[client]]
+        is_own[owned[client]] = True
+        gets[client] = rows[~is_own[rows]]
+        is_own[owned[client]] = False
+    return gets
 
 
-def training_set(tree: Tree, pools: Pools, client: NodeId, own: Samples) -> Samples:
-    """A client's own samples and those shared with it; never a copy of its own."""
-    return np.concatenate([own, foreign(tree, pools, client, own)])
+def training_sets(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
+    """Every client's own samples and those shared with it; never a copy of its own."""
+    shared = foreign(tree, pools, owned)
+    return {client: np.concatenate([owned[client], rows]) for client, rows in shared.items()}
 
 
 def traffic(tree: Tree, pools: Pools, owned: Owned) -> tuple[int, int]:
     """How many samples clients sent up and were sent down for these pools."""
     up = len(union(list(pools.values())))
-    down = sum(len(foreign(tree, pools, client, owned[client])) for client in tree.clients)
-    return up, down
+    return up, sum(map(len, foreign(tree, pools, owned).values()))
 
 
 def union(parts: list[Samples]) -> Samples:
     return np.unique(np.concatenate([_NONE, *parts]))
 
 
-def _within_cap(order: Samples, disclosed: Samples, cap: int) -> Samples:
-    """`order` without the new samples that would bring the disclosed ones above `cap`."""
-    is_new = ~np.isin(order, disclosed)
-    return order[~is_new | (np.cumsum(is_new) <= cap - len(disclosed))]
+def _num_rows(owned: Owned) -> int:
+    return 1 + max((int(rows.max(initial=-1)) for rows in owned.values()), default=-1)
+
+
+def _within_cap(is_new: NDArray[np.bool_], cap: int) -> NDArray[np.bool_]:
+    """Which samples leave the disclosed ones at or below `cap`: the old ones, and the first new."""
+    num_disclosed = len(is_new) - np.count_nonzero(is_new)
+    return ~is_new | (np.cumsum(is_new) <= cap - num_disclosed)
+
+
+def _with_rows(bits: Bits, rows: Samples) -> Bits:
+    has = _unpack(bits, max(8 * len(bits), 1 + int(rows.max())))
+    has[rows] = True
+    return np.packbits(has)
+
+
+def _unpack(bits: Bits, num_rows: int) -> NDArray[np.bool_]:
+    if not len(bits):  # NumPy leaves such memory as it finds it
+        return np.zeros(num_rows, dtype=np.bool_)
+    return np.unpackbits(bits, count=num_rows).view(np.bool_)
 
 
 _NONE: Samples = np.empty(0, dtype=np.int64)
+_NO_BITS: Bits = np.empty(0, dtype=np.uint8)

@@ -25,7 +25,7 @@ main()
 SOFA_FL = (sys.executable, "-c", MAIN)
 
 SUMMARY_KEYS = {
-    "method", "seed", "rounds", "seconds", "samples_trained", "client", "full", "root", "levels",
+    "method", "seed", "engine", "rounds", "seconds", "samples_trained", "client", "full", "root", "levels",
     "tree", "edits", "sharing", "run",
 }  # fmt: skip
 

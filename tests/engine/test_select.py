@@ -31,7 +31,7 @@ def picked(name: EngineName, factory: NetworkFactory = FACTORY) -> tuple[type, s
     [("sequential", SequentialEngine), ("workers", WorkersEngine), ("stacked", StackedEngine)],
 )
 def test_an_engine_has_its_name(name: EngineName, kind: type) -> None:
-    assert picked(name) == (kind, "as configured")
+    assert picked(name) == (kind, "")
 
 
 @pytest.mark.parametrize("fastest", [WorkersEngine, SequentialEngine])

@@ -38,9 +38,9 @@ def tiny(out: Path, **values: Any) -> Config:
 
 
 def summary_of(run: Path) -> dict[str, Any]:
-    """The summary, but for what may differ: how long it took, and where it is."""
+    """The summary, but for what may differ: how long it took, where it is, what ran it."""
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
-    return {key: value for key, value in summary.items() if key not in ("seconds", "run")}
+    return {key: value for key, value in summary.items() if key not in ("seconds", "run", "engine")}
 
 
 def events_of(run: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.checkpoint import load, save
@@ -83,6 +84,16 @@ def test_a_loaded_state_can_be_saved_again(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_others_can_read_it(tmp_path: Path) -> None:
+    """It is the safetensors format, to their own library too; widths mix without a gap."""
+    parts = {"a": np.arange(3, dtype=np.uint8), "b": torch.randn(2, 3), "c": np.array(2.5)}
+    save(tmp_path / "a", state=parts)
+    read = load_file(tmp_path / "a")
+    assert set(read) == {"state.a", "state.b", "state.c"}
+    for name, part in parts.items():
+        assert torch.equal(read[f"state.{name}"], torch.as_tensor(part))
+
+
 def test_mappings_alone_are_states_too(tmp_path: Path) -> None:
     """As in the docstring of the methods."""
     state: dict[NodeId, Vector] = {NodeId(3): torch.randn(4), NodeId(1): torch.randn(4)}
@@ -119,7 +130,9 @@ def test_arrays_that_are_views_or_read_only(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded[node], expected)
 
 
-@pytest.mark.parametrize("value", [{1, 2}, 1j, b"x", np.int64(3), object()], ids=repr)
+@pytest.mark.parametrize(
+    "value", [{1, 2}, 1j, b"x", np.int64(3), object(), np.array([1j])], ids=repr
+)
 def test_what_a_state_cannot_hold(value: object, tmp_path: Path) -> None:
     kind = type(value).__name__
     with pytest.raises(TypeError, match=rf"a state cannot hold a {kind} \(at state\.1\)"):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.errors import DataError
 from sofa_fl.experiment.metrics import (
+    Examiner,
     by_level,
     client_accuracies,
     fairness,
@@ -22,6 +23,7 @@ from sofa_fl.experiment.metrics import (
 )
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
+from sofa_fl.models.mix import Mix, identity
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from tests.methods.cases import LOCAL, Spy
 
@@ -84,27 +86,45 @@ MODELS = {NodeId(0): HERE, NodeId(1): HERE, NodeId(2): THERE, LOW: HERE, ROOT: B
 
 def test_every_client_is_scored_on_its_own_test_samples() -> None:
     served = {c: MODELS[c] for c in FED.clients}
-    assert client_accuracies(served, FED) == pytest.approx([1, 1, 1], abs=0.01)
+    assert client_accuracies(served, Examiner(FED)) == pytest.approx([1, 1, 1], abs=0.01)
     swapped = {NodeId(0): THERE, NodeId(1): HERE, NodeId(2): HERE}
-    assert client_accuracies(swapped, FED) == pytest.approx([1 / 37, 1, 1 / 37], abs=0.01)
+    assert client_accuracies(swapped, Examiner(FED)) == pytest.approx([1 / 37, 1, 1 / 37], abs=0.01)
 
 
 def test_a_model_that_comes_twice_is_evaluated_once() -> None:
     spy = Spy(ENGINE)
     fed = Federation(DATA, spy, LOCAL)
-    accuracies = full_accuracies([HERE, THERE, HERE, HERE], fed)
+    accuracies = full_accuracies([HERE, THERE, HERE, HERE], Examiner(fed))
     assert len(spy.exams) == 2
     assert accuracies[0] == accuracies[2] == accuracies[3] != accuracies[1]
     assert all(len(exam.samples) == len(DATA.test) and exam.split == "test" for exam in spy.exams)
 
 
+def test_no_model_is_evaluated_twice_on_the_same_samples() -> None:
+    """Neither within a summary nor after the round before it; blends are known by their parts."""
+    spy = Spy(ENGINE)
+    examiner = Examiner(Federation(DATA, spy, LOCAL))
+    served = {c: Mix((MODELS[c], BETWEEN), (0.5, 0.5)) for c in FED.clients}
+    first = client_accuracies(served, examiner)
+    levels = by_level(View(tree=TREE, models=MODELS, served=served), examiner)
+    keys = [(identity(exam.params), exam.samples.tobytes()) for exam in spy.exams]
+    assert len(set(keys)) == len(keys)
+    again = {c: Mix((MODELS[c], BETWEEN), (0.5, 0.5)) for c in FED.clients}
+    assert client_accuracies(again, examiner) == first
+    assert by_level(View(tree=TREE, models=MODELS, served=again), examiner) == levels
+    assert len(spy.exams) == len(keys)
+    examiner.forget()
+    assert client_accuracies(again, examiner) == first
+    assert len(spy.exams) == len(keys) + len(FED.clients)
+
+
 def test_levels_from_the_clients_up() -> None:
-    levels = by_level(View(tree=TREE, models=MODELS, served=MODELS), FED)
+    levels = by_level(View(tree=TREE, models=MODELS, served=MODELS), Examiner(FED))
     assert [row["level"] for row in levels] == [0, 1, 2]
     assert [row["num_nodes"] for row in levels] == [3, 2, 1]  # client 2 stands for itself on 1
     assert levels[0]["client"] == pytest.approx(levels[1]["client"], abs=0.01)
     assert levels[2]["client"] == pytest.approx((1 / 5 + 1 / 5 + 1 / 17) / 3, abs=0.01)
-    whole = full_accuracies([HERE, THERE, BETWEEN], FED)
+    whole = full_accuracies([HERE, THERE, BETWEEN], Examiner(FED))
     assert levels[0]["full"] == pytest.approx((2 * whole[0] + whole[1]) / 3)
     assert levels[2]["full"] == pytest.approx(whole[2])
 
@@ -112,7 +132,7 @@ def test_levels_from_the_clients_up() -> None:
 def test_clients_without_models_have_no_level() -> None:
     """A method without personal models; a client without a cluster of its own takes the root's."""
     models = {LOW: HERE, ROOT: BETWEEN}
-    levels = by_level(View(tree=TREE, models=models, served=MODELS), FED)
+    levels = by_level(View(tree=TREE, models=models, served=MODELS), Examiner(FED))
     assert [(row["level"], row["num_nodes"]) for row in levels] == [(1, 2), (2, 1)]
     assert model_at(TREE, models, NodeId(2), 1) == ROOT
     assert model_at(TREE, models, NodeId(0), 1) == LOW
@@ -123,7 +143,7 @@ def test_one_client_alone_has_one_level() -> None:
     tree = flat_tree([NodeId(0)])
     data, engine = quadratic_data(np.zeros((1, 2)))
     view = View(tree=tree, models={NodeId(0): HERE}, served={NodeId(0): HERE})
-    assert len(by_level(view, Federation(data, engine, LOCAL))) == 1
+    assert len(by_level(view, Examiner(Federation(data, engine, LOCAL)))) == 1
 
 
 def test_curves_of_unequal_length() -> None:

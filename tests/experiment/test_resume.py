@@ -18,6 +18,7 @@ import yaml
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
+from sofa_fl.experiment.folder import RunFolder
 from sofa_fl.experiment.loop import resume, run
 from tests.engine.cases import make_data
 from tests.experiment.cases import METHODS, events_of, own_data, summary_of, tiny
@@ -170,6 +171,71 @@ def test_killed_at_random_moments_and_resumed(tmp_path: Path) -> None:
     assert num_kills >= 3
     assert events_of(cut) == events_of(tmp_path / "whole")
     assert summary_of(cut) == summary_of(tmp_path / "whole")
+
+
+def slowly(out: Path) -> None:
+    """The same, with a disk that takes its time over checkpoints."""
+    plain = checkpoint.save
+
+    def save(path: Path, **parts: object) -> None:
+        if path.stem == "round-00002":
+            path.with_suffix(".partial").write_bytes(b"half of a")
+            time.sleep(600)
+        plain(path, **parts)
+
+    checkpoint.save = save
+    go_on(out)
+
+
+def test_killed_while_a_checkpoint_is_being_written(tmp_path: Path) -> None:
+    """What is recorded is never more than a round ahead of what is saved."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    go_on(whole)
+    process = get_context("fork").Process(target=slowly, args=(cut,))
+    process.start()
+    while process.is_alive() and not list(cut.glob("checkpoints/*.partial")):
+        time.sleep(0.002)
+    time.sleep(1)  # the next round ends, and waits
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert [event["round"] for event in events_of(cut)] == [0, 1, 2]
+    assert RunFolder(cut).saved_rounds() == [0, 1]
+    resume(cut, data=own_data())
+    assert events_of(cut) == events_of(whole)
+    assert summary_of(cut) == summary_of(whole)
+
+
+@pytest.mark.parametrize("round", [0, 2, 3])
+def test_a_full_disk_is_one_sentence_and_loses_nothing(round: int, tmp_path: Path) -> None:
+    whole = run(tiny(tmp_path / "whole"), data=own_data()).run
+    cut = tmp_path / "cut"
+    full = cut / "checkpoints" / f"round-{round:05d}.partial"
+
+    def fill(event: dict[str, Any]) -> None:
+        if event["event"] == "start":
+            full.symlink_to("/dev/full")
+
+    with pytest.raises(RunError) as error:
+        run(tiny(cut), data=own_data(), observers=[fill])
+    target = full.with_suffix(".safetensors")
+    assert str(error.value) == f"cannot write the checkpoint {target}: No space left on device"
+    assert not full.exists()
+    assert not (cut / "summary.json").exists()
+    assert len(events_of(cut)) == round + 1
+    assert RunFolder(cut).saved_rounds() == list(range(round))[-2:]
+    resume(cut, data=own_data())
+    assert events_of(cut) == events_of(whole)
+
+
+def test_a_checkpoint_every_few_rounds_and_after_the_last(tmp_path: Path) -> None:
+    whole = run(tiny(tmp_path / "whole", rounds=5), data=own_data()).run
+    config = tiny(tmp_path / "cut", rounds=5, save_every=2, keep=9)
+    killed(4, lambda: run(config, data=own_data()))
+    assert RunFolder(tmp_path / "cut").saved_rounds() == [0, 2]
+    resume(tmp_path / "cut", data=own_data())
+    assert RunFolder(tmp_path / "cut").saved_rounds() == [0, 2, 4, 5]
+    assert events_of(tmp_path / "cut") == events_of(whole)
 
 
 def progress(run: Path) -> int:

@@ -163,7 +163,8 @@ def test_the_ledger_is_what_was_in_the_training_sets(name: str, mode: str) -> No
                 assert owned[task.site] <= set(task.samples.tolist())
                 got[task.site] |= set(task.samples.tolist()) - owned[task.site]
         for client in fed.clients:
-            assert set(ledger.received[client].tolist()) == got[client]
+            everything = np.arange(len(fed.data.train))
+            assert set(ledger.given(everything, client).tolist()) == got[client]
     assert all(got.values()), "sharing took place"
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.config import Config
     from sofa_fl.experiment.loop import Result
 
-MAY_DIFFER = ("method", "seed", "out")
+MAY_DIFFER = ("method", "seed", "out", "engine")
 Plain = dict[str, Any]
 
 

@@ -52,13 +52,13 @@ class Follower:
             self.run, self.began = event["run"], now
             if event["round"] is not None:
                 self.mark = (event["round"], now)
-            self.start(event["round"], event["rounds"])
+            self.start(event)
         elif event["event"] == "round":
             self.mark = self.mark or (event["round"], now)
             self.round(event)
 
-    def start(self, last: int | None, rounds: int) -> None:
-        """The run begins, or goes on after round `last`."""
+    def start(self, event: Event) -> None:
+        """The run begins or goes on."""
 
     def round(self, event: Event) -> None:
         """A round has ended."""
@@ -74,8 +74,10 @@ class Follower:
 class Lines(Follower):
     """A plain line per round."""
 
-    def start(self, last: int | None, rounds: int) -> None:
-        self.say([_begin(last, rounds)])
+    def start(self, event: Event) -> None:
+        if why := event["why"]:
+            self.say([f"engine {event['engine']} ({why})"])
+        self.say([_begin(event["round"], event["rounds"])])
 
     def round(self, event: Event) -> None:
         round, rounds = event["round"], event["rounds"]
@@ -114,10 +116,14 @@ class Bar(Follower):
         else:
             self.display.stop()
 
-    def start(self, last: int | None, rounds: int) -> None:
+    def start(self, event: Event) -> None:
         self.clear_line()
+        if why := event["why"]:
+            line = self.label(f"engine {event['engine']} ({why})")
+            self.console.print(line, style="dim", highlight=False)
         self.display = _Display(self.console)
-        self.display.add_task(self.label(_begin(last, rounds)), total=None, deadline=None)
+        begin = _begin(event["round"], event["rounds"])
+        self.display.add_task(self.label(begin), total=None, deadline=None)
         self.display.start()
 
     def round(self, event: Event) -> None:

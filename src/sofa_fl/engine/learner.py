@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from sofa_fl.data.base import Arrays, Samples, Split
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task, batch_order
+from sofa_fl.engine.exams import Sums
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork, Vector
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory, build
 
 LossName = Literal["cross_entropy", "mse"]
@@ -120,24 +121,37 @@ class Learner:
         x, y = store.batch(rows)
         return self.network(x), y
 
-    @torch.no_grad()
     def evaluate(self, exam: Exam) -> Score:
-        """Mean loss and accuracy; for regression, accuracy is the share of variance explained."""
-        if not len(exam.samples):
-            return Score(float("nan"), float("nan"), 0)
-        self.flat.load(as_vector(exam.params))
+        (sums,) = self.sums(exam.params, [exam.samples], exam.split)
+        return self.score(exam, sums)
+
+    @torch.no_grad()
+    def sums(self, model: Model, sets: Sequence[Samples], split: Split) -> list[Sums]:
+        """Loss and hits of a model, summed over every batch of every set of samples."""
+        self.flat.load(as_vector(model))
         self.network.eval()
-        store, n = self.stores[exam.split], len(exam.samples)
-        loss = torch.zeros((), device=self.device, dtype=torch.float64)
-        right = torch.zeros_like(loss)
-        for rows in torch.split(torch.from_numpy(exam.samples).to(self.device), EVALUATION_BATCH):
-            out, y = self._forward(store, rows)
-            loss += self.loss(out, y).double() * len(rows)
-            if self.is_classifier:
-                right += (out.argmax(dim=1) == y).sum()
+        found = []
+        for samples in sets:
+            rows = torch.from_numpy(samples).to(self.device)
+            batches = torch.split(rows, EVALUATION_BATCH) if len(rows) else ()
+            sums = torch.zeros(len(batches), 2, device=self.device, dtype=torch.float64)
+            for row, batch in zip(sums, batches):
+                out, y = self._forward(self.stores[split], batch)
+                row[0] = self.loss(out, y).double() * len(batch)
+                if self.is_classifier:
+                    row[1] = (out.argmax(dim=1) == y).sum()
+            found.append(sums.cpu().numpy())
+        return found
+
+    def score(self, exam: Exam, sums: Sums) -> Score:
+        """Mean loss and accuracy; for regression, accuracy is the share of variance explained."""
+        n = len(exam.samples)
+        if not n:
+            return Score(float("nan"), float("nan"), 0)
+        loss, right = (float(column[-1]) for column in sums.cumsum(axis=0).T)  # one by one
         if not self.is_classifier:
             right = n - loss / self.variance(exam)
-        return Score(float(loss / n), float(right / n), n)
+        return Score(loss / n, right / n, n)
 
     def variance(self, exam: Exam) -> float:
         """Of the targets: what an exam's loss would be if their mean were the answer."""

@@ -25,11 +25,11 @@ BATCHES = 2  # per client in the measurement
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """An engine, its name, and why it is this one."""
+    """An engine, its name, and why it is this one, if it was not asked for."""
 
     name: Name
     engine: Engine
-    why: str
+    why: str = ""
 
 
 def pick_engine(
@@ -37,7 +37,7 @@ def pick_engine(
 ) -> Pick:
     """The engine called `name`; for `auto`, those that run here are tried and the fastest kept."""
     if name != "auto":
-        return Pick(name, make_engine(name, factory, data, local), "as configured")
+        return Pick(name, make_engine(name, factory, data, local))
     engines: dict[Name, Engine] = {}
     refused = ""
     for candidate in _candidates(data):

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task
-from sofa_fl.engine.learner import optimizer_for
+from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
+from sofa_fl.engine.learner import EVALUATION_BATCH, optimizer_for
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector, check_size
@@ -34,9 +35,10 @@ from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory
 
 MAX_PULLS = 4
+SITTING = 10 * EVALUATION_BATCH  # samples that a worker scores at a time
 MAX_TRIES = 3  # a task that kills its worker this often is at fault itself
 
-Ask = tuple[Literal["train"], Task] | tuple[Literal["evaluate"], Exam]
+Ask = tuple[Literal["train"], Task] | tuple[Literal["evaluate"], Sitting]
 
 
 def can_fork() -> bool:
@@ -86,7 +88,9 @@ class WorkersEngine:
         return self._spread([("train", task) for task in tasks])
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        return self._spread([("evaluate", exam) for exam in exams])
+        asks = sittings(exams, SITTING)
+        sums = gather(len(exams), asks, self._spread([("evaluate", ask) for ask in asks]))
+        return [self._here.learner.score(exam, each) for exam, each in zip(exams, sums)]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
         return self._here.embed(models, samples)
@@ -101,7 +105,7 @@ class WorkersEngine:
 
     def _spread(self, asks: Sequence[Ask]) -> list[Any]:
         """Every ask to the next free worker; a worker that dies is replaced, its ask repeated."""
-        todo = deque(range(len(asks)))
+        todo = deque(sorted(range(len(asks)), key=lambda i: -_length(asks[i])))  # longest first
         tries = [0] * len(asks)
         results: list[Any] = [None] * len(asks)
         at_work: dict[Connection, tuple[int, int]] = {}  # by pipe: which worker, which ask
@@ -176,8 +180,8 @@ class _Worker:
                 weights = [pull.weight for pull in job.pulls]
                 self.pipe.send((what, job.site, job.samples, job.batches, job.seed, weights))
             else:
-                self.put(0, job.params)
-                self.pipe.send((what, job.samples, job.split))
+                self.put(0, job.model)
+                self.pipe.send((what, job.sets, job.split))
         except (BrokenPipeError, ConnectionResetError):
             pass  # the worker is dead: waiting for its answer will say so
 
@@ -186,18 +190,25 @@ class _Worker:
         check_size(vector, self.memory.shape[1])
         self.memory[row].copy_(vector)
 
-    def receive(self, ask: Ask) -> Outcome | Score:
+    def receive(self, ask: Ask) -> Outcome | list[Sums]:
         status, answer = self.pipe.recv()
         if status == "error":
             raise EngineError(f"a task failed in a worker process:\n{answer}")
         if ask[0] == "train":
             return Outcome(self.memory[1].clone(), answer)
-        return Score(*answer)
+        sums: list[Sums] = answer
+        return sums
 
     def stop(self) -> None:
         self.pipe.close()
         self.process.kill()
         self.process.join()
+
+
+def _length(ask: Ask) -> int:
+    """How long an ask takes, next to others of its kind."""
+    job = ask[1]
+    return job.batches if isinstance(job, Task) else job.num_samples
 
 
 def _work(
@@ -230,8 +241,7 @@ def _work(
                 memory[1].copy_(outcome.params)
                 answer: tuple[str, object] = ("done", np.array(outcome.losses))
             else:
-                (score,) = engine.evaluate([Exam(memory[0], *ask)])
-                answer = ("done", (score.loss, score.accuracy, score.num_samples))
+                answer = ("done", engine.learner.sums(memory[0], *ask))
         except Exception:
             answer = ("error", traceback.format_exc())
         try:

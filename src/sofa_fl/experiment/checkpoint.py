@@ -1,13 +1,15 @@
 """A state on disk and back: one safetensors file, read by type; no pickle.
 
 A state is a dataclass of tensors, arrays, mappings, tuples, other such dataclasses and plain
-values. Tensors and arrays go into the file under their path in the state; the rest, with the
-order of mappings, into its header as JSON.
+values. Tensors and arrays go into the file under their path in the state, one after the other and
+without a copy of them all; the rest, with the order of mappings, into its header as JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import json
 import os
 import typing
@@ -18,27 +20,35 @@ from typing import Any, TypeVar, Union
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from sofa_fl.errors import RunError
 
 T = TypeVar("T")
-Tensors = dict[str, torch.Tensor]
+Tensors = dict[str, torch.Tensor | NDArray[Any]]
+_KINDS = {
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    "uint8": "U8",
+    "bool": "BOOL",
+}
 
 
 def save(path: Path, **parts: object) -> None:
     """Write `parts` by name; a reader sees the old file or the new one, never half of one."""
     tensors: Tensors = {}
-    header = {name: json.dumps(_pack(part, name, tensors)) for name, part in parts.items()}
+    metadata = {name: json.dumps(_pack(part, name, tensors)) for name, part in parts.items()}
     temporary = path.with_suffix(".partial")
     try:
-        save_file(_apart(tensors), temporary, metadata=header)
-        with temporary.open("rb") as file:
+        with temporary.open("wb", buffering=0) as file:
+            _write(file, metadata, tensors)
             os.fsync(file.fileno())
         temporary.replace(path)
-    except (SafetensorError, OSError) as error:
-        raise RunError(f"cannot write the checkpoint {path}: {error}") from None
+    except OSError as error:
+        with contextlib.suppress(OSError):  # a full disk is not to stay full of this
+            temporary.unlink()
+        raise RunError(f"cannot write the checkpoint {path}: {error.strerror}") from None
 
 
 def load(path: Path, name: str, kind: type[T]) -> T:
@@ -58,11 +68,8 @@ def load(path: Path, name: str, kind: type[T]) -> T:
 
 
 def _pack(value: Any, path: str, tensors: Tensors) -> Any:
-    if isinstance(value, torch.Tensor):
-        tensors[path] = value.detach().cpu()
-        return None
-    if isinstance(value, np.ndarray):
-        tensors[path] = torch.from_numpy(np.array(value))
+    if isinstance(value, torch.Tensor | np.ndarray) and _name(value) in _KINDS:
+        tensors[path] = value
         return None
     if dataclasses.is_dataclass(value):
         names = [f.name for f in dataclasses.fields(value)]
@@ -76,17 +83,36 @@ def _pack(value: Any, path: str, tensors: Tensors) -> Any:
     raise TypeError(f"a state cannot hold a {type(value).__name__} (at {path})")
 
 
-def _apart(tensors: Tensors) -> Tensors:
-    """The tensors, copied where they share memory: a file may not hold the same memory twice."""
-    used: set[int] = set()
-    apart: Tensors = {}
-    for name, tensor in tensors.items():
-        storage = tensor.untyped_storage()
-        shared = storage.nbytes() != tensor.nbytes or storage.data_ptr() in used
-        used.add(storage.data_ptr())
-        contiguous = torch.contiguous_format
-        apart[name] = tensor.clone(memory_format=contiguous) if shared else tensor.contiguous()
-    return apart
+def _write(file: io.FileIO, metadata: dict[str, str], tensors: Tensors) -> None:
+    """The safetensors format: length of the header, the header as JSON, the numbers."""
+    # The widest first, so that all lie at multiples of their width.
+    names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
+    header: dict[str, object] = {"__metadata__": metadata}
+    end = 0
+    for name in names:
+        tensor = tensors[name]
+        start, end = end, end + tensor.nbytes
+        kind, shape = _KINDS[_name(tensor)], list(tensor.shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    _write_all(file, len(text).to_bytes(8, "little") + text)
+    for name in names:
+        tensor = tensors[name]
+        array = tensor.detach().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
+        _write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _name(tensor: torch.Tensor | NDArray[Any]) -> str:
+    """The name of its kind of numbers, with both libraries the same."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
+    """Linux writes at most 2 GiB at a time."""
+    rest = memoryview(data)
+    while len(rest):
+        rest = rest[file.write(rest) :]
 
 
 def _unpack(kind: Any, tree: Any, path: str, tensors: Tensors) -> Any:
@@ -100,7 +126,7 @@ def _unpack(kind: Any, tree: Any, path: str, tensors: Tensors) -> Any:
     if kind is torch.Tensor:
         return tensors[path]
     if origin is np.ndarray:
-        return tensors[path].numpy()
+        return np.asarray(tensors[path])
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         fields = {n: _unpack(hints[n], t, f"{path}.{n}", tensors) for n, t in tree.items()}

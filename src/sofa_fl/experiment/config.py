@@ -42,6 +42,8 @@ class Config:
         engine: How local training is executed: `workers` on all cores, `stacked` on a GPU,
             `sequential`, or `auto`, what suits this machine.
         keep: How many checkpoints are kept, the newest.
+        save_every: Rounds from one checkpoint to the next; the last round is always saved. A stop
+            costs up to as many rounds more.
     """
 
     method: MethodName = "sofa"
@@ -51,6 +53,7 @@ class Config:
     out: str | None = None
     engine: EngineName = "auto"
     keep: Annotated[int, Ge(1)] = 2
+    save_every: Annotated[int, Ge(1)] = 1
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     local: LocalConfig = field(default_factory=LocalConfig)

@@ -1,4 +1,4 @@
-"""The run folder: all that is left of a run, written so that a kill loses at most a round.
+"""The run folder: all that is left of a run, written so that a kill loses two rounds at most.
 
     config.yaml      complete and resolved
     events.jsonl     one line per round
@@ -88,11 +88,14 @@ class RunFolder:
 
     def append(self, event: Event) -> int:
         """Write one event; return the length of the file after it."""
-        with self.events_file.open("ab") as file:
-            file.write(json.dumps(event).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-            return file.tell()
+        try:
+            with self.events_file.open("ab") as file:
+                file.write(json.dumps(event).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+                return file.tell()
+        except OSError as error:
+            raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
 
     def cut(self, length: int) -> None:
         """Drop the events after `length` bytes."""

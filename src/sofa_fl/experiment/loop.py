@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.federate import federate
-from sofa_fl.engine.select import make_engine
+from sofa_fl.engine.select import pick_engine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.folder import Event, RunFolder, write_text
+from sofa_fl.experiment.metrics import Examiner
 from sofa_fl.experiment.records import describe, summarize
+from sofa_fl.experiment.writer import Writer
 from sofa_fl.federation import Federation, Meter
 from sofa_fl.methods.base import Method, Notes, View
 from sofa_fl.methods.registry import make_method
@@ -64,7 +68,7 @@ def run(
     own = Own(data, network, method)
     with Experiment(config, own) as experiment:
         path = Path(config.out).expanduser() if config.out else _fresh_folder(config)
-        config = replace(config, out=str(path))
+        config = replace(experiment.config, out=str(path))
         folder = RunFolder.create(path, config_to_dict(config))
         return experiment.begin(folder, observers)
 
@@ -119,17 +123,21 @@ class Experiment:
     """A method, a federation and an engine, from the first round to the last."""
 
     def __init__(self, config: Config, own: Own) -> None:
-        self.config = config
         data = own.data
         if not isinstance(data, FederatedData):
             data = federate(config.data, config.seed, data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
-        self.engine = make_engine(config.engine, factory, data, config.local)
+        self.pick = pick_engine(config.engine, factory, data, config.local)
+        self.engine = self.pick.engine
+        # What was picked is written down: a run goes on as it began, to the same bits.
+        self.config = replace(config, engine=self.pick.name)
         self.fed = Federation(
             data, self.engine, config.local, config.seed, config.warmup, meter=Meter()
         )
+        self.examiner = Examiner(self.fed)
         self.method: Method[Any] = own.method or make_method(config)
+        self.writer = Writer()
         self.seconds = 0.0
         self.started = time.perf_counter()
         self.fingerprint = self.fed.fingerprint()
@@ -137,14 +145,26 @@ class Experiment:
     def __enter__(self) -> Experiment:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.engine.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the checkpoint under way, also after an error, which then is the one to tell."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.engine.close)
+            if kind is not None:
+                stack.enter_context(contextlib.suppress(Exception))
+            self.writer.wait()
 
     def announce(self, folder: RunFolder, last: int | None, observers: Sequence[Observer]) -> None:
         """Tell observers where the run is, and after which round (None: before the warm-up)."""
-        rounds = self.config.rounds
+        event = {
+            "event": "start",
+            "run": str(folder.path),
+            "round": last,
+            "rounds": self.config.rounds,
+            "engine": self.pick.name,
+            "why": self.pick.why,
+        }
         for observer in observers:
-            observer({"event": "start", "run": str(folder.path), "round": last, "rounds": rounds})
+            observer(event)
 
     def begin(self, folder: RunFolder, observers: Sequence[Observer]) -> Result:
         """The warm-up and all rounds, then the summary."""
@@ -160,14 +180,16 @@ class Experiment:
     ) -> Result:
         """The rounds after `last`, then the summary."""
         for round in range(last + 1, self.config.rounds + 1):
+            self.examiner.forget()
             state, notes = self.method.round(state, self.fed.at(round))
             self.close_round(folder, round, state, notes, observers)
         view = self.method.view(state)
         edits = [edit_from_json(edit) for event in folder.events() for edit in event["edits"]]
         summary = {
-            **summarize(self.config, view, edits, self.fed, self.elapsed()),
+            **summarize(self.config, view, edits, self.examiner, self.elapsed()),
             "run": str(folder.path),
         }
+        self.writer.wait()
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
         for observer in observers:
             observer({"event": "end", "summary": summary})
@@ -181,10 +203,16 @@ class Experiment:
         notes: Notes,
         observers: Sequence[Observer],
     ) -> None:
-        """Score and record a round, then save the state: in this order, a kill costs a round."""
+        """Score and record a round, then begin to save the state.
+
+        The event comes after the checkpoint of the round before it and before its own: so a kill
+        costs the round under way and, while the one before is being saved, that one.
+        """
         view = self.method.view(state)
         self.fed.count_shared(*traffic(view.tree, view.shared.pools, self.fed.owned))
-        event = describe(view, notes, self.fed.at(round), self.config.rounds, self.elapsed())
+        fed, rounds = self.fed.at(round), self.config.rounds
+        event = describe(view, notes, fed, self.examiner, rounds, self.elapsed())
+        self.writer.wait()
         length = folder.append(event)
         meter = self.fed.meter
         progress = Progress(
@@ -195,8 +223,8 @@ class Experiment:
             meter.bytes_up,
             self.fingerprint,
         )
-        checkpoint.save(folder.checkpoint(round), progress=progress, state=state)
-        folder.forget(self.config.keep)
+        if round % self.config.save_every == 0 or round == self.config.rounds:
+            self.writer.start(partial(save, folder, round, progress, state, self.config.keep))
         for observer in observers:
             observer(event)
 
@@ -219,6 +247,12 @@ class Experiment:
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started
+
+
+def save(folder: RunFolder, round: int, progress: Progress, state: Any, keep: int) -> None:
+    """Write the checkpoint of a round, then delete the oldest."""
+    checkpoint.save(folder.checkpoint(round), progress=progress, state=state)
+    folder.forget(keep)
 
 
 def _fresh_folder(config: Config) -> Path:

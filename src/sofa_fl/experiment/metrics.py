@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import Exam
 from sofa_fl.errors import DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
-from sofa_fl.models.mix import Model
+from sofa_fl.models.mix import Model, identity
 from sofa_fl.topology.tree import NodeId, Tree
 
 
@@ -36,10 +37,30 @@ def fairness(accuracies: Sequence[float]) -> dict[str, float]:
     }
 
 
-def client_accuracies(served: Mapping[NodeId, Model], fed: Federation) -> list[float]:
+class Examiner:
+    """Scores models on test samples, each once: what was asked before is remembered."""
+
+    def __init__(self, fed: Federation) -> None:
+        self.fed = fed
+        self.everything = np.arange(len(fed.data.test), dtype=np.int64)
+        self._known: dict[object, tuple[Exam, float]] = {}  # with the exam: ids must stay taken
+
+    def accuracies(self, asks: Sequence[tuple[Model, Samples]]) -> list[float]:
+        keys = [(identity(model), id(samples)) for model, samples in asks]
+        new = {key: Exam(*ask, "test") for key, ask in zip(keys, asks) if key not in self._known}
+        scores = self.fed.engine.evaluate(list(new.values()))
+        self._known |= {k: (e, s.accuracy) for (k, e), s in zip(new.items(), scores)}
+        return [self._known[key][1] for key in keys]
+
+    def forget(self) -> None:
+        """Let go of all models."""
+        self._known = {}
+
+
+def client_accuracies(served: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
     """Every client's served model on the client's own test samples."""
-    exams = [Exam(served[c], fed.data.clients[c].test, "test") for c in fed.clients]
-    return [score.accuracy for score in fed.engine.evaluate(exams)]
+    fed = examiner.fed
+    return examiner.accuracies([(served[c], fed.data.clients[c].test) for c in fed.clients])
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:
@@ -48,7 +69,7 @@ def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: 
     return next((node for node in path if tree.level[node] <= level), path[-1])
 
 
-def by_level(view: View, fed: Federation) -> list[dict[str, Any]]:
+def by_level(view: View, examiner: Examiner) -> list[dict[str, Any]]:
     """Accuracy of each level's models, on the clients' own test samples and on all of them.
 
     A client that has no node on a level is scored by its nearest one below, or else above. Level
@@ -60,8 +81,8 @@ def by_level(view: View, fed: Federation) -> list[dict[str, Any]]:
     for level in range(lowest, tree.depth + 1):
         at = {client: model_at(tree, models, client, level) for client in tree.clients}
         nodes = list(dict.fromkeys(at.values()))
-        own = client_accuracies({client: models[node] for client, node in at.items()}, fed)
-        on_all = dict(zip(nodes, full_accuracies([models[node] for node in nodes], fed)))
+        own = client_accuracies({client: models[node] for client, node in at.items()}, examiner)
+        on_all = dict(zip(nodes, full_accuracies([models[node] for node in nodes], examiner)))
         rows.append(
             {
                 "level": level,
@@ -73,13 +94,9 @@ def by_level(view: View, fed: Federation) -> list[dict[str, Any]]:
     return rows
 
 
-def full_accuracies(models: Sequence[Model], fed: Federation) -> list[float]:
-    """Every model on the whole test set; a model that comes twice is evaluated once."""
-    distinct = {id(model): model for model in models}
-    everything = np.arange(len(fed.data.test), dtype=np.int64)
-    scores = fed.engine.evaluate([Exam(m, everything, "test") for m in distinct.values()])
-    accuracy = {key: score.accuracy for key, score in zip(distinct, scores)}
-    return [accuracy[id(model)] for model in models]
+def full_accuracies(models: Sequence[Model], examiner: Examiner) -> list[float]:
+    """Every model on the whole test set."""
+    return examiner.accuracies([(model, examiner.everything) for model in models])
 
 
 def mean_curve(curves: Sequence[NDArray[np.float32]]) -> list[float]:

@@ -10,6 +10,7 @@ import numpy as np
 from sofa_fl.experiment.config import Config
 from sofa_fl.experiment.folder import Event
 from sofa_fl.experiment.metrics import (
+    Examiner,
     by_level,
     client_accuracies,
     fairness,
@@ -22,9 +23,11 @@ from sofa_fl.topology.edits import Edit, edit_to_json
 from sofa_fl.topology.shape import count_edits
 
 
-def describe(view: View, notes: Notes, fed: Federation, rounds: int, seconds: float) -> Event:
+def describe(
+    view: View, notes: Notes, fed: Federation, examiner: Examiner, rounds: int, seconds: float
+) -> Event:
     """The federation's round as one line of `events.jsonl`."""
-    accuracies = client_accuracies(view.served, fed)
+    accuracies = client_accuracies(view.served, examiner)
     return {
         "event": "round",
         "round": fed.round,
@@ -48,16 +51,18 @@ def describe(view: View, notes: Notes, fed: Federation, rounds: int, seconds: fl
 
 
 def summarize(
-    config: Config, view: View, edits: Sequence[Edit], fed: Federation, seconds: float
+    config: Config, view: View, edits: Sequence[Edit], examiner: Examiner, seconds: float
 ) -> dict[str, Any]:
     """The end of a run as one object; fractions are in [0, 1]."""
-    accuracies = client_accuracies(view.served, fed)
-    full = full_accuracies([view.served[client] for client in fed.clients], fed)
-    levels = by_level(view, fed)
+    fed = examiner.fed
+    accuracies = client_accuracies(view.served, examiner)
+    full = full_accuracies([view.served[client] for client in fed.clients], examiner)
+    levels = by_level(view, examiner)
     given = disclosed(view, fed)
     return {
         "method": config.method,
         "seed": config.seed,
+        "engine": config.engine,
         "rounds": config.rounds,
         "seconds": round(seconds, 3),
         "samples_trained": fed.meter.samples_trained,

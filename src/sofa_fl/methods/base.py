@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Shared
 from sofa_fl.topology.edits import Edit
@@ -60,13 +59,13 @@ class View:
 
     Attributes:
         tree: The hierarchy; methods without one show the flat tree.
-        models: The models of the nodes that have one.
-        served: The model each client uses; `as_vector` gives its numbers.
+        models: The models of the nodes that have one; `as_vector` gives a model's numbers.
+        served: The model each client uses.
         shared: What clients share, where they do.
     """
 
     tree: Tree
-    models: Mapping[NodeId, Vector]
+    models: Mapping[NodeId, Model]
     served: Mapping[NodeId, Model]
     shared: Shared = field(default_factory=Shared)
 

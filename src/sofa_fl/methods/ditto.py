@@ -16,7 +16,7 @@ from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.fedavg import FedAvg
 from sofa_fl.methods.hypcluster import HypClusterState
 from sofa_fl.models.flat import Vector
-from sofa_fl.sharing import SharingConfig, training_set
+from sofa_fl.sharing import SharingConfig, training_sets
 from sofa_fl.topology.tree import NodeId, flat_tree
 
 
@@ -54,7 +54,7 @@ class Ditto:
     def round(self, state: DittoState, fed: Federation) -> tuple[DittoState, Notes]:
         """Train the global model, then every personal one towards it."""
         tree, pools = flat_tree(fed.clients), state.average.shared.pools
-        samples = {c: training_set(tree, pools, c, fed.owned[c]) for c in fed.clients}
+        samples = training_sets(tree, pools, fed.owned)
         budget = fed.local.batches if fed.round else fed.warmup
         half = max(1, budget // 2)
         start = state.average.models[0]

@@ -20,10 +20,9 @@ def mean_of(nodes: Sequence[NodeId], tree: Tree, models: Models, fed: Federation
     return mean([models[node] for node in nodes], samples)
 
 
-def children_mean(tree: Tree, models: Models, node: NodeId) -> Vector:
+def children_mean(tree: Tree, models: Models, node: NodeId) -> Mix:
     """The mean of the models of a node's children, each counting the same."""
-    children = tree.children[node] or (node,)
-    return mean([models[child] for child in children], [1.0] * len(children))
+    return blend(models, dict.fromkeys(tree.children[node] or (node,), 1.0))
 
 
 def blend(models: Models, weights: Mapping[NodeId, float]) -> Mix:

@@ -14,8 +14,9 @@ from annotated_types import Ge
 from sofa_fl.engine.base import Outcome, Pull
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.models.flat import Vector, mean
-from sofa_fl.sharing import Shared, SharingConfig, share, training_set
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Mix
+from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
 
@@ -62,12 +63,11 @@ class HypCluster:
 
     def local_update(self, state: HypClusterState, fed: Federation) -> dict[NodeId, Outcome]:
         """Train every client from the model it chose, on its samples and the shared ones."""
-        tree = clusters_tree(state.choice)
+        samples = training_sets(clusters_tree(state.choice), state.shared.pools, fed.owned)
         tasks = []
         for client in fed.clients:
             model = state.models[state.choice[client]]
-            samples = training_set(tree, state.shared.pools, client, fed.owned[client])
-            tasks.append(fed.task(client, model, samples, pulls=self.pulls(model)))
+            tasks.append(fed.task(client, model, samples[client], pulls=self.pulls(model)))
         return dict(zip(fed.clients, fed.train(tasks)))
 
     def pulls(self, model: Vector) -> list[Pull]:
@@ -93,9 +93,9 @@ class HypCluster:
         tree = clusters_tree(state.choice)
         served = {client: state.models[index] for client, index in state.choice.items()}
         models = {
-            cluster: mean(
-                [served[client] for client in tree.clients_of(cluster)],
-                [state.sizes[client] for client in tree.clients_of(cluster)],
+            cluster: Mix(
+                tuple(served[client] for client in tree.clients_of(cluster)),
+                tuple(state.sizes[client] for client in tree.clients_of(cluster)),
             )
             for cluster in tree.clusters or tree.clients
         }

@@ -8,7 +8,8 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.hierarchy import children_mean
 from sofa_fl.models.flat import Vector
-from sofa_fl.sharing import Shared, SharingConfig, share, training_set
+from sofa_fl.models.mix import Model
+from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.tree import NodeId, flat_tree
 
 
@@ -29,10 +30,8 @@ class Local:
     def round(self, state: LocalState, fed: Federation) -> tuple[LocalState, Notes]:
         """Everybody goes on from its own model; samples are shared as in a flat tree."""
         tree, pools = flat_tree(fed.clients), state.shared.pools
-        tasks = [
-            fed.task(c, state.models[c], training_set(tree, pools, c, fed.owned[c]))
-            for c in fed.clients
-        ]
+        samples = training_sets(tree, pools, fed.owned)
+        tasks = [fed.task(c, state.models[c], samples[c]) for c in fed.clients]
         outcomes = dict(zip(fed.clients, fed.train(tasks)))
         seed, round = fed.seed, fed.round
         shared = share(tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
@@ -42,5 +41,5 @@ class Local:
     def view(self, state: LocalState) -> View:
         """The root shows what averaging models that never met would give."""
         tree = flat_tree(tuple(state.models))
-        models = {tree.root: children_mean(tree, state.models, tree.root), **state.models}
-        return View(tree=tree, models=models, served=state.models, shared=state.shared)
+        root: dict[NodeId, Model] = {tree.root: children_mean(tree, state.models, tree.root)}
+        return View(tree=tree, models=root | state.models, served=state.models, shared=state.shared)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge, Interval
 
+from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import Outcome, Pull, Task
 from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
@@ -26,8 +27,8 @@ from sofa_fl.methods.hierarchy import (
 )
 from sofa_fl.methods.places import Place, places_of
 from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model
-from sofa_fl.sharing import Shared, SharingConfig, share, training_set
+from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.dmac import DmacConfig, dmac
 from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.shape import ShapeConfig, shape
@@ -137,8 +138,9 @@ class Sofa:
     def local_update(self, state: SofaState, fed: Federation) -> Lessons:
         """Train every client for the clusters on its path."""
         parents = dict.fromkeys(_parent(state.tree, client) for client in fed.clients)
-        family = {node: children_mean(state.tree, state.params, node) for node in parents}
-        passes = [p for client in fed.clients for p in self.passes(state, client, family, fed)]
+        family = {n: as_vector(children_mean(state.tree, state.params, n)) for n in parents}
+        samples = training_sets(state.tree, state.shared.pools, fed.owned)
+        passes = [p for c in fed.clients for p in self.passes(state, c, samples[c], family, fed)]
         outcomes = fed.train([task for task, _ in passes])
         return {
             (task.site, cluster): (task, outcome)
@@ -147,11 +149,10 @@ class Sofa:
         }
 
     def passes(
-        self, state: SofaState, client: NodeId, family: Models, fed: Federation
+        self, state: SofaState, client: NodeId, samples: Samples, family: Models, fed: Federation
     ) -> list[tuple[Task, tuple[NodeId, ...]]]:
         """What a client trains, and for whom: once for all clusters on its path, or for each."""
         above = _above(state.tree, client)
-        samples = training_set(state.tree, state.shared.pools, client, fed.owned[client])
         if self.config.propagation == "onepass":
             losses = {cluster: state.losses[client][cluster] for cluster in above}
             start = blend(state.params, trust(losses, self.config.sharpness))

@@ -27,6 +27,18 @@ class Mix:
 Model = Vector | Mix
 
 
+def identity(model: Model) -> tuple[object, ...]:
+    """The same for the same model, and for mixes of the same models by the same weights.
+
+    It goes by where the models are in memory, so it holds as long as they live.
+    """
+    if not isinstance(model, Mix):
+        return (id(model),)
+    if len(model.models) == 1:
+        return (id(model.models[0]),)
+    return (*map(id, model.models), *model.weights)
+
+
 def as_vector(model: Model) -> Vector:
     """The model itself; a mix is computed now, one of a single model is that model."""
     if not isinstance(model, Mix):

@@ -1,0 +1,81 @@
+"""Exams in portions of even size that go to a worker with one model each, and back together.
+
+Portions end where batches end, and what comes back is one sum per batch: so the score of an exam
+is the same to the bit however it was taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sofa_fl.data.base import Samples, Split
+from sofa_fl.engine.base import Exam
+from sofa_fl.models.mix import Model, identity
+
+Sums = NDArray[np.float64]  # loss and hits, summed over the samples of every batch
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """One model on several sets of samples, each a part of an exam.
+
+    Attributes:
+        exams: Which exam each set is a part of.
+    """
+
+    model: Model
+    split: Split
+    sets: tuple[Samples, ...]
+    exams: tuple[int, ...]
+
+    @property
+    def num_samples(self) -> int:
+        return sum(map(len, self.sets))
+
+
+def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
+    """The exams in sittings of about `limit` samples; parts of an exam come in their order.
+
+    Exams of one model sit together, so that it is sent once.
+    """
+    groups: dict[object, list[tuple[int, Samples]]] = {}
+    for index, exam in enumerate(exams):
+        parts = groups.setdefault((identity(exam.params), exam.split), [])
+        samples = exam.samples
+        parts += [(index, samples[i : i + limit]) for i in range(0, len(samples), limit)]
+    return [
+        Sitting(
+            exams[portion[0][0]].params,
+            exams[portion[0][0]].split,
+            tuple(part for _, part in portion),
+            tuple(index for index, _ in portion),
+        )
+        for parts in groups.values()
+        for portion in _portions(parts, limit)
+    ]
+
+
+def gather(num_exams: int, asked: Sequence[Sitting], answers: Sequence[list[Sums]]) -> list[Sums]:
+    """What came back, by exam."""
+    found: list[list[Sums]] = [[np.empty((0, 2))] for _ in range(num_exams)]
+    for sitting, sums in zip(asked, answers, strict=True):
+        for index, part in zip(sitting.exams, sums, strict=True):
+            found[index].append(part)
+    return [np.concatenate(parts) for parts in found]
+
+
+def _portions(parts: list[tuple[int, Samples]], limit: int) -> list[list[tuple[int, Samples]]]:
+    """`parts` in runs of at most `limit` samples, or of a single part."""
+    runs: list[list[tuple[int, Samples]]] = []
+    room = 0
+    for part in parts:
+        if len(part[1]) > room:
+            runs.append([])
+            room = limit
+        runs[-1].append(part)
+        room -= len(part[1])
+    return runs

@@ -1,0 +1,43 @@
+"""Work aside: one piece at a time, and no error is lost."""
+
+from __future__ import annotations
+
+from threading import Event, get_ident
+
+import pytest
+
+from sofa_fl.experiment.writer import Writer
+
+
+def test_work_goes_on_aside_one_piece_at_a_time() -> None:
+    writer, go, done = Writer(), Event(), []
+
+    def first() -> None:
+        go.wait(60)
+        done.append(get_ident())
+
+    writer.start(first)
+    assert done == []
+    go.set()
+    writer.start(lambda: done.append(get_ident()))
+    assert len(done) >= 1, "the first has ended before the second began"
+    writer.wait()
+    assert len(done) == 2
+    assert get_ident() not in done
+    writer.wait()  # once more does no harm
+
+
+def test_an_error_comes_out_once_at_the_next_call() -> None:
+    writer = Writer()
+
+    def fail() -> None:
+        raise OSError("no space")
+
+    writer.start(fail)
+    with pytest.raises(OSError, match="no space"):
+        writer.start(lambda: None)
+    writer.wait()
+    writer.start(fail)
+    with pytest.raises(OSError, match="no space"):
+        writer.wait()
+    writer.wait()
