@@ -133,5 +133,6 @@ class Stepper:
                 self.step()
         torch.cuda.current_stream().wait_stream(aside)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        # Of this thread alone: another may be copying the last models into a checkpoint.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.step()
