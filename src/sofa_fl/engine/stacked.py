@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task, batch_order
+from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
 from sofa_fl.engine.learner import each_cross_entropy, each_square, pull_terms
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stack import Pulls, Stack, Stepper
 from sofa_fl.engine.stacking import why_not
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.mix import as_vector, identity
 from sofa_fl.models.networks import NetworkFactory
 
 EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for the paper's CNN
+SITTING = 512  # samples of one model in one row of a stack
 KEPT = 2  # stacks kept for the next call, of training and of exams; each has its own memory
 
 T = TypeVar("T")
@@ -76,44 +78,44 @@ class StackedEngine:
         losses = torch.stack([stepper(batch).clone() for batch in steps], dim=1).cpu().numpy()
         return [Outcome(vector, curve) for vector, curve in zip(stepper.stack.unload(), losses)]
 
-    @torch.no_grad()
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        """Exams of similar length together; short ones are filled up with rows not counted."""
-        order = sorted(range(len(exams)), key=lambda i: (exams[i].split, len(exams[i].samples)))
-        scores: dict[int, Score] = {}
+        """Long exams in parts, short ones of one model together; similar lengths at once."""
+        asked = sittings(exams, SITTING)
+        order = sorted(range(len(asked)), key=lambda i: (asked[i].split, asked[i].num_samples))
+        answers: dict[int, list[Sums]] = {}
         for split in ("train", "test"):
-            same = [i for i in order if exams[i].split == split]
-            scores |= self._in_chunks(same, lambda some: self._evaluate([exams[i] for i in some]))
-        return [scores[i] for i in range(len(exams))]
+            same = [i for i in order if asked[i].split == split]
+            answers |= self._in_chunks(same, lambda some: self._sums([asked[i] for i in some]))
+        sums = gather(len(exams), asked, [answers[i] for i in range(len(asked))])
+        return [self._learner.score(exam, found) for exam, found in zip(exams, sums)]
 
-    def _evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        learner, num = self._learner, len(exams)
+    @torch.no_grad()
+    def _sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
+        """Loss and hits of each sitting's model, summed over every set; rows of -1 fill up."""
+        learner, num = self._learner, len(asked)
+        models = {identity(sitting.model): sitting.model for sitting in asked}
+        vectors = {key: as_vector(model) for key, model in models.items()}
         stack = self._stack(num)
-        stack.load([as_vector(exam.params) for exam in exams])
+        stack.load([vectors[identity(sitting.model)] for sitting in asked])
         stack.network.eval()
-        lengths = np.array([len(exam.samples) for exam in exams])
-        rows = np.full((num, lengths.max()), -1, dtype=np.int64)
-        for row, exam in zip(rows, exams):
-            row[: len(exam.samples)] = exam.samples
-        store, on_device = learner.stores[exams[0].split], torch.from_numpy(rows).to(learner.device)
-        sums = torch.zeros(2, num, device=learner.device, dtype=torch.float64)
-        for part in torch.split(on_device, max(1, EXAM_SAMPLES // num), dim=1):
-            if not part.numel():  # nobody has samples
-                break
-            counts = part >= 0
-            x, y = store.batch(part.clamp_min(0).flatten())
+        rows = np.full((num, max(sitting.num_samples for sitting in asked)), -1, dtype=np.int64)
+        for row, sitting in zip(rows, asked):
+            row[: sitting.num_samples] = np.concatenate(sitting.sets)
+        found = []
+        for part in torch.split(torch.from_numpy(rows), max(1, EXAM_SAMPLES // num), dim=1):
+            taken = part.to(learner.device).clamp_min(0).flatten()
+            x, y = learner.stores[asked[0].split].batch(taken)
             out = stack.network(x)
-            sums[0] += (self._loss(out, y).view(num, -1) * counts).sum(dim=1)
-            if learner.is_classifier:
-                sums[1] += ((out.argmax(dim=1) == y).view(num, -1) & counts).sum(dim=1)
-        loss, right = sums.cpu().numpy()
-        if not learner.is_classifier:
-            variance = [learner.variance(exam) if len(exam.samples) else 1.0 for exam in exams]
-            right = lengths - loss / np.array(variance)
-        return [
-            Score(float(a / n), float(b / n), n) if n else Score(float("nan"), float("nan"), 0)
-            for a, b, n in zip(loss, right, lengths.tolist())
-        ]
+            loss = self._loss(out, y).view(num, -1)
+            hits = (out.argmax(dim=1) == y).view(num, -1) if learner.is_classifier else loss * 0
+            found.append(torch.stack([loss, hits]).double())
+        each = torch.cat(found, dim=2).cpu().numpy()  # (2, num, samples)
+        answers = []
+        for own, sitting in zip(each.swapaxes(0, 1), asked):
+            cuts = np.cumsum([len(part) for part in sitting.sets])
+            parts = np.split(own[:, : cuts[-1]], cuts[:-1], axis=1)
+            answers.append([part.sum(axis=1)[None] for part in parts])
+        return answers
 
     def _in_chunks(self, asks: list[int], do: Callable[[list[int]], list[T]]) -> dict[int, T]:
         """`do` for as many as fit at a time; out of memory, half as many are tried."""

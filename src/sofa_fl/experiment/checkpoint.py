@@ -51,10 +51,10 @@ def save(path: Path, **parts: object) -> None:
         raise RunError(f"cannot write the checkpoint {path}: {error.strerror}") from None
 
 
-def load(path: Path, name: str, kind: type[T]) -> T:
-    """Read one part of what `save` wrote; `kind` is its type."""
+def load(path: Path, name: str, kind: type[T], device: str = "cpu") -> T:
+    """Read one part of what `save` wrote; `kind` is its type, `device` where tensors go."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt", device=device) as file:
             tree = json.loads(file.metadata()[name])
             keys = [key for key in file.keys() if f"{key}.".startswith(f"{name}.")]  # noqa: SIM118
             tensors = {key: file.get_tensor(key) for key in keys}
@@ -99,8 +99,20 @@ def _write(file: io.FileIO, metadata: dict[str, str], tensors: Tensors) -> None:
     _write_all(file, len(text).to_bytes(8, "little") + text)
     for name in names:
         tensor = tensors[name]
-        array = tensor.detach().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
+        array = _on_host(tensor) if isinstance(tensor, torch.Tensor) else tensor
         _write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
+    """The numbers of a tensor; those on a GPU overtake what is being computed there."""
+    if not tensor.is_cuda:
+        return tensor.detach().numpy()
+    aside = torch.cuda.Stream(tensor.device)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(aside):
+        pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        pinned.copy_(tensor.detach(), non_blocking=True)
+    aside.synchronize()
+    return pinned.numpy()
 
 
 def _name(tensor: torch.Tensor | NDArray[Any]) -> str:
@@ -126,7 +138,8 @@ def _unpack(kind: Any, tree: Any, path: str, tensors: Tensors) -> Any:
     if kind is torch.Tensor:
         return tensors[path]
     if origin is np.ndarray:
-        return np.asarray(tensors[path])
+        array = tensors[path]
+        return array.cpu().numpy() if isinstance(array, torch.Tensor) else array
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         fields = {n: _unpack(hints[n], t, f"{path}.{n}", tensors) for n, t in tree.items()}

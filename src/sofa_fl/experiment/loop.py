@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.select import pick_engine
@@ -224,6 +226,8 @@ class Experiment:
             self.fingerprint,
         )
         if round % self.config.save_every == 0 or round == self.config.rounds:
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                torch.cuda.synchronize()  # the writer waits for nothing that is computed later
             self.writer.start(partial(save, folder, round, progress, state, self.config.keep))
         for observer in observers:
             observer(event)
@@ -237,7 +241,8 @@ class Experiment:
         progress = checkpoint.load(path, "progress", Progress)
         if progress.fingerprint != self.fingerprint:
             raise RunError(f"{folder.path} was made with other data or another network")
-        state = checkpoint.load(path, "state", kinds[0])
+        device = str(self.fed.initial().device)
+        state = checkpoint.load(path, "state", kinds[0], device)
         folder.cut(progress.events_length)
         self.seconds = progress.seconds
         meter = self.fed.meter
