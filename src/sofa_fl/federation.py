@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -96,17 +96,26 @@ class Federation:
             pulls=tuple(pull for pull in pulls if pull.weight),
         )
 
-    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
-        outcomes = self.engine.train(tasks)
-        for task, outcome in zip(tasks, outcomes):
+    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
+        """Train, and count what it costs; no task is held on to once it is done."""
+        sites: list[NodeId] = []
+
+        def counted() -> Iterator[Task]:
+            for task in tasks:
+                sites.append(task.site)
+                self.meter.samples_trained += task.batches * self.local.batch_size
+                self.meter.bytes_down += _bytes(task.start, *(pull.target for pull in task.pulls))
+                self.meter.bytes_up += _bytes(task.start)
+                yield task
+                del task
+
+        outcomes = self.engine.train(counted())
+        for site, outcome in zip(sites, outcomes):
             if not math.isfinite(float(outcome.params.sum())):
                 raise ModelError(
-                    f"the model that node {task.site} trained is not finite in round {self.round}; "
+                    f"the model that node {site} trained is not finite in round {self.round}; "
                     "lower local.learning_rate"
                 )
-            self.meter.samples_trained += task.batches * self.local.batch_size
-            self.meter.bytes_down += _bytes(task.start, *(pull.target for pull in task.pulls))
-            self.meter.bytes_up += _bytes(task.start)
         return outcomes
 
     def held_out(self, asks: Sequence[tuple[NodeId, Model]]) -> list[Score]:

@@ -77,7 +77,7 @@ def test_gradient_agrees_with_finite_differences(alpha: float, beta: float) -> N
     params = {node: engine.initial(int(node)) for node in TREE.parent}
     losses = {c: dict.fromkeys(TREE.path(c), 1.0) for c in CLIENTS}
     state = SofaState(TREE, params, losses, Shared())
-    lessons = method.local_update(state, fed)
+    lessons = method.local_update(method.passes(state, fed), fed)
     rng = torch.Generator().manual_seed(0)
     for client in CLIENTS:
         parent = TREE.path(client)[-2]
@@ -112,7 +112,8 @@ def test_a_stronger_pull_ends_nearer_to_its_target(which: str) -> None:
     for weight in (0.0, 0.03, 0.3, 3.0):
         none = {"pull_siblings": 0.0, "pull_parent": 0.0}
         config = SofaConfig(**(none | {which: weight}))  # type: ignore[arg-type]
-        lessons = Sofa(config, SharingConfig(ratio=0)).local_update(state, fed)
+        method = Sofa(config, SharingConfig(ratio=0))
+        lessons = method.local_update(method.passes(state, fed), fed)
         ends.append(distance(lessons[CLIENTS[1], LOW][1].params, target))
     assert ends == sorted(ends, reverse=True)
     assert ends[-1] < 0.3 * ends[0]

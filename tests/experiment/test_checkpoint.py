@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.checkpoint import load, save
+from sofa_fl.experiment.checkpoint import load, pack, save
 from sofa_fl.models.flat import Vector
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import assert_equal
@@ -70,7 +70,7 @@ def everything() -> Everything:
 
 def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
     state, file = everything(), tmp_path / "a.safetensors"
-    save(file, state=state, other=Inner(np.arange(3), "other"))
+    save(file, pack(state=state, other=Inner(np.arange(3), "other")))
     assert_equal(load(file, "state", Everything), state)
     assert_equal(load(file, "other", Inner), Inner(np.arange(3), "other"))
     assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
@@ -79,7 +79,7 @@ def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_a_loaded_state_can_be_saved_again(tmp_path: Path) -> None:
     state = everything()
     for name in ("a", "b"):
-        save(tmp_path / name, state=state)
+        save(tmp_path / name, pack(state=state))
         state = load(tmp_path / name, "state", Everything)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
@@ -87,7 +87,7 @@ def test_a_loaded_state_can_be_saved_again(tmp_path: Path) -> None:
 def test_others_can_read_it(tmp_path: Path) -> None:
     """It is the safetensors format, to their own library too; widths mix without a gap."""
     parts = {"a": np.arange(3, dtype=np.uint8), "b": torch.randn(2, 3), "c": np.array(2.5)}
-    save(tmp_path / "a", state=parts)
+    save(tmp_path / "a", pack(state=parts))
     read = load_file(tmp_path / "a")
     assert set(read) == {"state.a", "state.b", "state.c"}
     for name, part in parts.items():
@@ -97,13 +97,13 @@ def test_others_can_read_it(tmp_path: Path) -> None:
 def test_mappings_alone_are_states_too(tmp_path: Path) -> None:
     """As in the docstring of the methods."""
     state: dict[NodeId, Vector] = {NodeId(3): torch.randn(4), NodeId(1): torch.randn(4)}
-    save(tmp_path / "a", state=state)
+    save(tmp_path / "a", pack(state=state))
     assert_equal(load(tmp_path / "a", "state", dict[NodeId, Vector]), state)
 
 
 def test_a_model_alone_is_a_state_too(tmp_path: Path) -> None:
     state = torch.randn(4)
-    save(tmp_path / "a", state=state)
+    save(tmp_path / "a", pack(state=state))
     assert torch.equal(load(tmp_path / "a", "state", torch.Tensor), state)
 
 
@@ -115,7 +115,7 @@ def test_memory_that_is_shared_is_written_twice(tmp_path: Path) -> None:
         for i, tensor in enumerate([block, block, block[0], block[1], block.T, block[:, 1:3]])
     }
     before = {node: tensor.clone() for node, tensor in state.items()}
-    save(tmp_path / "a", state=state)
+    save(tmp_path / "a", pack(state=state))
     loaded = load(tmp_path / "a", "state", dict[NodeId, Vector])
     assert all(torch.equal(loaded[node], tensor) for node, tensor in before.items())
 
@@ -124,7 +124,7 @@ def test_arrays_that_are_views_or_read_only(tmp_path: Path) -> None:
     rows = np.arange(20)
     rows.setflags(write=False)
     state = {NodeId(0): rows[::3], NodeId(1): rows[5:2:-1], NodeId(2): rows}
-    save(tmp_path / "a", state=state)
+    save(tmp_path / "a", pack(state=state))
     loaded = load(tmp_path / "a", "state", dict[NodeId, NDArray[np.int64]])
     for node, expected in state.items():
         np.testing.assert_array_equal(loaded[node], expected)
@@ -136,7 +136,7 @@ def test_arrays_that_are_views_or_read_only(tmp_path: Path) -> None:
 def test_what_a_state_cannot_hold(value: object, tmp_path: Path) -> None:
     kind = type(value).__name__
     with pytest.raises(TypeError, match=rf"a state cannot hold a {kind} \(at state\.1\)"):
-        save(tmp_path / "a", state=(1, value))
+        save(tmp_path / "a", pack(state=(1, value)))
     assert not list(tmp_path.iterdir())
 
 
@@ -168,7 +168,7 @@ def damage(file: Path, how: str) -> None:
 )
 def test_a_damaged_file_is_a_run_error(how: str, tmp_path: Path) -> None:
     file = tmp_path / "a.safetensors"
-    save(file, state=everything())
+    save(file, pack(state=everything()))
     damage(file, how)
     with pytest.raises(RunError, match=r"the checkpoint .*a\.safetensors is damaged"):
         load(file, "state", Everything)
@@ -177,26 +177,26 @@ def test_a_damaged_file_is_a_run_error(how: str, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_or_lacks_a_part(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         load(tmp_path / "none", "state", Everything)
-    save(tmp_path / "a", other=Inner(np.arange(3), ""))
+    save(tmp_path / "a", pack(other=Inner(np.arange(3), "")))
     with pytest.raises(RunError):
         load(tmp_path / "a", "state", Everything)
 
 
 @pytest.mark.parametrize("state", [(1, 2), {"x": 1}, everything().tree, torch.ones(3)], ids=type)
 def test_a_state_of_another_kind_is_a_run_error(state: Any, tmp_path: Path) -> None:
-    save(tmp_path / "a", state=state)
+    save(tmp_path / "a", pack(state=state))
     with pytest.raises(RunError):
         load(tmp_path / "a", "state", Everything)
 
 
 def test_an_old_file_stays_whole_when_saving_fails(tmp_path: Path) -> None:
     file = tmp_path / "a.safetensors"
-    save(file, state=Inner(np.arange(3), "old"))
+    save(file, pack(state=Inner(np.arange(3), "old")))
     with pytest.raises(TypeError):
-        save(file, state={1, 2})
+        save(file, pack(state={1, 2}))
     assert load(file, "state", Inner).name == "old"
 
 
 def test_a_folder_that_is_gone_is_a_run_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot write the checkpoint"):
-        save(tmp_path / "none" / "a.safetensors", state=everything())
+        save(tmp_path / "none" / "a.safetensors", pack(state=everything()))

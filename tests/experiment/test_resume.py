@@ -18,6 +18,7 @@ import yaml
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
+from sofa_fl.experiment.checkpoint import Packed
 from sofa_fl.experiment.folder import RunFolder
 from sofa_fl.experiment.loop import resume, run
 from tests.engine.cases import make_data
@@ -32,10 +33,10 @@ def killed(round: int, going: Callable[[], object]) -> None:
     """Stop what is `going` between a round's event and its checkpoint."""
     plain = checkpoint.save
 
-    def save(path: Path, **parts: object) -> None:
+    def save(path: Path, packed: Packed) -> None:
         if path.stem == f"round-{round:05d}":
             raise KilledError
-        plain(path, **parts)
+        plain(path, packed)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "save", save)
@@ -177,11 +178,11 @@ def slowly(out: Path) -> None:
     """The same, with a disk that takes its time over checkpoints."""
     plain = checkpoint.save
 
-    def save(path: Path, **parts: object) -> None:
+    def save(path: Path, packed: Packed) -> None:
         if path.stem == "round-00002":
             path.with_suffix(".partial").write_bytes(b"half of a")
             time.sleep(600)
-        plain(path, **parts)
+        plain(path, packed)
 
     checkpoint.save = save
     go_on(out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +76,8 @@ class Spy:
     def initial(self, seed: int) -> Vector:
         return self.engine.initial(seed)
 
-    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
+        tasks = list(tasks)
         self.tasks += tasks
         return self.engine.train(tasks)
 

@@ -84,7 +84,7 @@ def test_a_saved_state_goes_on_to_the_same_bits(
     kind, _ = typing.get_args(typing.get_type_hints(method.init)["return"])
     for rounds in (0, 2):
         state = after_rounds(method, fed, rounds)
-        checkpoint.save(tmp_path / "state.safetensors", state=state)
+        checkpoint.save(tmp_path / "state.safetensors", checkpoint.pack(state=state))
         loaded = checkpoint.load(tmp_path / "state.safetensors", "state", kind)
         assert_equal(loaded, state)
         for was, now in zip(

@@ -6,7 +6,7 @@ with others on a GPU, in a worker process or as one message to another machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
@@ -100,7 +100,8 @@ class Engine(Protocol):
     def initial(self, seed: int) -> Vector:
         """The untrained model."""
 
-    def train(self, tasks: Sequence[Task]) -> list[Outcome]: ...
+    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
+        """The outcomes; tasks may be drawn as they are needed, so not all of them need exist."""
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]: ...
 

@@ -38,16 +38,17 @@ class Sitting:
 
 
 def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
-    """The exams in sittings of about `limit` samples; parts of an exam come in their order.
+    """The exams in sittings of at most `limit` samples, the longest first.
 
-    Exams of one model sit together, so that it is sent once.
+    Exams of one model sit together, so that it is sent once. Parts of an exam come in their
+    order: all but the last are as long as a sitting.
     """
     groups: dict[object, list[tuple[int, Samples]]] = {}
     for index, exam in enumerate(exams):
         parts = groups.setdefault((identity(exam.params), exam.split), [])
         samples = exam.samples
         parts += [(index, samples[i : i + limit]) for i in range(0, len(samples), limit)]
-    return [
+    found = [
         Sitting(
             exams[portion[0][0]].params,
             exams[portion[0][0]].split,
@@ -57,6 +58,7 @@ def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
         for parts in groups.values()
         for portion in _portions(parts, limit)
     ]
+    return sorted(found, key=lambda sitting: -sitting.num_samples)
 
 
 def gather(num_exams: int, asked: Sequence[Sitting], answers: Sequence[list[Sums]]) -> list[Sums]:

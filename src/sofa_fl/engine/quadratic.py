@@ -6,7 +6,7 @@ them. Training moves it towards the minimum of loss plus pulls by a fixed fracti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class QuadraticEngine:
     def initial(self, seed: int) -> Vector:
         return torch.from_numpy(rng_for(seed, "initial").normal(size=self.num_trainable)).float()
 
-    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
         return [self._train(task) for task in tasks]
 
     def _train(self, task: Task) -> Outcome:

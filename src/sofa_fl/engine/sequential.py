@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class SequentialEngine:
     def initial(self, seed: int) -> Vector:
         return self.learner.initial(seed)
 
-    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
         return [self.learner.train(task) for task in tasks]
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:

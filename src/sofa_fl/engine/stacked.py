@@ -6,7 +6,7 @@ the same length are stacked, data stay on the device, and each client's draws ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -59,7 +59,8 @@ class StackedEngine:
     def initial(self, seed: int) -> Vector:
         return self._single.initial(seed)
 
-    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
+        tasks = list(tasks)
         outcomes: dict[int, Outcome] = {}
         for batches in dict.fromkeys(task.batches for task in tasks):
             same = [i for i, task in enumerate(tasks) if task.batches == batches]

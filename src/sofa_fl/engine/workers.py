@@ -15,10 +15,10 @@ import sys
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -26,19 +26,31 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task
-from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
+from sofa_fl.engine.exams import Sitting, gather, sittings
 from sofa_fl.engine.learner import EVALUATION_BATCH, optimizer_for
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector, check_size
-from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.mix import Mix, Model, write
 from sofa_fl.models.networks import NetworkFactory
 
 MAX_PULLS = 4
 SITTING = 10 * EVALUATION_BATCH  # samples that a worker scores at a time
 MAX_TRIES = 3  # a task that kills its worker this often is at fault itself
 
-Ask = tuple[Literal["train"], Task] | tuple[Literal["evaluate"], Sitting]
+Ask = (
+    tuple[Literal["train"], Task]
+    | tuple[Literal["evaluate"], Sitting]
+    | tuple[Literal["embed"], tuple[Vector, Samples]]
+)
+
+
+class _Job(NamedTuple):
+    """An ask on its way: which of all it is, and how often it has been tried."""
+
+    number: int
+    ask: Ask
+    tries: int = 1
 
 
 def can_fork() -> bool:
@@ -84,8 +96,8 @@ class WorkersEngine:
     def initial(self, seed: int) -> Vector:
         return self._here.initial(seed)
 
-    def train(self, tasks: Sequence[Task]) -> list[Outcome]:
-        return self._spread([("train", task) for task in tasks])
+    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
+        return self._spread(("train", task) for task in tasks)
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         asks = sittings(exams, SITTING)
@@ -93,7 +105,7 @@ class WorkersEngine:
         return [self._here.learner.score(exam, each) for exam, each in zip(exams, sums)]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
-        return self._here.embed(models, samples)
+        return np.stack(self._spread(("embed", (model, samples)) for model in models))
 
     def close(self) -> None:
         for worker in self._workers:
@@ -103,40 +115,44 @@ class WorkersEngine:
     def _start(self) -> _Worker:
         return _Worker(self._here, self._size, [worker.pipe for worker in self._workers])
 
-    def _spread(self, asks: Sequence[Ask]) -> list[Any]:
-        """Every ask to the next free worker; a worker that dies is replaced, its ask repeated."""
-        todo = deque(sorted(range(len(asks)), key=lambda i: -_length(asks[i])))  # longest first
-        tries = [0] * len(asks)
-        results: list[Any] = [None] * len(asks)
-        at_work: dict[Connection, tuple[int, int]] = {}  # by pipe: which worker, which ask
+    def _spread(self, asks: Iterable[Ask]) -> list[Any]:
+        """Every ask to the next free worker; a worker that dies is replaced, its ask repeated.
+
+        An ask is drawn when a worker is free for it, and let go when it is done.
+        """
+        coming = (_Job(number, ask) for number, ask in enumerate(asks))
+        again: deque[_Job] = deque()
+        results: dict[int, Any] = {}
+        at_work: dict[Connection, tuple[int, _Job]] = {}  # by pipe: which worker, at what
         try:
-            while todo or at_work:
+            while True:
                 busy = {slot for slot, _ in at_work.values()}
-                for slot in range(len(self._workers)):
-                    if todo and slot not in busy:
-                        index = todo.popleft()
-                        tries[index] += 1
-                        at_work[self._workers[slot].pipe] = (slot, index)
-                        self._workers[slot].send(asks[index])
+                for slot, worker in enumerate(self._workers):
+                    if slot in busy:
+                        continue
+                    if (job := again.popleft() if again else next(coming, None)) is not None:
+                        at_work[worker.pipe] = (slot, job)
+                        worker.send(job.ask)
+                if not at_work:
+                    return [results[number] for number in range(len(results))]
                 for pipe in wait(list(at_work)):
                     assert isinstance(pipe, Connection)
-                    slot, index = at_work[pipe]
+                    slot, job = at_work[pipe]
                     try:
-                        results[index] = self._workers[slot].receive(asks[index])
+                        results[job.number] = self._workers[slot].receive(job.ask)
                     except (EOFError, OSError):
                         self._replace(slot)
-                        if tries[index] == MAX_TRIES:
+                        if job.tries == MAX_TRIES:
                             raise EngineError(
                                 f"a worker process died {MAX_TRIES} times over the same task; "
                                 "is the machine out of memory?"
                             ) from None
-                        todo.appendleft(index)
-                    del at_work[pipe]
+                        again.append(job._replace(tries=job.tries + 1))
+                    del at_work[pipe], job
         except BaseException:
             for slot, _ in at_work.values():  # what they are at must not answer the next call
                 self._replace(slot)
             raise
-        return results
 
     def _replace(self, slot: int) -> None:
         self._workers[slot].stop()
@@ -179,36 +195,32 @@ class _Worker:
                     self.put(row, pull.target)
                 weights = [pull.weight for pull in job.pulls]
                 self.pipe.send((what, job.site, job.samples, job.batches, job.seed, weights))
-            else:
+            elif isinstance(job, Sitting):
                 self.put(0, job.model)
                 self.pipe.send((what, job.sets, job.split))
+            else:
+                self.put(0, job[0])
+                self.pipe.send((what, job[1]))
         except (BrokenPipeError, ConnectionResetError):
             pass  # the worker is dead: waiting for its answer will say so
 
     def put(self, row: int, model: Model) -> None:
-        vector = as_vector(model)
-        check_size(vector, self.memory.shape[1])
-        self.memory[row].copy_(vector)
+        for vector in model.models if isinstance(model, Mix) else (model,):
+            check_size(vector, self.memory.shape[1])
+        write(model, self.memory[row])
 
-    def receive(self, ask: Ask) -> Outcome | list[Sums]:
+    def receive(self, ask: Ask) -> Any:
         status, answer = self.pipe.recv()
         if status == "error":
             raise EngineError(f"a task failed in a worker process:\n{answer}")
         if ask[0] == "train":
             return Outcome(self.memory[1].clone(), answer)
-        sums: list[Sums] = answer
-        return sums
+        return answer
 
     def stop(self) -> None:
         self.pipe.close()
         self.process.kill()
         self.process.join()
-
-
-def _length(ask: Ask) -> int:
-    """How long an ask takes, next to others of its kind."""
-    job = ask[1]
-    return job.batches if isinstance(job, Task) else job.num_samples
 
 
 def _work(
@@ -240,8 +252,10 @@ def _work(
                 (outcome,) = engine.train([task])
                 memory[1].copy_(outcome.params)
                 answer: tuple[str, object] = ("done", np.array(outcome.losses))
-            else:
+            elif what == "evaluate":
                 answer = ("done", engine.learner.sums(memory[0], *ask))
+            else:
+                answer = ("done", engine.learner.embed(memory[0], *ask))
         except Exception:
             answer = ("error", traceback.format_exc())
         try:

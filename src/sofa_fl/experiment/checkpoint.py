@@ -14,6 +14,7 @@ import json
 import os
 import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union
@@ -35,14 +36,27 @@ _KINDS = {
 }
 
 
-def save(path: Path, **parts: object) -> None:
-    """Write `parts` by name; a reader sees the old file or the new one, never half of one."""
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What is to be saved, and nothing but: `save` lets go of each tensor that it has written."""
+
+    metadata: dict[str, str]
+    tensors: Tensors
+
+
+def pack(**parts: object) -> Packed:
+    """Take `parts`, by name, as they are to be saved; no tensor is copied."""
     tensors: Tensors = {}
     metadata = {name: json.dumps(_pack(part, name, tensors)) for name, part in parts.items()}
+    return Packed(metadata, tensors)
+
+
+def save(path: Path, packed: Packed) -> None:
+    """Write to a file; a reader sees the old one or the new one, never half of one."""
     temporary = path.with_suffix(".partial")
     try:
         with temporary.open("wb", buffering=0) as file:
-            _write(file, metadata, tensors)
+            _write(file, packed)
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -83,11 +97,12 @@ def _pack(value: Any, path: str, tensors: Tensors) -> Any:
     raise TypeError(f"a state cannot hold a {type(value).__name__} (at {path})")
 
 
-def _write(file: io.FileIO, metadata: dict[str, str], tensors: Tensors) -> None:
+def _write(file: io.FileIO, packed: Packed) -> None:
     """The safetensors format: length of the header, the header as JSON, the numbers."""
+    tensors = packed.tensors
     # The widest first, so that all lie at multiples of their width.
     names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
-    header: dict[str, object] = {"__metadata__": metadata}
+    header: dict[str, object] = {"__metadata__": packed.metadata}
     end = 0
     for name in names:
         tensor = tensors[name]
@@ -98,7 +113,7 @@ def _write(file: io.FileIO, metadata: dict[str, str], tensors: Tensors) -> None:
     text += b" " * (-len(text) % 8)
     _write_all(file, len(text).to_bytes(8, "little") + text)
     for name in names:
-        tensor = tensors[name]
+        tensor = tensors.pop(name)
         array = _on_host(tensor) if isinstance(tensor, torch.Tensor) else tensor
         _write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 

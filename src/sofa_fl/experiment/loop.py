@@ -183,7 +183,9 @@ class Experiment:
         """The rounds after `last`, then the summary."""
         for round in range(last + 1, self.config.rounds + 1):
             self.examiner.forget()
-            state, notes = self.method.round(state, self.fed.at(round))
+            # Hand the state over, so that its models can go while the new ones are made.
+            handed, state = [state], None
+            state, notes = self.method.round(handed.pop(), self.fed.at(round))
             self.close_round(folder, round, state, notes, observers)
         view = self.method.view(state)
         edits = [edit_from_json(edit) for event in folder.events() for edit in event["edits"]]
@@ -228,7 +230,8 @@ class Experiment:
         if round % self.config.save_every == 0 or round == self.config.rounds:
             if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 torch.cuda.synchronize()  # the writer waits for nothing that is computed later
-            self.writer.start(partial(save, folder, round, progress, state, self.config.keep))
+            packed = checkpoint.pack(progress=progress, state=state)
+            self.writer.start(partial(save, folder, round, packed, self.config.keep))
         for observer in observers:
             observer(event)
 
@@ -254,9 +257,9 @@ class Experiment:
         return self.seconds + time.perf_counter() - self.started
 
 
-def save(folder: RunFolder, round: int, progress: Progress, state: Any, keep: int) -> None:
+def save(folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int) -> None:
     """Write the checkpoint of a round, then delete the oldest."""
-    checkpoint.save(folder.checkpoint(round), progress=progress, state=state)
+    checkpoint.save(folder.checkpoint(round), packed)
     folder.forget(keep)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -87,6 +87,7 @@ class SofaState:
     shared: Shared
 
 
+Pass = tuple[Task, tuple[NodeId, ...]]  # a client's training, and the clusters it is for
 Lessons = Mapping[tuple[NodeId, NodeId], tuple[Task, Outcome]]  # by client and cluster
 
 
@@ -111,15 +112,20 @@ class Sofa:
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
         """Local update, cluster update, comparison of losses, SHAPE, partial data sharing."""
-        lessons = self.local_update(state, fed)
-        params = self.cluster_update(state, lessons, fed)
-        losses = compare(state.tree, params, fed)
-        last = [lessons[client, _parent(state.tree, client)] for client in fed.clients]
+        tree, shared = state.tree, state.shared
+        own = self.own_update(state, fed)
+        passes = self.passes(state, fed)
+        del state  # a client's old model goes when its training has ended
+        lessons = self.local_update(passes, fed)
+        params = self.cluster_update(tree, lessons, own, fed)
+        last = [lessons[client, _parent(tree, client)] for client in fed.clients]
+        del lessons, own
+        losses = compare(tree, params, fed)
         space = self.space(last, fed)
-        tree, edits = shape(state.tree, space, self.config.shape)
-        params = inherit(state.tree, params, edits, fed)
+        tree, edits = shape(before := tree, space, self.config.shape)
+        params = inherit(before, params, edits, fed)
         losses = compare(tree, params, fed, known=losses)
-        shared = self.share(tree, space, state.shared, fed)
+        shared = self.share(tree, space, shared, fed)
         return SofaState(tree, params, losses, shared), _notes(last, losses, edits)
 
     def view(self, state: SofaState) -> View:
@@ -135,75 +141,100 @@ class Sofa:
             return state.params[min(losses, key=lambda node: losses[node])]
         return blend(state.params, trust(losses, self.config.sharpness))
 
-    def local_update(self, state: SofaState, fed: Federation) -> Lessons:
+    def local_update(self, passes: Iterable[Pass], fed: Federation) -> Lessons:
         """Train every client for the clusters on its path."""
-        parents = dict.fromkeys(_parent(state.tree, client) for client in fed.clients)
-        family = {n: as_vector(children_mean(state.tree, state.params, n)) for n in parents}
-        samples = training_sets(state.tree, state.shared.pools, fed.owned)
-        passes = [p for c in fed.clients for p in self.passes(state, c, samples[c], family, fed)]
-        outcomes = fed.train([task for task, _ in passes])
+        asked: list[Pass] = []
+
+        def tasks() -> Iterator[Task]:
+            for task, clusters in passes:
+                # Of what was asked, where it started is of use later; what pulled is not.
+                asked.append((replace(task, pulls=()), clusters))
+                yield task
+                del task
+
+        outcomes = fed.train(tasks())
         return {
             (task.site, cluster): (task, outcome)
-            for (task, clusters), outcome in zip(passes, outcomes)
+            for (task, clusters), outcome in zip(asked, outcomes)
             for cluster in clusters
         }
 
-    def passes(
-        self, state: SofaState, client: NodeId, samples: Samples, family: Models, fed: Federation
-    ) -> list[tuple[Task, tuple[NodeId, ...]]]:
-        """What a client trains, and for whom: once for all clusters on its path, or for each."""
+    def passes(self, state: SofaState, fed: Federation) -> Iterator[Pass]:
+        """What all clients train and for whom; siblings in a row, so that one mean serves them."""
+        tree, models = state.tree, dict(state.params)
+        samples = training_sets(tree, state.shared.pools, fed.owned)
+        state = replace(state, params=models)
+        for parent in dict.fromkeys(_parent(tree, client) for client in fed.clients):
+            family = as_vector(children_mean(tree, models, parent))
+            for client in tree.children[parent] or (parent,):
+                if client in tree.members:
+                    yield from self.passes_of(client, state, samples[client], family, fed)
+                    del models[client]
+
+    def passes_of(
+        self, client: NodeId, state: SofaState, samples: Samples, family: Vector, fed: Federation
+    ) -> Iterator[Pass]:
+        """What a client trains: once for all clusters on its path, or once for each."""
         above = _above(state.tree, client)
         if self.config.propagation == "onepass":
             losses = {cluster: state.losses[client][cluster] for cluster in above}
             start = blend(state.params, trust(losses, self.config.sharpness))
             pulls = self.pulls(state, client, above[-1], family)
-            return [(fed.task(client, start, samples, pulls=pulls), above)]
-        return [
-            (
-                fed.task(
-                    client,
-                    state.params[cluster],
-                    samples,
-                    pulls=self.pulls(state, client, cluster, family),
-                    batches=batches,
-                    purpose=f"train for {cluster}",
-                ),
-                (cluster,),
+            yield fed.task(client, start, samples, pulls=pulls), above
+            return
+        for cluster, batches in zip(above, _divide(fed.local.batches, len(above))):
+            task = fed.task(
+                client,
+                state.params[cluster],
+                samples,
+                pulls=self.pulls(state, client, cluster, family),
+                batches=batches,
+                purpose=f"train for {cluster}",
             )
-            for cluster, batches in zip(above, _divide(fed.local.batches, len(above)))
-        ]
+            yield task, (cluster,)
 
     def pulls(
-        self, state: SofaState, client: NodeId, cluster: NodeId, family: Models
+        self, state: SofaState, client: NodeId, cluster: NodeId, family: Vector
     ) -> list[Pull]:
         """The objective's two pulls on a client that trains for `cluster`.
 
         beta · ‖x − cluster‖² belongs to every training; alpha / |C| · Σ ‖x − sibling‖² to that
         for the parent. Its gradient is that of alpha · ‖x − m‖² − alpha / |C| · ‖x − own‖², with m
-        the mean of all of C: one new model per cluster, where it could have been one per client.
+        (`family`) the mean of all of C: one new model per cluster, not one per client.
         """
         to_parent = Pull(state.params[cluster], self.config.pull_parent)
         if cluster != state.tree.parent[client]:
             return [to_parent]
         size, alpha = len(state.tree.children[cluster]), self.config.pull_siblings
         own = Pull(state.params[client], -alpha / size)
-        return [to_parent, Pull(family[cluster], alpha), own]
+        return [to_parent, Pull(family, alpha), own]
+
+    def own_update(self, state: SofaState, fed: Federation) -> dict[NodeId, Vector]:
+        """What clusters are of themselves: trained on their pools, if that counts at all.
+
+        A cluster without clients, where nothing prunes it, stays what it is.
+        """
+        tree, pools = state.tree, state.shared.pools
+        own = {c: state.params[c] for c in tree.clusters if not tree.clients_of(c)}
+        if self.config.eta < 1:
+            clusters = [cluster for cluster in tree.clusters if len(pools[cluster])]
+            tasks = (fed.task(c, state.params[c], pools[c]) for c in clusters)
+            own |= {c: outcome.params for c, outcome in zip(clusters, fed.train(tasks))}
+        return own
 
     def cluster_update(
-        self, state: SofaState, lessons: Lessons, fed: Federation
+        self, tree: Tree, lessons: Lessons, own: Models, fed: Federation
     ) -> dict[NodeId, Vector]:
         """Every cluster is now eta · (its clients) + (1 − eta) · (its own, trained on its pool)."""
-        tree, eta, pools = state.tree, self.config.eta, state.shared.pools
+        eta = self.config.eta
         params: dict[NodeId, Vector] = {}
         for client in tree.clients:
             params[client] = lessons[client, _parent(tree, client)][1].params
         for cluster in tree.clusters:
             taught = {c: lessons[c, cluster][1].params for c in tree.clients_of(cluster)}
-            params[cluster] = fed.mean(taught) if taught else state.params[cluster]
-        if eta < 1:
-            tasks = [fed.task(c, state.params[c], pools[c]) for c in tree.clusters if len(pools[c])]
-            for task, outcome in zip(tasks, fed.train(tasks)):
-                params[task.site] = eta * params[task.site] + (1 - eta) * outcome.params
+            params[cluster] = fed.mean(taught) if taught else own[cluster]
+            if taught and cluster in own:
+                params[cluster] = eta * params[cluster] + (1 - eta) * own[cluster]
         return params
 
     def space(self, lessons: Sequence[tuple[Task, Outcome]], fed: Federation) -> Space:

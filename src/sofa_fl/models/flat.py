@@ -100,10 +100,10 @@ def inner_products(vectors: Sequence[Vector], block: int = 1 << 16) -> NDArray[n
     return products.cpu().numpy()
 
 
-def mean(vectors: Sequence[Vector], weights: Sequence[float]) -> Vector:
-    """The weighted mean of `vectors`."""
+def mean(vectors: Sequence[Vector], weights: Sequence[float], out: Vector | None = None) -> Vector:
+    """The weighted mean of `vectors`, in new memory or in `out`."""
     total = float(sum(weights))
-    out = torch.zeros_like(vectors[0])
+    out = torch.zeros_like(vectors[0]) if out is None else out.zero_()
     for vector, weight in zip(vectors, weights, strict=True):
         out.add_(vector, alpha=weight / total)
     return out

@@ -46,3 +46,11 @@ def as_vector(model: Model) -> Vector:
     if len(model.models) == 1:
         return model.models[0]
     return mean(model.models, model.weights)
+
+
+def write(model: Model, out: Vector) -> None:
+    """Put a model's numbers into memory that is there; the same bits as `as_vector` gives."""
+    if isinstance(model, Mix) and len(model.models) > 1:
+        mean(model.models, model.weights, out=out)
+    else:
+        out.copy_(as_vector(model))

@@ -1,0 +1,203 @@
+"""Rounds of many small clients: seconds by phase, and the most memory that was in use.
+
+By default 1,000 clients of 60 samples, one epoch a round, the paper's CNN: 6 GB of personal models.
+On a GPU machine: `python benchmarks/many_clients.py --clients 10000 --samples 6 --model mlp`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from sofa_fl import sharing
+from sofa_fl.engine import select
+from sofa_fl.experiment import loop, records
+from sofa_fl.experiment.config import Config, parse_config
+from sofa_fl.methods import hypcluster, sofa
+
+PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
+
+
+class Clock:
+    """Seconds by phase; a phase within another is taken out of that."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._within = ["the rest"]
+        self._since = time.perf_counter()
+
+    def tick(self) -> None:
+        now = time.perf_counter()
+        self.seconds[self._within[-1]] += now - self._since
+        self._since = now
+
+    def timed(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.tick()
+            self._within.append(phase)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+                self.tick()
+                self._within.pop()
+
+        return run
+
+
+@contextmanager
+def timed_phases(clock: Clock) -> Iterator[None]:
+    """Everything that belongs to a phase, wherever it is called from."""
+    parts: dict[str, list[tuple[Any, str]]] = {
+        "clustering": [(sofa, "dmac"), (sofa, "shape"), (sofa, "places_of")],
+        "sharing": [(sofa, "share"), (sofa, "training_sets"), (hypcluster, "share"),
+                    (hypcluster, "training_sets"), (loop, "traffic"), (records, "disclosed"),
+                    (sharing, "foreign")],
+        "records and checkpoint": [(loop.Experiment, "close_round")],
+    }  # fmt: skip
+    make = select.make_engine
+
+    def make_timed(*args: Any) -> Any:
+        engine = make(*args)
+        for name, phase in (("train", "training"), ("evaluate", "evaluation"),
+                            ("embed", "clustering")):  # fmt: skip
+            setattr(engine, name, clock.timed(phase, getattr(engine, name)))
+        return engine
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(loop, "make_engine", make_timed))
+        for phase, places in parts.items():
+            for place, name in places:
+                function = clock.timed(phase, getattr(place, name))
+                stack.enter_context(patch.object(place, name, function))
+        yield
+
+
+class Memory:
+    """The most memory in use, sampled: the share of this process and its workers (PSS)."""
+
+    def __init__(self, every: float = 1.0) -> None:
+        self.peak = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(every,), daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self, every: float) -> None:
+        while not self._stop.wait(every):
+            self.peak = max(self.peak, sum(map(_pss, [os.getpid(), *_children()])))
+
+
+def _children() -> list[int]:
+    tasks = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for task in tasks for pid in task.read_text().split()]
+
+
+def _pss(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+class DoneError(Exception):
+    """The last round is over; what a summary costs is not asked here."""
+
+
+def measure(config: Config) -> tuple[list[dict[str, float]], int]:
+    """Seconds by phase, for the warm-up and every round, and the peak of memory in bytes."""
+    clock, rounds = Clock(), list[dict[str, float]]()
+
+    def observe(event: dict[str, Any]) -> None:
+        clock.tick()
+        if event["event"] == "round":
+            rounds.append(dict(clock.seconds))
+            num_clusters = len(event["tree"]) - len(event["accuracies"])
+            print(f"round {event['round']}: {num_clusters} clusters, "
+                  f"accuracy {event['client']['mean']:.3f}", flush=True)  # fmt: skip
+        clock.seconds = dict.fromkeys(PHASES, 0.0)
+        if event.get("round") == config.rounds:
+            raise DoneError
+
+    with timed_phases(clock), Memory() as memory, suppress(DoneError):
+        loop.run(config, observers=[observe])
+    return rounds, memory.peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=1000)
+    parser.add_argument("--samples", type=int, default=60, help="training samples of a client")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--model", default="cnn")
+    parser.add_argument("--method", default="sofa")
+    parser.add_argument("--place", default="weights")
+    parser.add_argument("--batches", type=int, default=1)
+    parser.add_argument("--save-every", type=int, default=1)
+    parser.add_argument("--data-dir", help="where another data set than MNIST is")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        config = parse_config(
+            {
+                "method": options.method,
+                "rounds": options.rounds,
+                "warmup": options.batches,
+                "out": f"{folder}/run",
+                "engine": options.engine,
+                "save_every": options.save_every,
+                "keep": 1,
+                "data": {
+                    "num_clients": options.clients,
+                    "num_train": options.clients * options.samples,
+                    "partition": "shards",
+                    "min_samples": 1,
+                    "dir": options.data_dir,
+                },
+                "model": {"name": options.model},
+                "local": {"batches": options.batches, "batch_size": options.samples},
+                "sofa": {"place": options.place},
+            }
+        )
+        rounds, peak = measure(config)
+    print(f"\n{options.clients} clients of {options.samples} samples, {options.model}, ", end="")
+    print(f"engine {options.engine}, place {options.place}, {os.cpu_count()} cores\n")
+    print("| seconds |", " | ".join([*PHASES, "all"]), "|")
+    print("|---" * (len(PHASES) + 2) + "|")
+    for number, seconds in enumerate(rounds):
+        row = [*seconds.values(), sum(seconds.values())]
+        print(f"| {f'round {number}' if number else 'warm-up'} |", end=" ")
+        print(" | ".join(f"{value:.1f}" for value in row), "|")
+    print(f"\npeak memory {peak / 2**30:.1f} GiB (PSS of the process and its workers)")
+    on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    if on_gpu:
+        print(f"peak memory on the GPU {on_gpu / 2**30:.1f} GiB")
+    if options.json:
+        record = {**vars(options), "json": None, "seconds": rounds, "peak": peak, "gpu": on_gpu}
+        options.json.write_text(json.dumps({**record, "data_dir": None}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
