@@ -88,7 +88,7 @@ class Space:
         if self.metric == "manhattan" and self.linkage == "average":
             raise TopologyError("average linkage needs the euclidean or the cosine metric")
         if self.metric == "cosine":  # only directions count
-            object.__setattr__(self, "places", _unit_rows(self.places))
+            object.__setattr__(self, "places", unit_rows(self.places))
 
     @cached_property
     def bodies(self) -> dict[NodeId, Body]:
@@ -116,19 +116,39 @@ class Space:
             apart = np.asarray(cdist(here, there, "euclidean"), dtype=np.float64)
         elif self.linkage == "centroid":
             # A place at zero points nowhere: it is at distance 1 from every direction.
-            apart = np.clip(1 - _unit_rows(here) @ _unit_rows(there).T, 0, 2)
+            apart = np.clip(1 - unit_rows(here) @ unit_rows(there).T, 0, 2)
         else:  # the mean over pairs of unit vectors
             apart = np.clip(1 - here @ there.T, 0, 2)
         if self.linkage == "average" and self.metric == "euclidean":
             np.multiply(apart, apart, out=apart)
             apart += np.add.outer(inertia_here, inertia_there)
             np.sqrt(apart, out=apart)
-        order = 1 if self.metric == "manhattan" else 2
-        lengths = [np.linalg.norm(x, order, axis=1) for x in (here, there)]
+        lengths = [self._lengths(x) for x in (here, there)]
         rows, columns = np.nonzero(apart <= _ROUNDING * sum(length.max() for length in lengths))
         nothing = apart[rows, columns] <= _ROUNDING * (lengths[0][rows] + lengths[1][columns])
         apart[rows[nothing], columns[nothing]] = 0.0
         return apart
+
+    def gaps(
+        self, here: Floats, there: Floats, inertia_here: Floats, inertia_there: Floats
+    ) -> Floats:
+        """As `apart`, of each place `here` to that in the same row `there`."""
+        if self.metric == "manhattan":
+            gaps = np.abs(here - there).sum(axis=1)
+        elif self.metric == "euclidean":
+            difference = here - there
+            gaps = np.einsum("ij,ij->i", difference, difference)
+            gaps = np.sqrt(gaps + (inertia_here + inertia_there) * (self.linkage == "average"))
+        else:
+            if self.linkage == "centroid":
+                here, there = unit_rows(here), unit_rows(there)
+            gaps = np.clip(1 - np.einsum("ij,ij->i", here, there), 0, 2)
+        nothing = gaps <= _ROUNDING * (self._lengths(here) + self._lengths(there))
+        return np.asarray(np.where(nothing, 0.0, gaps), dtype=np.float64)
+
+    def _lengths(self, places: Floats) -> Floats:
+        order = 1 if self.metric == "manhattan" else 2
+        return np.asarray(np.linalg.norm(places, order, axis=1))
 
     def spread(self, bodies: Sequence[Body]) -> float:
         """RMS distance of the bodies' places to their mean, corrected for their number.
@@ -178,6 +198,6 @@ def coordinates(products: Floats) -> Floats:
     return np.asarray(axes * np.sqrt(np.where(values > noise, values, 0)), dtype=np.float64)
 
 
-def _unit_rows(vectors: Floats) -> Floats:
+def unit_rows(vectors: Floats) -> Floats:
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(length > 0, length, 1))
