@@ -11,7 +11,8 @@ import torch
 from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.federation import Federation
 from sofa_fl.models.flat import inner_products
-from sofa_fl.topology.space import Floats, Metric, coordinates
+from sofa_fl.topology.bodies import Floats
+from sofa_fl.topology.space import Metric, coordinates
 
 Place = Literal["weights", "updates", "latent"]
 PROBE_SIZE = 200  # samples on which latent features are taken

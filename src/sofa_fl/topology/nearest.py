@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from sofa_fl.topology.bodies import Floats
 from sofa_fl.topology.ruler import TRIFLE, Ruler
-from sofa_fl.topology.space import Floats, Space
+from sofa_fl.topology.space import Space
 
 Rows = NDArray[np.intp]
 BLOCK = 1 << 20  # distances measured at a time

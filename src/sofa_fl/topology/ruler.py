@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.space import Floats, Space, unit_rows
+from sofa_fl.topology.bodies import Floats
+from sofa_fl.topology.space import Space, unit_rows
 
 Rows = NDArray[np.intp]
 TRIFLE = 1e-9  # a relative error of rough distances that nobody needs to mind
@@ -60,8 +61,8 @@ class Ruler:
             places = places - self._centre
             squares = self._squares(places, rows)
             left = np.column_stack([places, squares, ones])
-            # A sum of products of k terms is off by at most k roundings of the sum of their
-            # sizes, here 2 · (|a|² + |b|²). Where |b|² is above 16 |a|² that is a trifle of |a − b|².
+            # A sum of k products is off by at most k roundings of the sum of their sizes, here
+            # 2 · (|a|² + |b|²). Where |b|² is above 16 |a|², that is a trifle of |a − b|².
             return left @ sheet.T, 34 * terms * np.finfo(np.float64).eps / 2 * squares
         if self._space.linkage == "centroid":
             places = unit_rows(places)
@@ -90,4 +91,6 @@ class Ruler:
 
     def _squares(self, places: Floats, rows: Rows) -> Floats:
         squares = np.einsum("ij,ij->i", places, places)
-        return squares + self._inertia[rows] if self._space.linkage == "average" else squares
+        if self._space.linkage == "average":
+            squares += self._inertia[rows]
+        return np.asarray(squares)

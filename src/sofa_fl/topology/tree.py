@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import NewType
 
 from sofa_fl.errors import TopologyError
+from sofa_fl.topology.order import Order, order_of
 
 NodeId = NewType("NodeId", int)
 
@@ -72,7 +73,7 @@ class Tree:
 
     @property
     def is_compact(self) -> bool:
-        return all(len(self.children[cluster]) >= 2 for cluster in self.clusters)
+        return bool((self.order.num_children[~self.order.is_client] >= 2).all())
 
     def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
         """Nodes of the subtree at `start` (default: the root), parents first."""
@@ -98,17 +99,19 @@ class Tree:
         return tuple(n for n in self.walk(node) if n in self.members)
 
     @cached_property
+    def order(self) -> Order:
+        """The tree as arrays."""
+        return order_of(list(self.walk()), self.parent, self.members)
+
+    @cached_property
     def level(self) -> Mapping[NodeId, int]:
         """Longest distance down to a leaf: clients are at 0, the root is highest."""
-        level: dict[NodeId, int] = {}
-        for node in reversed(list(self.walk())):
-            level[node] = 1 + max((level[c] for c in self.children[node]), default=-1)
-        return level
+        return dict(zip(map(NodeId, self.order.nodes.tolist()), self.order.level.tolist()))
 
     @property
     def depth(self) -> int:
         """Level of the root: 0 for one client alone, 1 for a flat tree."""
-        return self.level[self.root]
+        return int(self.order.level[0])
 
     def at_level(self, level: int) -> tuple[NodeId, ...]:
         return tuple(node for node in self.walk() if self.level[node] == level)
