@@ -54,18 +54,23 @@ class Order:
         """How many clients there are in the rows before each, and, at the end, in all."""
         return np.concatenate([[0], np.cumsum(self.is_client)])
 
+    @cached_property
+    def below(self) -> NDArray[np.uint64]:
+        """A number for every node that tells it by the leaves below it."""
+        leaf = self.num_children == 0
+        tokens = np.where(self.is_client, _scatter(self.nodes), np.uint64(1)) * leaf
+        before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(tokens, dtype=np.uint64)])
+        return np.asarray(before[np.arange(len(self.up)) + self.size] - before[:-1], np.uint64)
+
     @property
     def form(self) -> int:
         """A number that is the same for trees that differ only in the ids of their clusters.
 
-        A node is told by the leaves below it, and a tree by its nodes and their parents.
+        A tree is told by its nodes and their parents.
         """
-        leaf = self.num_children == 0
-        tokens = np.where(self.is_client, _scatter(self.nodes), np.uint64(1)) * leaf
-        before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(tokens, dtype=np.uint64)])
-        below = (before[np.arange(len(self.up)) + self.size] - before[:-1]).astype(np.uint64)
-        above = np.where(self.up < 0, np.uint64(0), below[self.up])
-        return int(_scatter(_scatter(below) + np.uint64(3) * above).sum(dtype=np.uint64))
+        above = np.where(self.up < 0, np.uint64(0), self.below[self.up])
+        pairs = _scatter((_scatter(self.below) + np.uint64(3) * above).astype(np.uint64))
+        return int(pairs.sum(dtype=np.uint64))
 
 
 def order_of(walk: Sequence[Id], parent: Mapping[Id, Id | None], clients: Collection[Id]) -> Order:

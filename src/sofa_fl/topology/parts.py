@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -14,6 +15,7 @@ from sofa_fl.topology.order import Rows
 from sofa_fl.topology.tree import NodeId
 
 BLOCK = 1 << 22  # numbers looked at together
+FEW = 9  # children whose subsets are all looked at
 
 
 def partitions(
@@ -65,7 +67,43 @@ def possible_numbers(
             for at, low, high in zip(some.tolist(), least, most):
                 fits = low <= widest**2 * high * (1 + 1e-9)
                 numbers[at] = [k for k in numbers[at] if fits[k]]
+                if numbers[at] and m <= FEW:
+                    children = bodies.order.children(int(clusters[at]))
+                    places, weights = bodies.places[children], bodies.weights[children]
+                    numbers[at] = _coherent_numbers(places, weights, numbers[at], widest)
     return numbers
+
+
+def _coherent_numbers(
+    places: Floats, weights: Floats, numbers: Sequence[int], widest: float
+) -> list[int]:
+    """Those of `numbers` for which there are parts, found by trying all: children are few."""
+    chosen = _subsets(len(places))
+    places = places - places.mean(axis=0)
+    heavy = chosen * weights
+    total, sizes = heavy.sum(axis=1), chosen.sum(axis=1)
+    squares = np.einsum("ij,ij->i", places, places)
+    lengths = np.einsum("ij,jk,ik->i", heavy, places @ places.T, heavy)
+    scatter = (heavy @ squares - lengths / total) / total
+    narrow = scatter * sizes <= (widest**2 * (1 + 1e-9) + 1e-12 * squares.max()) * (sizes - 1)
+    parts = 1 + np.flatnonzero(narrow & (sizes > 1))  # as bits: the first child is the lowest
+    everyone = (1 << len(places)) - 1
+    but_one = everyone ^ (1 << np.arange(len(places)))
+    covered, fit = np.zeros(1, dtype=np.intp), []
+    for k in range(1, max(numbers) + 1):
+        if np.isin(but_one, covered).any():
+            fit.append(k)
+        apart = (covered[:, None] & parts) == 0
+        covered = np.unique((covered[:, None] | parts)[apart])
+        if everyone in covered:
+            fit.append(k)
+    return [k for k in numbers if k in fit]
+
+
+@cache
+def _subsets(n: int) -> Floats:
+    """All subsets of `n` but the empty one: row i is that of the bits of i + 1."""
+    return (np.arange(1, 1 << n)[:, None] >> np.arange(n) & 1).astype(np.float64)
 
 
 def _scatter_left(bodies: Bodies, clusters: Rows, max_parts: int) -> tuple[Floats, Floats]:

@@ -55,9 +55,9 @@ def shape(tree: Tree, space: Space, config: ShapeConfig) -> tuple[Tree, list[Edi
     """
     trail, edits = [tree], [list[Edit]()]
     seen: dict[int, int] = {}
-    while done := sweep(trail[-1], space, config):
+    while (found := sweep(trail[-1], space, config))[1]:
+        after, done = found
         seen.setdefault(form(trail[-1]), len(trail) - 1)
-        after = apply_all(trail[-1], done)
         trail.append(after)
         edits.append(done)
         if (first := seen.get(form(after))) is not None:
@@ -67,7 +67,7 @@ def shape(tree: Tree, space: Space, config: ShapeConfig) -> tuple[Tree, list[Edi
     return trail[-1], [edit for step in edits for edit in step]
 
 
-def sweep(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
+def sweep(tree: Tree, space: Space, config: ShapeConfig) -> tuple[Tree, list[Edit]]:
     """Graft, merge, split and prune once, each on the tree that the one before left."""
     edits: list[Edit] = []
     for operation, find in (
@@ -80,7 +80,7 @@ def sweep(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
             found = find(tree, space, config)
             tree = apply_all(tree, found)
             edits += found
-    return edits
+    return tree, edits
 
 
 def find_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
@@ -129,6 +129,10 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     # An empty child belongs to no part: pruning takes care of it.
     wide = space.incoherences(bodies) > config.split * (1 - 1e-9)
     rows = np.flatnonzero(wide & (bodies.num_children == order.num_children))
+    keys = {
+        row: (config, frozenset(order.below[order.children(row)].tolist())) for row in rows.tolist()
+    }
+    rows = np.array([row for row in keys if keys[row] not in space.whole], dtype=np.intp)
     widest, bounded = config.split * space.scale, space.metric != "cosine"
     possible = possible_numbers(bodies, rows, config.max_parts, widest, bounded)
     edits: list[Edit] = []
@@ -139,6 +143,7 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     for row, numbers in zip(rows.tolist(), possible):
         children = order.children(row)
         if not numbers or _incoherence(space, bodies, children) <= config.split:
+            space.whole.add(keys[row])
             continue
         names = [NodeId(node) for node in order.nodes[children].tolist()]
         at = dict(zip(names, children.tolist()))
@@ -156,6 +161,8 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
                 next_id, room = next_id + len(groups), room - added
                 edits.append(Split(NodeId(int(order.nodes[row])), into, groups))
                 break
+        else:
+            space.whole.add(keys[row])
     return edits
 
 

@@ -171,6 +171,11 @@ class Space:
         return clients[order], order
 
     @cached_property
+    def whole(self) -> set[object]:
+        """Clusters that were found not to fall into parts: nobody needs to look again."""
+        return set()
+
+    @cached_property
     def _located(self) -> list[tuple[Tree, Bodies]]:
         """The last tree located: one after the other asks for the same."""
         return []
