@@ -199,6 +199,8 @@ def test_mean_needs_a_weight_for_every_vector() -> None:
 def test_inner_products_block_by_block(block: int) -> None:
     vectors = list(torch.randn(5, 10, generator=torch.Generator().manual_seed(0)) + 100)
     full = torch.stack(vectors).double().numpy()
-    products = inner_products(vectors, block)
+    products = inner_products(vectors, block=block)
     np.testing.assert_allclose(products, full @ full.T, rtol=1e-14)
     np.testing.assert_array_equal(products, products.T)
+    few = inner_products(vectors, vectors[3:], block)
+    np.testing.assert_allclose(few, full @ full[3:].T, rtol=1e-14)

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
+from sofa_fl.topology.bodies import Floats
 from sofa_fl.topology.shape import Operation, ShapeConfig
-from sofa_fl.topology.space import Floats, Linkage, Metric, Space
+from sofa_fl.topology.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Nested: TypeAlias = "int | frozenset[Nested]"

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
+from sofa_fl.topology.bodies import Floats
 from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.space import Floats, Linkage, Metric
+from sofa_fl.topology.space import Linkage, Metric
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import (
     WAYS,

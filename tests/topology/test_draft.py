@@ -22,7 +22,7 @@ def test_a_draft_changes_as_a_tree_does(data: st.DataObject, n: int, num_edits: 
         edit = data.draw(edits_of(tree))
         tree, draft = edit.apply(tree), edit.apply(draft)
         assert list(draft.parent.items()) == list(tree.parent.items())
-        assert {up: set(below) for up, below in draft.children.items()} == {
+        assert {up: set(draft.children[up]) for up in draft.parent} == {
             up: set(below) for up, below in tree.children.items()
         }
         assert draft.next_id == tree.next_id

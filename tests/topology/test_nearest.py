@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.topology import nearest
+from sofa_fl.topology.bodies import Body, join
 from sofa_fl.topology.nearest import Nearest
-from sofa_fl.topology.space import Body, Linkage, Metric, Space, join
+from sofa_fl.topology.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId
 
 KINDS: list[tuple[Metric, Linkage]] = [

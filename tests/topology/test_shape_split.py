@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology import shape as module
 from sofa_fl.topology.edits import Split, apply_all
+from sofa_fl.topology.parts import partitions
 from sofa_fl.topology.shape import (
     find_splits,
     shape,
 )
-from sofa_fl.topology.space import Body, Linkage, Metric, Space
+from sofa_fl.topology.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import flat_tree
 from tests.topology.strategies import (
     ALL,
@@ -89,8 +89,7 @@ def test_the_last_bit_of_a_place_does_not_steer_k_means() -> None:
         places, weights = rng.normal(size=(5, 3)), rng.integers(1, 8, 5).astype(np.float64)
         bits = places * (1 + np.array([-1, 1])[rng.integers(0, 2, (5, 3))] * 1.2e-16)
         first, second = (
-            list(module._partitions(ids(*range(5)), [Body(*body) for body in bodies], 8))
-            for bodies in (zip(places, weights.tolist()), zip(bits, weights.tolist()))
+            list(partitions(ids(*range(5)), rows, weights, range(2, 9))) for rows in (places, bits)
         )
         assert first == second
 

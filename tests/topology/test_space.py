@@ -12,17 +12,8 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.space import (
-    Body,
-    Floats,
-    Linkage,
-    Metric,
-    Space,
-    coordinates,
-    join,
-    pick,
-    without,
-)
+from sofa_fl.topology.bodies import Body, Floats, join, pick
+from sofa_fl.topology.space import Linkage, Metric, Space, coordinates
 from tests.topology.strategies import METRICS, WAYS, examples, ids, node, tree_of, trees
 
 SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
@@ -78,15 +69,15 @@ def test_by_cosine_a_cluster_is_the_mean_of_directions() -> None:
 
 @examples(60)
 @given(SEEDS, st.integers(1, 6), st.integers(1, 6))
-def test_without_is_the_reverse_of_join(seed: int, n: int, m: int) -> None:
+def test_the_rest_of_a_parent_is_its_other_children(seed: int, n: int, m: int) -> None:
+    """All but the clients of one child, the last `m` of them."""
     space = random_space(np.random.default_rng(seed), n + m)
-    bodies = pick(space.bodies, space.clients)
-    rest = without(join(bodies), join(bodies[:m]))
-    expected = join(bodies[m:])
-    assert_allclose(rest.place, expected.place, atol=1e-9)
-    assert_allclose(rest.weight, expected.weight)
-    assert_allclose(rest.inertia, expected.inertia, atol=1e-9)
-    assert rest.inertia >= 0
+    tree = tree_of([*range(n), list(range(n, n + m))])
+    places, inertia = space.locate(tree).rest(np.array([n + 1]))
+    expected = join(pick(space.bodies, ids(*range(n))))
+    assert_allclose(places[0], expected.place, atol=1e-9)
+    assert_allclose(inertia[0], expected.inertia, atol=1e-9)
+    assert inertia[0] >= 0
 
 
 def test_join_of_one_is_that_one() -> None:

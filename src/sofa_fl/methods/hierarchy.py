@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sofa_fl.federation import Federation
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import Mix
+from sofa_fl.topology.draft import Draft, Hierarchy
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -14,9 +15,9 @@ Models = Mapping[NodeId, Vector]
 Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
 
 
-def mean_of(nodes: Sequence[NodeId], tree: Tree, models: Models, fed: Federation) -> Vector:
+def mean_of(nodes: Sequence[NodeId], tree: Hierarchy, models: Models, fed: Federation) -> Vector:
     """The mean of nodes' models, weighted by the samples below them."""
-    samples = [sum(fed.size(client) for client in tree.clients_of(node)) for node in nodes]
+    samples = [sum(fed.size(n) for n in tree.walk(node) if n in tree.members) for node in nodes]
     return mean([models[node] for node in nodes], samples)
 
 
@@ -38,19 +39,21 @@ def inherit(
     A merged cluster is the mean of those merged, a part of a split one the mean of the
     children it takes. No model of a node that stays is changed.
     """
-    models = dict(models)
+    if not edits:
+        return dict(models)
+    models, draft = dict(models), Draft(tree)  # a tree would be checked at every edit
     for edit in edits:
         match edit:
             case Merge(nodes, into):
-                models[into] = mean_of(nodes, tree, models, fed)
+                models[into] = mean_of(nodes, draft, models, fed)
             case Split(_, into, groups):
                 models |= {
-                    part: mean_of(group, tree, models, fed) for part, group in zip(into, groups)
+                    part: mean_of(group, draft, models, fed) for part, group in zip(into, groups)
                 }
             case Prune() | Graft():
                 pass
-        tree = edit.apply(tree)
-    return {node: model for node, model in models.items() if node in tree.parent}
+        edit.apply(draft)
+    return {node: model for node, model in models.items() if node in draft.parent}
 
 
 def compare(

@@ -10,21 +10,29 @@ import torch
 
 from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.federation import Federation
-from sofa_fl.models.flat import inner_products
+from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.mix import as_vector
-from sofa_fl.topology.space import Floats, Metric, coordinates
+from sofa_fl.models.sketch import Sketch
+from sofa_fl.topology.bodies import Floats
+from sofa_fl.topology.space import Metric, coordinates
 
 Place = Literal["weights", "updates", "latent"]
 PROBE_SIZE = 200  # samples on which latent features are taken
+NUM_LANDMARKS = 512  # models that a place is measured against exactly; of no more, all are
 
 
 def places_of(
-    lessons: Sequence[tuple[Task, Outcome]], place: Place, metric: Metric, fed: Federation
+    lessons: Sequence[tuple[Task, Outcome]],
+    place: Place,
+    metric: Metric,
+    fed: Federation,
+    sketch: int = 0,
 ) -> Floats:
     """One row per lesson: the model, how it moved, or its features on a fixed batch.
 
     Only trainable parameters count. Rows are brought to as few coordinates as there are clients,
-    with the same distances; the manhattan metric knows no such coordinates.
+    with the same distances, or, if these are too many, `sketched`; the manhattan metric
+    knows no such coordinates and takes the numbers as they are.
     """
     if place == "latent":
         models = [outcome.params for _, outcome in lessons]
@@ -38,4 +46,34 @@ def places_of(
         ]
     if metric == "manhattan":
         return torch.stack(vectors).double().cpu().numpy()
-    return coordinates(inner_products(vectors))
+    if not sketch or len(vectors) <= NUM_LANDMARKS:
+        return coordinates(inner_products(vectors))
+    return sketched(vectors, Sketch(sketch, n, fed.seed))
+
+
+def sketched(
+    vectors: Sequence[Vector], sketch: Sketch, num_landmarks: int = NUM_LANDMARKS
+) -> Floats:
+    """Places whose distances are nearly those of `vectors`, in time linear in their number.
+
+    Evenly chosen landmarks span the first coordinates, exactly. What they leave of a vector is
+    sketched, and brought to its own length. So a distance to a landmark is exact, and that of two
+    others is off only by what the sketch makes of the angle between their rests: of noise, not of
+    what groups have in common.
+    """
+    n = len(vectors)
+    chosen = np.linspace(0, n - 1, min(n, num_landmarks)).round().astype(int).tolist()
+    landmarks = [vectors[row] for row in chosen]
+    values, axes = np.linalg.eigh(inner_products(landmarks))
+    several = values > 16 * np.finfo(np.float64).eps * values.max()
+    basis = axes[:, several] / np.sqrt(values[several])
+    spanned = inner_products(vectors, landmarks) @ basis
+    sketches = np.stack([sketch(vector).cpu().numpy() for vector in vectors])
+    rest = sketches - spanned @ (basis.T @ sketches[chosen])
+    squares = np.array([inner_products([vector])[0, 0] for vector in vectors])
+    left = squares - np.einsum("ij,ij->i", spanned, spanned)
+    left[chosen] = 0.0
+    left[left < 1e-12 * squares] = 0.0  # the root of rounding would set equal models apart
+    length = np.linalg.norm(rest, axis=1)
+    rest *= (np.sqrt(left) / np.where(length > 0, length, 1))[:, None]
+    return np.asarray(np.hstack([spanned, rest]), dtype=np.float64)

@@ -90,13 +90,21 @@ def check_size(vector: Vector, size: int) -> None:
         raise ModelError(f"a vector of {vector.numel()} numbers does not fit a network of {size}")
 
 
-def inner_products(vectors: Sequence[Vector], block: int = 1 << 16) -> NDArray[np.float64]:
-    """The inner product of every pair, in double precision, a block of columns at a time."""
-    n, d = len(vectors), len(vectors[0])
-    products = torch.zeros(n, n, dtype=torch.float64, device=vectors[0].device)
-    for start in range(0, d, block):
-        columns = torch.stack([vector[start : start + block] for vector in vectors]).double()
-        products.addmm_(columns, columns.T)
+def inner_products(
+    vectors: Sequence[Vector], others: Sequence[Vector] | None = None, block: int = 1 << 16
+) -> NDArray[np.float64]:
+    """The inner product of every vector with every one of `others`, or with every one of them.
+
+    In double precision, a block of columns at a time.
+    """
+    right = vectors if others is None else others
+    products = torch.zeros(len(vectors), len(right), dtype=torch.float64, device=vectors[0].device)
+    for start in range(0, len(vectors[0]), block):
+        columns = torch.stack([vector[start : start + block] for vector in right]).double()
+        rows = columns
+        if others is not None:
+            rows = torch.stack([vector[start : start + block] for vector in vectors]).double()
+        products.addmm_(rows, columns.T)
     return products.cpu().numpy()
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
 from annotated_types import Ge
-from scipy.sparse.csgraph import connected_components
 
 from sofa_fl.topology.nearest import Nearest
 from sofa_fl.topology.space import Space
@@ -32,15 +30,8 @@ def dmac(space: Space, config: DmacConfig) -> Tree:
     num, first = len(space.clients), 1 + max(space.clients)
     ids = [*space.clients, *(NodeId(first + k) for k in range(num - 1))]  # by row of `nodes`
     parent: dict[NodeId, NodeId | None] = {}
-    while nodes.alive.sum() > 1:
-        # Both ends of every link are near to somebody; a trifle nearer is near too.
-        close = nodes.within(nodes.smallest * config.increase * (1 + 1e-9))
-        distances = nodes.between(close, close)
-        linked = distances <= distances.min() * config.increase
-        _, component = connected_components(linked, directed=False)
-        order = np.argsort(component, kind="stable")
-        cuts = np.flatnonzero(np.diff(component[order])) + 1
-        groups = [close[part] for part in np.split(order, cuts) if len(part) > 1]
+    while nodes.num_alive > 1:
+        groups = nodes.components(config.increase)
         for row, group in zip(nodes.join(groups), groups):
             parent |= {ids[member]: ids[row] for member in group}
     return Tree({ids[nodes.size - 1]: None, **parent}, space.clients, first + nodes.size - num)

@@ -29,12 +29,24 @@ class Hierarchy(Protocol):
     ) -> Self: ...
 
 
+class _Children(dict[NodeId, dict[NodeId, None]]):
+    """The children of every node, copied when first asked for: few nodes are ever touched."""
+
+    def __init__(self, before: Mapping[NodeId, tuple[NodeId, ...]]) -> None:
+        super().__init__()
+        self._before = before
+
+    def __missing__(self, node: NodeId) -> dict[NodeId, None]:
+        below = self[node] = dict.fromkeys(self._before.get(node, ()))
+        return below
+
+
 class Draft:
     """A tree that edits change in place."""
 
     def __init__(self, tree: Tree) -> None:
         self.parent = dict(tree.parent)
-        self.children = {node: dict.fromkeys(below) for node, below in tree.children.items()}
+        self.children = _Children(tree.children)
         self.members = tree.members
         self.next_id = tree.next_id
         self._clients = tree.clients
@@ -53,15 +65,14 @@ class Draft:
             before = self.parent.get(node)
             if before is not None:
                 self.children[before].pop(node)
-            self.children.setdefault(node, {})
             self.parent[node] = up
             if up is not None:
-                self.children.setdefault(up, {})[node] = None
+                self.children[up][node] = None
         for node in drop:
             before = self.parent.pop(node)
             if before is not None:
                 self.children[before].pop(node)
-            del self.children[node]
+            self.children.pop(node, None)
         self.next_id = max(self.next_id, 1 + max(moves, default=NodeId(-1)))
         return self
 

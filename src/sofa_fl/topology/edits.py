@@ -27,9 +27,15 @@ class Graft:
 
     def apply(self, tree: H) -> H:
         _check_known(tree, self.node, self.onto)
-        if self.onto in tree.walk(self.node):
+        if self.onto == self.node or (tree.children[self.node] and self._is_below(tree)):
             raise TopologyError(f"cannot graft {self.node} onto its own descendant {self.onto}")
         return tree.reparent({self.node: self.onto})
+
+    def _is_below(self, tree: Hierarchy) -> bool:
+        up: NodeId | None = self.onto
+        while up is not None and up != self.node:
+            up = tree.parent[up]
+        return up is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,23 @@ space's scale, so they mean the same for small and large models, early and late.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
+from sofa_fl.topology.bodies import Bodies, Floats
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
-from sofa_fl.topology.space import Body, Space, pick, without
+from sofa_fl.topology.order import Rows
+from sofa_fl.topology.parts import partitions, possible_numbers
+from sofa_fl.topology.ruler import TRIFLE, Ruler
+from sofa_fl.topology.siblings import near_pairs
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
+
+BLOCK = 1 << 20  # distances measured at a time
 
 Operation = Literal["graft", "merge", "split", "prune"]
 
@@ -50,19 +54,20 @@ def shape(tree: Tree, space: Space, config: ShapeConfig) -> tuple[Tree, list[Edi
     tree returned is the tightest in that circle, and so the same from anywhere in it.
     """
     trail, edits = [tree], [list[Edit]()]
-    seen = {form(tree): 0}
-    while True:
-        done = sweep(trail[-1], space, config)
-        after = apply_all(trail[-1], done)
+    seen: dict[int, int] = {}
+    while (found := sweep(trail[-1], space, config))[1]:
+        after, done = found
+        seen.setdefault(form(trail[-1]), len(trail) - 1)
         trail.append(after)
         edits.append(done)
-        if (first := seen.setdefault(form(after), len(trail) - 1)) < len(trail) - 1:
+        if (first := seen.get(form(after))) is not None:
             circle = range(first, len(trail) - 1)
             end = min(circle, key=lambda step: (_looseness(trail[step], space), form(trail[step])))
             return trail[end], [edit for step in edits[: end + 1] for edit in step]
+    return trail[-1], [edit for step in edits for edit in step]
 
 
-def sweep(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
+def sweep(tree: Tree, space: Space, config: ShapeConfig) -> tuple[Tree, list[Edit]]:
     """Graft, merge, split and prune once, each on the tree that the one before left."""
     edits: list[Edit] = []
     for operation, find in (
@@ -75,7 +80,7 @@ def sweep(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
             found = find(tree, space, config)
             tree = apply_all(tree, found)
             edits += found
-    return edits
+    return tree, edits
 
 
 def find_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
@@ -83,48 +88,34 @@ def find_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
 
     A parent is taken without the node, so that no node holds itself in place.
     """
-    bodies = space.locate(tree)
+    bodies, order = space.locate(tree), tree.order
+    ruler = Ruler(space, bodies.places, bodies.inertia)
+    clusters = np.flatnonzero(bodies.settled & ~order.is_client)
+    clusters = clusters[np.argsort(order.level[clusters], kind="stable")]
+    cuts = np.flatnonzero(np.diff(order.level[clusters])) + 1
     edits: list[Edit] = []
-    for level in range(1, tree.depth):  # the root is alone on its level
-        parents = _settled(bodies, tree.at_level(level))
-        for column, here in enumerate(parents):
-            nodes = _settled(bodies, tree.children[here])
-            if len(parents) < 2 or len(nodes) < 2:
-                continue  # nowhere to go, or an only child: pruning takes care of its parent
-            distances = space.between(pick(bodies, nodes), pick(bodies, parents))
-            distances[:, column] = np.inf
-            for node, row in zip(nodes, distances):
-                rest = without(bodies[here], bodies[node])
-                now = space.between([bodies[node]], [rest])[0, 0]
-                nearest = int(row.argmin())
-                if row[nearest] * (1 + config.tolerance) < now:
-                    edits.append(Graft(node, parents[nearest]))
+    for parents in np.split(clusters, cuts):
+        # Nowhere to go, or an only child: pruning takes care of its parent.
+        if len(parents) > 1:
+            nodes = _children_of(bodies, parents[bodies.num_children[parents] > 1])
+            edits += _grafts(space, bodies, ruler, nodes, parents, config)
     return edits
 
 
 def find_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """Sibling clusters that are near, nearest first, unless together they would have to split."""
-    bodies = space.locate(tree)
+    bodies, order = space.locate(tree), tree.order
     edits: list[Edit] = []
-    for parent in tree.clusters:
-        children = _settled(bodies, tree.children[parent])
-        clusters = [node for node in children if node not in tree.members]
-        if len(clusters) < 2:
+    taken: set[int] = set()
+    reach, widest = config.merge * space.scale, config.split * space.scale
+    for a, b in zip(*(rows.tolist() for rows in near_pairs(space, bodies, reach, widest))):
+        if taken & {a, b}:
             continue
-        distances = space.between(pick(bodies, clusters), pick(bodies, clusters))
-        taken: set[int] = set()
-        upper = np.triu_indices(len(clusters), 1)
-        for pair in np.argsort(distances[upper], kind="stable"):
-            a, b = int(upper[0][pair]), int(upper[1][pair])
-            if distances[a, b] > config.merge * space.scale:
-                break
-            together = tree.children[clusters[a]] + tree.children[clusters[b]]
-            loose = space.incoherence(pick(bodies, _settled(bodies, together))) > config.split
-            if taken & {a, b} or loose:
-                continue
+        together = np.concatenate([order.children(a), order.children(b)])
+        if _incoherence(space, bodies, together) <= config.split:
             taken |= {a, b}
-            into = NodeId(tree.next_id + len(edits))
-            edits.append(Merge((clusters[a], clusters[b]), into))
+            nodes = (NodeId(int(order.nodes[a])), NodeId(int(order.nodes[b])))
+            edits.append(Merge(nodes, NodeId(tree.next_id + len(edits))))
     return edits
 
 
@@ -134,35 +125,51 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     At most one part may be a child alone: a child is always coherent, and a cluster that is mere
     noise would else be peeled child by child.
     """
-    bodies = space.locate(tree)
+    bodies, order = space.locate(tree), tree.order
+    # An empty child belongs to no part: pruning takes care of it.
+    wide = space.incoherences(bodies) > config.split * (1 - 1e-9)
+    rows = np.flatnonzero(wide & (bodies.num_children == order.num_children))
+    keys = {
+        row: (config, frozenset(order.below[order.children(row)].tolist())) for row in rows.tolist()
+    }
+    rows = np.array([row for row in keys if keys[row] not in space.whole], dtype=np.intp)
+    widest, bounded = config.split * space.scale, space.metric != "cosine"
+    possible = possible_numbers(bodies, rows, config.max_parts, widest, bounded)
     edits: list[Edit] = []
     next_id = tree.next_id
     # A compact tree has fewer clusters than clients, and any split of it leaves at most as many.
     # Where nothing prunes, this keeps grafts and splits from growing the tree for ever.
-    room = len(tree.clients) - len(tree.clusters)
-    for cluster in tree.clusters:
-        children = _settled(bodies, tree.children[cluster])
-        if space.incoherence(pick(bodies, children)) <= config.split:
+    room = len(tree.clients) - int((~order.is_client).sum())
+    for row, numbers in zip(rows.tolist(), possible):
+        children = order.children(row)
+        if not numbers or _incoherence(space, bodies, children) <= config.split:
+            space.whole.add(keys[row])
             continue
-        if len(children) < len(tree.children[cluster]):
-            continue  # an empty child belongs to no part: pruning takes care of it
-        for groups in _partitions(children, pick(bodies, children), config.max_parts):
-            added = len(groups) - (cluster != tree.root)
+        names = [NodeId(node) for node in order.nodes[children].tolist()]
+        at = dict(zip(names, children.tolist()))
+        places, weights = bodies.places[children], bodies.weights[children]
+        for groups in partitions(names, places, weights, numbers):
+            added = len(groups) - (row > 0)
             if added > room:
                 break
             alone = sum(len(group) == 1 for group in groups)
             if alone <= 1 and all(
-                space.incoherence(pick(bodies, group)) <= config.split for group in groups
+                _incoherence(space, bodies, np.array([at[node] for node in group])) <= config.split
+                for group in groups
             ):
                 into = tuple(NodeId(next_id + k) for k in range(len(groups)))
                 next_id, room = next_id + len(groups), room - added
-                edits.append(Split(cluster, into, groups))
+                edits.append(Split(NodeId(int(order.nodes[row])), into, groups))
                 break
+        else:
+            space.whole.add(keys[row])
     return edits
 
 
 def find_prunes(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """Clusters with fewer than two children, the lowest first."""
+    if tree.is_compact:
+        return []
     stands_for: dict[NodeId, int] = dict.fromkeys(tree.members, 1)  # 0 if nothing is left of it
     edits: list[Edit] = []
     for cluster in reversed(tree.clusters):
@@ -173,43 +180,57 @@ def find_prunes(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     return edits
 
 
-def _settled(bodies: Mapping[NodeId, Body], nodes: Iterable[NodeId]) -> list[NodeId]:
-    """The nodes that are somewhere: a cluster whose children have all been grafted is nowhere."""
-    return [node for node in nodes if node in bodies]
+def _grafts(
+    space: Space, bodies: Bodies, ruler: Ruler, nodes: Rows, parents: Rows, config: ShapeConfig
+) -> Iterator[Edit]:
+    """The grafts of `nodes`, each a child of one of `parents`, to others of these."""
+    places, inertia = bodies.places, bodies.inertia
+    sheet, step = ruler.sheet(parents), max(1, BLOCK // len(parents))
+    for start in range(0, len(nodes), step):
+        some = nodes[start : start + step]
+        own = np.searchsorted(parents, bodies.order.up[some])
+        now = space.gaps(places[some], *_swap(bodies.rest(some), inertia[some]))
+        rough, error = ruler.rough(some, sheet)
+        rough[np.arange(len(some)), own] = np.inf
+        bound = rough.min(axis=1) * (1 - TRIFLE) - error
+        # Only what may be nearer by enough is measured exactly.
+        maybe = bound * (1 + config.tolerance) ** ruler.power < now**ruler.power
+        some, own, now = some[maybe], own[maybe], now[maybe]
+        if not len(some):
+            continue
+        distances = space.apart(places[some], places[parents], inertia[some], inertia[parents])
+        distances[np.arange(len(some)), own] = np.inf
+        nearest = distances.argmin(axis=1)
+        least = distances[np.arange(len(some)), nearest]
+        for at in np.flatnonzero(least * (1 + config.tolerance) < now):
+            node, onto = bodies.order.nodes[[some[at], parents[nearest[at]]]].tolist()
+            yield Graft(NodeId(node), NodeId(onto))
 
 
-def _partitions(
-    children: Sequence[NodeId], bodies: Sequence[Body], max_parts: int
-) -> Iterator[tuple[tuple[NodeId, ...], ...]]:
-    """K-means partitions of `children` into 2, 3, … parts, fewer than there are children."""
-    places = np.stack([body.place for body in bodies])
-    places = places - places.mean(axis=0)
-    # To nine digits, and in an order that depends on the places alone: neither the last bit of
-    # a mean nor a client's number must steer k-means.
-    places = np.round(places / (np.abs(places).max() or 1.0), 9)
-    order = np.lexsort(places.T[::-1])
-    weights = np.array([body.weight for body in bodies])[order]
-    distinct = len(np.unique(places, axis=0))
-    for k in range(2, min(max_parts, len(children) - 1, distinct) + 1):
-        with warnings.catch_warnings():  # of places so near that they are one to k-means
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            means = KMeans(k, n_init=4, random_state=0).fit(places[order], sample_weight=weights)
-        groups: dict[int, list[NodeId]] = {}
-        for row, label in zip(order, means.labels_):
-            groups.setdefault(int(label), []).append(children[row])
-        if len(groups) < k:
-            return
-        yield tuple(tuple(sorted(group)) for group in groups.values())
+def _swap(rest: tuple[Floats, Floats], inertia: Floats) -> tuple[Floats, Floats, Floats]:
+    return rest[0], inertia, rest[1]
+
+
+def _children_of(bodies: Bodies, parents: Rows) -> Rows:
+    """The children of `parents`, parent by parent, but for those that are nowhere."""
+    order = bodies.order
+    chosen = np.zeros(len(order.up), dtype=bool)
+    chosen[parents] = True
+    rows = order.by_parent
+    return rows[chosen[order.up[rows]] & bodies.settled[rows]]
+
+
+def _incoherence(space: Space, bodies: Bodies, rows: Rows) -> float:
+    """That of the nodes of these rows that are somewhere."""
+    rows = rows[bodies.settled[rows]]
+    if space.scale <= 0:
+        return 0.0
+    return space.spread_of(bodies.places[rows], bodies.weights[rows]) / space.scale
 
 
 def form(tree: Tree) -> int:
     """A number that is the same for trees that differ only in the ids of their clusters."""
-    forms: dict[NodeId, int] = {}
-    for node in reversed(list(tree.walk())):
-        below = tree.children[node]
-        leaf = node in tree.members
-        forms[node] = hash((node,)) if leaf else hash(tuple(sorted(forms[c] for c in below)))
-    return forms[tree.root]
+    return tree.order.form
 
 
 def _looseness(tree: Tree, space: Space) -> tuple[float, ...]:
@@ -218,12 +239,11 @@ def _looseness(tree: Tree, space: Space) -> tuple[float, ...]:
     To nine digits, so that the order of a sum does not matter. The levels above the clients
     tell apart trees in which the same clients share a parent.
     """
-    bodies = space.locate(tree)
-    totals = [0.0] * tree.depth
-    for node, parent in tree.parent.items():
-        if parent is not None and node in bodies:
-            apart = float(space.between([bodies[node]], [bodies[parent]])[0, 0])
-            totals[tree.level[node]] += bodies[node].weight * apart**2
+    bodies, up = space.locate(tree), tree.order.up[1:]
+    places, inertia = bodies.places, bodies.inertia
+    gaps = space.gaps(places[1:], places[up], inertia[1:], inertia[up])
+    level = tree.order.level[1:]
+    totals = np.bincount(level, bodies.weights[1:] * gaps**2, minlength=tree.depth)
     return tuple(float(f"{total:.9g}") for total in totals)
 
 

@@ -5,7 +5,7 @@ A cluster's place is the weighted mean of its clients' places: derived, never st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -15,46 +15,12 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
+from sofa_fl.topology.bodies import Bodies, Body, Floats
 from sofa_fl.topology.tree import NodeId, Tree
 
 Metric = Literal["euclidean", "manhattan", "cosine"]
 Linkage = Literal["centroid", "average"]
-Floats = NDArray[np.float64]
 _ROUNDING = 1e-12  # what two ways to compute the same place may differ by, of its length
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """A client or a set of clients in space.
-
-    Attributes:
-        place: The weighted mean of the clients' places.
-        weight: The sum of the clients' weights.
-        inertia: The weighted mean of the clients' squared distances to `place`.
-    """
-
-    place: Floats
-    weight: float
-    inertia: float = 0.0
-
-
-def join(bodies: Sequence[Body]) -> Body:
-    """All clients of `bodies` as one body."""
-    weights = np.array([body.weight for body in bodies])
-    places = np.stack([body.place for body in bodies])
-    place = np.average(places, axis=0, weights=weights)
-    between = ((places - place) ** 2).sum(axis=1)
-    within = np.array([body.inertia for body in bodies])
-    return Body(place, float(weights.sum()), float(np.average(between + within, weights=weights)))
-
-
-def without(whole: Body, part: Body) -> Body:
-    """`whole` with the clients of `part` taken out of it; the reverse of `join`."""
-    weight = whole.weight - part.weight
-    place = (whole.weight * whole.place - part.weight * part.place) / weight
-    between = part.weight * weight / whole.weight * float(((part.place - place) ** 2).sum())
-    left = whole.weight * whole.inertia - part.weight * part.inertia - between
-    return Body(place, weight, max(0.0, left / weight))
 
 
 @dataclass(frozen=True)
@@ -82,13 +48,14 @@ class Space:
             )
         if len(self.weights) != len(self.clients) or not np.all(self.weights > 0):
             raise TopologyError("every client needs a weight above zero")
-        bad = [c for c, row in zip(self.clients, self.places) if not np.isfinite(row).all()]
-        if bad:
+        if not np.isfinite(self.places).all():
+            rows = np.flatnonzero(~np.isfinite(self.places).all(axis=1))
+            bad = [self.clients[row] for row in rows]
             raise TopologyError(f"places of clients {bad} are not finite")
         if self.metric == "manhattan" and self.linkage == "average":
             raise TopologyError("average linkage needs the euclidean or the cosine metric")
         if self.metric == "cosine":  # only directions count
-            object.__setattr__(self, "places", _unit_rows(self.places))
+            object.__setattr__(self, "places", unit_rows(self.places))
 
     @cached_property
     def bodies(self) -> dict[NodeId, Body]:
@@ -116,19 +83,43 @@ class Space:
             apart = np.asarray(cdist(here, there, "euclidean"), dtype=np.float64)
         elif self.linkage == "centroid":
             # A place at zero points nowhere: it is at distance 1 from every direction.
-            apart = np.clip(1 - _unit_rows(here) @ _unit_rows(there).T, 0, 2)
+            apart = np.clip(1 - unit_rows(here) @ unit_rows(there).T, 0, 2)
         else:  # the mean over pairs of unit vectors
             apart = np.clip(1 - here @ there.T, 0, 2)
         if self.linkage == "average" and self.metric == "euclidean":
             np.multiply(apart, apart, out=apart)
             apart += np.add.outer(inertia_here, inertia_there)
             np.sqrt(apart, out=apart)
-        order = 1 if self.metric == "manhattan" else 2
-        lengths = [np.linalg.norm(x, order, axis=1) for x in (here, there)]
+        lengths = [self._lengths(x) for x in (here, there)]
         rows, columns = np.nonzero(apart <= _ROUNDING * sum(length.max() for length in lengths))
         nothing = apart[rows, columns] <= _ROUNDING * (lengths[0][rows] + lengths[1][columns])
         apart[rows[nothing], columns[nothing]] = 0.0
         return apart
+
+    def gaps(
+        self,
+        here: Floats,
+        there: Floats,
+        inertia_here: Floats | float = 0.0,
+        inertia_there: Floats | float = 0.0,
+    ) -> Floats:
+        """As `apart`, of each place `here` to that in the same row `there`."""
+        if self.metric == "manhattan":
+            gaps = np.abs(here - there).sum(axis=1)
+        elif self.metric == "euclidean":
+            difference = here - there
+            gaps = np.einsum("ij,ij->i", difference, difference)
+            gaps = np.sqrt(gaps + (inertia_here + inertia_there) * (self.linkage == "average"))
+        else:
+            if self.linkage == "centroid":
+                here, there = unit_rows(here), unit_rows(there)
+            gaps = np.clip(1 - np.einsum("ij,ij->i", here, there), 0, 2)
+        nothing = gaps <= _ROUNDING * (self._lengths(here) + self._lengths(there))
+        return np.asarray(np.where(nothing, 0.0, gaps), dtype=np.float64)
+
+    def _lengths(self, places: Floats) -> Floats:
+        order = 1 if self.metric == "manhattan" else 2
+        return np.asarray(np.linalg.norm(places, order, axis=1))
 
     def spread(self, bodies: Sequence[Body]) -> float:
         """RMS distance of the bodies' places to their mean, corrected for their number.
@@ -136,35 +127,68 @@ class Space:
         Without the correction, n / (n - 1), a small cluster would look tighter than a large one
         drawn from the same clients.
         """
-        n = len(bodies)
+        if len(bodies) < 2:
+            return 0.0
+        places = np.stack([body.place for body in bodies])
+        return self.spread_of(places, np.array([body.weight for body in bodies]))
+
+    def spread_of(self, places: Floats, weights: Floats) -> float:
+        """As `spread`."""
+        n = len(places)
         if n < 2:
             return 0.0
-        points = [Body(body.place, body.weight) for body in bodies]
-        centre = Body(join(points).place, 1.0)
-        squares = self.between(points, [centre])[:, 0] ** 2
-        weights = [body.weight for body in bodies]
+        centre = np.average(places, axis=0, weights=weights)
+        squares = self.gaps(places, np.broadcast_to(centre, places.shape)) ** 2
         return float(np.sqrt(np.average(squares, weights=weights) * n / (n - 1)))
 
     @cached_property
     def scale(self) -> float:
         """Spread of all clients: what thresholds are fractions of."""
-        return self.spread(list(self.bodies.values()))
+        return self.spread_of(self.places, self.weights)
 
     def incoherence(self, bodies: Sequence[Body]) -> float:
         """Spread of `bodies`, as a fraction of the scale."""
         return self.spread(bodies) / self.scale if self.scale > 0 else 0.0
 
-    def locate(self, tree: Tree) -> dict[NodeId, Body]:
+    def incoherences(self, bodies: Bodies) -> Floats:
+        """That of the children of every node of a tree, by row; zero for those without."""
+        order, n = bodies.order, bodies.num_children
+        if self.scale <= 0:
+            return np.zeros(len(n))
+        gaps = self.gaps(bodies.places[1:], bodies.places[order.up[1:]])
+        sums = np.bincount(order.up[1:], bodies.weights[1:] * gaps**2, minlength=len(n))
+        several = (n > 1) & ~order.is_client
+        spreads = np.zeros(len(n))
+        spreads[several] = sums[several] / bodies.weights[several] * n[several]
+        spreads[several] = np.sqrt(spreads[several] / (n[several] - 1))
+        return spreads / self.scale
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+        """The clients in order of their ids, and their rows."""
+        clients = np.array(self.clients, dtype=np.int64)
+        order = np.argsort(clients, kind="stable")
+        return clients[order], order
+
+    @cached_property
+    def whole(self) -> set[object]:
+        """Clusters that were found not to fall into parts: nobody needs to look again."""
+        return set()
+
+    @cached_property
+    def _located(self) -> list[tuple[Tree, Bodies]]:
+        """The last tree located: one after the other asks for the same."""
+        return []
+
+    def locate(self, tree: Tree) -> Bodies:
         """Every node of `tree` in this space, but for clusters without clients."""
-        bodies = dict(self.bodies)
-        for cluster in reversed(tree.clusters):
-            if below := [bodies[child] for child in tree.children[cluster] if child in bodies]:
-                bodies[cluster] = join(below)
-        return bodies
-
-
-def pick(bodies: Mapping[NodeId, Body], nodes: Iterable[NodeId]) -> list[Body]:
-    return [bodies[node] for node in nodes]
+        if not self._located or self._located[0][0] is not tree:
+            nodes, (known, rows) = tree.order.nodes[tree.order.is_client], self._sorted
+            at = rows[np.minimum(np.searchsorted(known, nodes), len(known) - 1)]
+            there = np.array(self.clients)[at] == nodes
+            weights = np.where(there, self.weights[at], 0.0)
+            self._located[:] = [(tree, Bodies(tree.order, self.places[at], weights))]
+        return self._located[0][1]
 
 
 def coordinates(products: Floats) -> Floats:
@@ -178,6 +202,6 @@ def coordinates(products: Floats) -> Floats:
     return np.asarray(axes * np.sqrt(np.where(values > noise, values, 0)), dtype=np.float64)
 
 
-def _unit_rows(vectors: Floats) -> Floats:
+def unit_rows(vectors: Floats) -> Floats:
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(length > 0, length, 1))

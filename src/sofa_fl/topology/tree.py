@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 from sofa_fl.errors import TopologyError
+
+if TYPE_CHECKING:
+    from sofa_fl.topology.order import Order
 
 NodeId = NewType("NodeId", int)
 
@@ -35,14 +39,15 @@ class Tree:
         roots = [node for node, up in self.parent.items() if up is None]
         if len(roots) != 1:
             raise TopologyError(f"a tree has exactly one root, got {roots}")
-        if unknown := {up for up in self.parent.values() if up is not None} - set(self.parent):
+        if unknown := {up for up in self.parent.values() if up is not None} - self.parent.keys():
             raise TopologyError(f"parents {sorted(unknown)} are not in the tree")
         if not self.clients or len(self.members) < len(self.clients):
             raise TopologyError(f"a tree needs a client, and each once, got {self.clients}")
-        if missing := set(self.clients) - set(self.parent):
+        if missing := self.members - self.parent.keys():
             raise TopologyError(f"clients {sorted(missing)} are not in the tree")
-        if stranded := set(self.parent) - set(self.walk()):
-            raise TopologyError(f"nodes {sorted(stranded)} do not hang from root {roots[0]}")
+        if len(self._walked) < len(self.parent):
+            stranded = sorted(self.parent.keys() - set(self._walked))
+            raise TopologyError(f"nodes {stranded} do not hang from root {roots[0]}")
         if parents := [client for client in self.clients if self.children[client]]:
             raise TopologyError(f"clients {parents} have children; only clusters may")
         if self.next_id <= max(self.parent):
@@ -54,11 +59,12 @@ class Tree:
 
     @cached_property
     def children(self) -> Mapping[NodeId, tuple[NodeId, ...]]:
-        below: dict[NodeId, list[NodeId]] = {node: [] for node in self.parent}
+        below: defaultdict[NodeId | None, list[NodeId]] = defaultdict(list)
         for node, up in self.parent.items():
-            if up is not None:
-                below[up].append(node)
-        return {node: tuple(nodes) for node, nodes in below.items()}
+            below[up].append(node)
+        children: dict[NodeId, tuple[NodeId, ...]] = dict.fromkeys(self.parent, ())
+        children |= {up: tuple(nodes) for up, nodes in below.items() if up is not None}
+        return children
 
     @cached_property
     def members(self) -> frozenset[NodeId]:
@@ -68,19 +74,20 @@ class Tree:
     @cached_property
     def clusters(self) -> tuple[NodeId, ...]:
         """Inner nodes, parents before children."""
-        return tuple(node for node in self.walk() if node not in self.members)
+        return tuple(node for node in self._walked if node not in self.members)
 
     @property
     def is_compact(self) -> bool:
-        return all(len(self.children[cluster]) >= 2 for cluster in self.clusters)
+        return bool((self.order.num_children[~self.order.is_client] >= 2).all())
 
     def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
         """Nodes of the subtree at `start` (default: the root), parents first."""
-        stack = [self.root if start is None else start]
+        stack, children = [self.root if start is None else start], self.children
         while stack:
             node = stack.pop()
             yield node
-            stack.extend(reversed(self.children[node]))
+            if below := children[node]:
+                stack.extend(below[::-1])
 
     def path(self, node: NodeId) -> tuple[NodeId, ...]:
         """Root … parent, `node`: coarse to fine."""
@@ -98,17 +105,25 @@ class Tree:
         return tuple(n for n in self.walk(node) if n in self.members)
 
     @cached_property
+    def _walked(self) -> list[NodeId]:
+        return list(self.walk())
+
+    @cached_property
+    def order(self) -> Order:
+        """The tree as arrays."""
+        from sofa_fl.topology.order import order_of  # NumPy: not to be waited for by --help
+
+        return order_of(self._walked, self.parent, self.members)
+
+    @cached_property
     def level(self) -> Mapping[NodeId, int]:
         """Longest distance down to a leaf: clients are at 0, the root is highest."""
-        level: dict[NodeId, int] = {}
-        for node in reversed(list(self.walk())):
-            level[node] = 1 + max((level[c] for c in self.children[node]), default=-1)
-        return level
+        return dict(zip(map(NodeId, self.order.nodes.tolist()), self.order.level.tolist()))
 
     @property
     def depth(self) -> int:
         """Level of the root: 0 for one client alone, 1 for a flat tree."""
-        return self.level[self.root]
+        return int(self.order.level[0])
 
     def at_level(self, level: int) -> tuple[NodeId, ...]:
         return tuple(node for node in self.walk() if self.level[node] == level)

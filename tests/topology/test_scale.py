@@ -1,0 +1,149 @@
+"""A hundred thousand clients: no recursion, no quadratic memory, in any shape of tree.
+
+What would be quadratic does not fit into memory, or not into the patience of a test.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sofa_fl.topology import nearest
+from sofa_fl.topology.bodies import Floats
+from sofa_fl.topology.dmac import DmacConfig, dmac
+from sofa_fl.topology.draft import Draft
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, apply_all
+from sofa_fl.topology.nearest import Nearest
+from sofa_fl.topology.ruler import Ruler
+from sofa_fl.topology.shape import find_prunes, form, shape
+from sofa_fl.topology.space import Space
+from sofa_fl.topology.tree import NodeId, Tree, flat_tree
+from tests.topology.strategies import ALL, ids, nested, node, only, space_of
+
+MANY = 100_000
+
+
+def chain(num_clients: int) -> Tree:
+    """Every cluster has one client and the next cluster, the last one two clients."""
+    parent: dict[NodeId, NodeId | None] = {node(num_clients): None}
+    for client in range(num_clients - 1):
+        cluster = num_clients + client
+        parent[node(client)] = node(cluster)
+        parent[node(cluster + 1)] = node(cluster)
+    del parent[node(2 * num_clients - 1)]
+    parent[node(num_clients - 1)] = node(2 * num_clients - 2)
+    return Tree(parent, ids(*range(num_clients)), 2 * num_clients)
+
+
+def line(num_clients: int) -> Space:
+    return space_of(np.arange(num_clients, dtype=np.float64))
+
+
+def test_a_chain_is_a_tree() -> None:
+    tree = chain(MANY)
+    assert tree.depth == MANY - 1
+    assert tree.is_compact
+    assert len(tree.path(node(MANY - 1))) == MANY
+    assert len(tree.clients_of(tree.root)) == MANY
+    other = Graft(node(0), tree.clusters[-1]).apply(Draft(tree)).done()
+    assert form(other) != form(tree)
+
+
+def test_a_chain_is_located() -> None:
+    """The cluster of client k has the clients from k on, whose mean is in the middle."""
+    space, tree = line(MANY), chain(MANY)
+    bodies = space.locate(tree)
+    clusters = np.flatnonzero(~tree.order.is_client)
+    lowest = tree.order.nodes[clusters] - MANY
+    np.testing.assert_allclose(bodies.places[clusters, 0], (lowest + MANY - 1) / 2, rtol=1e-12)
+    variance = ((MANY - lowest) ** 2 - 1) / 12.0
+    np.testing.assert_allclose(bodies.inertia[clusters], variance, rtol=1e-9)
+
+
+def test_a_chain_can_be_edited() -> None:
+    tree = chain(20_000)
+    after = apply_all(tree, [Graft(node(0), tree.clusters[-1]), Prune(tree.root)])
+    assert after.is_compact
+    assert after.root == tree.root + 1
+
+
+def test_a_chain_can_be_shaped() -> None:
+    tree = chain(20_000)
+    assert find_prunes(tree, line(20_000), ALL) == []
+    after, edits = shape(tree, line(20_000), only("graft", "merge", "prune"))
+    assert (after, edits) == (tree, []), "one cluster to a level and to a parent: nowhere to go"
+
+
+def test_a_star_is_located_and_shaped() -> None:
+    tree, space = flat_tree(ids(*range(MANY))), line(MANY)
+    bodies = space.locate(tree)
+    assert bodies[tree.root].place == pytest.approx((MANY - 1) / 2)
+    assert shape(tree, space, only("graft", "merge", "prune")) == (tree, [])
+    assert tree.depth == 1
+
+
+def stars(num_clusters: int) -> Tree:
+    """A root over clusters of two clients."""
+    n = 2 * num_clusters
+    clusters = [NodeId(n + 1 + k) for k in range(num_clusters)]
+    parent: dict[NodeId, NodeId | None] = {node(n): None} | dict.fromkeys(clusters, node(n))
+    parent |= {node(client): clusters[client // 2] for client in range(n)}
+    return Tree(parent, ids(*range(n)), n + 1 + num_clusters)
+
+
+def test_many_equal_siblings_are_merged_two_by_two() -> None:
+    """As many pairs as there can be are near, and all are as near."""
+    tree, n = stars(1500), 3000
+    after, edits = shape(tree, space_of(np.ones((n, 2))), only("merge", "prune", split=10))
+    assert nested(after) == frozenset(range(n))
+    assert sum(isinstance(edit, Merge) for edit in edits) == 1499
+
+
+def test_a_thousand_edits_are_checked_once() -> None:
+    tree = stars(30_000)
+    clusters = tree.children[tree.root]
+    edits: list[Edit] = [Graft(node(2 * k), clusters[k + 1]) for k in range(1000)]
+    edits += [Prune(cluster) for cluster in clusters[:1]]
+    assert apply_all(tree, edits).is_compact
+
+
+def grid(side: int) -> Floats:
+    axes = np.meshgrid(*[np.arange(side, dtype=np.float64)] * 2)
+    return np.stack(axes, axis=-1).reshape(-1, 2)
+
+
+@pytest.mark.parametrize("increase", [1, 1.05])
+def test_equal_places_and_equal_distances_need_no_matrix(
+    increase: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All pairs would be near: as many links as pairs, or four for each of a grid."""
+    monkeypatch.setattr(nearest, "BLOCK", 1 << 16)
+    blocks: list[int] = []
+    rough = Ruler.rough
+
+    def watched(*args: object) -> tuple[Floats, Floats]:
+        distances, error = rough(*args)  # type: ignore[arg-type]
+        blocks.append(distances.size)
+        return distances, error
+
+    monkeypatch.setattr(Ruler, "rough", watched)
+    for places in (np.full((4000, 3), 0.3), grid(60), np.eye(1500)):
+        tree = dmac(space_of(places), DmacConfig(increase=increase))
+        assert nested(tree) == frozenset(range(len(places)))
+    assert max(blocks) <= 1 << 16
+
+
+@pytest.mark.parametrize("dense", [1, 10_000])
+def test_links_in_blocks_are_those_of_one_matrix(
+    dense: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    places = rng.normal(size=(300, 2)).round(1)
+    space = space_of(places)
+    expected = [group.tolist() for group in Nearest(space).components(1.5)]
+    monkeypatch.setattr(nearest, "DENSE", dense)
+    monkeypatch.setattr(nearest, "BLOCK", 512)
+    assert [group.tolist() for group in Nearest(space).components(1.5)] == expected
+    tree = dmac(space_of(rng.normal(size=(300, 2))), DmacConfig(increase=1.5))
+    monkeypatch.undo()
+    assert tree.is_compact
