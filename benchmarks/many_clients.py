@@ -191,11 +191,21 @@ def main() -> None:
         print(f"| {f'round {number}' if number else 'warm-up'} |", end=" ")
         print(" | ".join(f"{value:.1f}" for value in row), "|")
     print(f"\npeak memory {peak / 2**30:.1f} GiB (PSS of the process and its workers)")
+    spent = os.times()
+    cpu = spent.user + spent.system + spent.children_user + spent.children_system
+    print(f"CPU seconds in all: {cpu:.0f} (with the imports; a busy machine makes the rest longer)")
     on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
     if on_gpu:
         print(f"peak memory on the GPU {on_gpu / 2**30:.1f} GiB")
     if options.json:
-        record = {**vars(options), "json": None, "seconds": rounds, "peak": peak, "gpu": on_gpu}
+        record = {
+            **vars(options),
+            "json": None,
+            "seconds": rounds,
+            "peak": peak,
+            "gpu": on_gpu,
+            "cpu": cpu,
+        }
         options.json.write_text(json.dumps({**record, "data_dir": None}, indent=2) + "\n")
 
 

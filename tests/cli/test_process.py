@@ -30,10 +30,10 @@ def imported_by(*args: str) -> set[str]:
     return {"torch", "numpy", "scipy", "sklearn", "safetensors"} & names
 
 
-def test_help_and_tree_import_nothing_heavy(finished: Path) -> None:
+def test_help_imports_nothing_heavy_and_tree_only_numpy(finished: Path) -> None:
     assert imported_by("--help") == set()
     assert imported_by("run", "--help") == set()
-    assert imported_by("tree", str(finished)) == set()
+    assert imported_by("tree", str(finished)) <= {"numpy"}
 
 
 def test_streams_are_apart(tiny: list[str]) -> None:

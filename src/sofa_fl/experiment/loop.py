@@ -95,9 +95,9 @@ def resume(
     with Experiment(config, Own(data, network, method)) as experiment:
         if not saved:  # stopped before the warm-up was done
             return experiment.begin(folder, observers)
-        state = experiment.restore(folder, saved[-1])
+        experiment.restore(folder, saved[-1])
         experiment.announce(folder, saved[-1], observers)
-        return experiment.go_on(folder, saved[-1], state, observers)
+        return experiment.go_on(folder, saved[-1], observers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,7 @@ class Experiment:
         )
         self.examiner = Examiner(self.fed)
         self.method: Method[Any] = own.method or make_method(config)
+        self.state: Any = None
         self.writer = Writer()
         self.seconds = 0.0
         self.started = time.perf_counter()
@@ -173,21 +174,17 @@ class Experiment:
         folder.events_file.unlink(missing_ok=True)
         folder.checkpoints.mkdir(exist_ok=True)
         self.announce(folder, None, observers)
-        state, notes = self.method.init(self.fed)
-        self.close_round(folder, 0, state, notes, observers)
-        return self.go_on(folder, 0, state, observers)
+        self.state, notes = self.method.init(self.fed)
+        self.close_round(folder, 0, notes, observers)
+        return self.go_on(folder, 0, observers)
 
-    def go_on(
-        self, folder: RunFolder, last: int, state: Any, observers: Sequence[Observer]
-    ) -> Result:
+    def go_on(self, folder: RunFolder, last: int, observers: Sequence[Observer]) -> Result:
         """The rounds after `last`, then the summary."""
         for round in range(last + 1, self.config.rounds + 1):
             self.examiner.forget()
-            # Hand the state over, so that its models can go while the new ones are made.
-            handed, state = [state], None
-            state, notes = self.method.round(handed.pop(), self.fed.at(round))
-            self.close_round(folder, round, state, notes, observers)
-        view = self.method.view(state)
+            self.state, notes = self.method.round(self.hand_over(), self.fed.at(round))
+            self.close_round(folder, round, notes, observers)
+        view = self.method.view(self.state)
         edits = [edit_from_json(edit) for event in folder.events() for edit in event["edits"]]
         summary = {
             **summarize(self.config, view, edits, self.examiner, self.elapsed()),
@@ -199,20 +196,20 @@ class Experiment:
             observer({"event": "end", "summary": summary})
         return Result(folder.path, summary, view)
 
+    def hand_over(self) -> Any:
+        """The state, for the method alone: its models can go while new ones are made."""
+        state, self.state = self.state, None
+        return state
+
     def close_round(
-        self,
-        folder: RunFolder,
-        round: int,
-        state: Any,
-        notes: Notes,
-        observers: Sequence[Observer],
+        self, folder: RunFolder, round: int, notes: Notes, observers: Sequence[Observer]
     ) -> None:
         """Score and record a round, then begin to save the state.
 
         The event comes after the checkpoint of the round before it and before its own: so a kill
         costs the round under way and, while the one before is being saved, that one.
         """
-        view = self.method.view(state)
+        view = self.method.view(self.state)
         self.fed.count_shared(*traffic(view.tree, view.shared.pools, self.fed.owned))
         fed, rounds = self.fed.at(round), self.config.rounds
         event = describe(view, notes, fed, self.examiner, rounds, self.elapsed())
@@ -230,12 +227,12 @@ class Experiment:
         if round % self.config.save_every == 0 or round == self.config.rounds:
             if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 torch.cuda.synchronize()  # the writer waits for nothing that is computed later
-            packed = checkpoint.pack(progress=progress, state=state)
+            packed = checkpoint.pack(progress=progress, state=self.state)
             self.writer.start(partial(save, folder, round, packed, self.config.keep))
         for observer in observers:
             observer(event)
 
-    def restore(self, folder: RunFolder, round: int) -> Any:
+    def restore(self, folder: RunFolder, round: int) -> None:
         """The state after `round`; the meters and the events go back to there too."""
         hints = typing.get_type_hints(self.method.init)
         if len(kinds := typing.get_args(hints.get("return"))) != 2:
@@ -245,13 +242,12 @@ class Experiment:
         if progress.fingerprint != self.fingerprint:
             raise RunError(f"{folder.path} was made with other data or another network")
         device = str(self.fed.initial().device)
-        state = checkpoint.load(path, "state", kinds[0], device)
+        self.state = checkpoint.load(path, "state", kinds[0], device)
         folder.cut(progress.events_length)
         self.seconds = progress.seconds
         meter = self.fed.meter
         meter.samples_trained = progress.samples_trained
         meter.bytes_down, meter.bytes_up = progress.bytes_down, progress.bytes_up
-        return state
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started

@@ -21,6 +21,18 @@ def mean_of(nodes: Sequence[NodeId], tree: Hierarchy, models: Models, fed: Feder
     return mean([models[node] for node in nodes], samples)
 
 
+def means_up(tree: Tree, models: Models, fed: Federation) -> dict[NodeId, Vector]:
+    """The clients' models, and for every cluster the mean of the clients below, by samples.
+
+    From the lowest up, each out of its children's: every model is read once.
+    """
+    found = {client: models[client] for client in tree.clients}
+    for cluster in reversed(tree.clusters):
+        if children := [child for child in tree.children[cluster] if child in found]:
+            found[cluster] = mean_of(children, tree, found, fed)
+    return found
+
+
 def children_mean(tree: Tree, models: Models, node: NodeId) -> Mix:
     """The mean of the models of a node's children, each counting the same."""
     return blend(models, dict.fromkeys(tree.children[node] or (node,), 1.0))

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Interval
+from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import Outcome, Pull, Task
@@ -22,7 +23,7 @@ from sofa_fl.methods.hierarchy import (
     children_mean,
     compare,
     inherit,
-    mean_of,
+    means_up,
     trust,
 )
 from sofa_fl.methods.places import Place, places_of
@@ -30,7 +31,6 @@ from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.shape import ShapeConfig, shape
 from sofa_fl.topology.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -93,6 +93,7 @@ class SofaState:
 
 Pass = tuple[Task, tuple[NodeId, ...]]  # a client's training, and the clusters it is for
 Lessons = Mapping[tuple[NodeId, NodeId], tuple[Task, Outcome]]  # by client and cluster
+Learned = Mapping[tuple[NodeId, NodeId], Vector]  # the same, what came of it alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,11 @@ class Sofa:
         warm = list(zip(tasks, fed.train(tasks)))
         space = self.space(warm, fed)
         tree = dmac(space, self.config.dmac)
-        params = {task.site: outcome.params for task, outcome in warm}
-        for cluster in reversed(tree.clusters):
-            params[cluster] = mean_of(tree.children[cluster], tree, params, fed)
+        params = means_up(tree, {task.site: outcome.params for task, outcome in warm}, fed)
         losses = compare(tree, params, fed)
         shared = self.share(tree, space, Shared(), fed)
-        return SofaState(tree, params, losses, shared), _notes(warm, losses)
+        notes = Notes(local_loss=_curves(warm), path_loss=losses)
+        return SofaState(tree, params, losses, shared), notes
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
         """Local update, cluster update, comparison of losses, SHAPE, partial data sharing."""
@@ -121,16 +121,18 @@ class Sofa:
         passes = self.passes(state, fed)
         del state  # a client's old model goes when its training has ended
         lessons = self.local_update(passes, fed)
-        params = self.cluster_update(tree, lessons, own, fed)
         last = [lessons[client, _parent(tree, client)] for client in fed.clients]
-        del lessons, own
+        space, curves = self.space(last, fed), _curves(last)
+        learned = {key: outcome.params for key, (_, outcome) in lessons.items()}
+        del lessons, last  # and with them the clusters' old models, where the clients started
+        params = self.cluster_update(tree, learned, own, fed)
         losses = compare(tree, params, fed)
-        space = self.space(last, fed)
         tree, edits = shape(before := tree, space, self.config.shape)
         params = inherit(before, params, edits, fed)
         losses = compare(tree, params, fed, known=losses)
         shared = self.share(tree, space, shared, fed)
-        return SofaState(tree, params, losses, shared), _notes(last, losses, edits)
+        notes = Notes(edits=tuple(edits), local_loss=curves, path_loss=losses)
+        return SofaState(tree, params, losses, shared), notes
 
     def view(self, state: SofaState) -> View:
         served = {client: self.served(state, client) for client in state.tree.clients}
@@ -227,19 +229,24 @@ class Sofa:
         return own
 
     def cluster_update(
-        self, tree: Tree, lessons: Lessons, own: Models, fed: Federation
+        self, tree: Tree, learned: Learned, own: Models, fed: Federation
     ) -> dict[NodeId, Vector]:
         """Every cluster is now eta · (its clients) + (1 − eta) · (its own, trained on its pool)."""
         eta = self.config.eta
-        params: dict[NodeId, Vector] = {}
-        for client in tree.clients:
-            params[client] = lessons[client, _parent(tree, client)][1].params
-        for cluster in tree.clusters:
-            taught = {c: lessons[c, cluster][1].params for c in tree.clients_of(cluster)}
-            params[cluster] = fed.mean(taught) if taught else own[cluster]
-            if taught and cluster in own:
-                params[cluster] = eta * params[cluster] + (1 - eta) * own[cluster]
-        return params
+        models = {client: learned[client, _parent(tree, client)] for client in tree.clients}
+        if self.config.propagation == "onepass":
+            taught = means_up(tree, models, fed)
+        else:
+            below = {c: tree.clients_of(c) for c in tree.clusters if tree.clients_of(c)}
+            taught = models | {
+                cluster: fed.mean({client: learned[client, cluster] for client in clients})
+                for cluster, clients in below.items()
+            }
+        mixed = {
+            cluster: eta * taught[cluster] + (1 - eta) * model if cluster in taught else model
+            for cluster, model in own.items()
+        }
+        return {**taught, **mixed}
 
     def space(self, lessons: Sequence[tuple[Task, Outcome]], fed: Federation) -> Space:
         """Where the clients are, by what they learned."""
@@ -281,8 +288,5 @@ def _divide(batches: int, parts: int) -> list[int]:
     return [max(1, b - a) for a, b in pairwise(ends)]
 
 
-def _notes(
-    lessons: Sequence[tuple[Task, Outcome]], losses: Losses, edits: Sequence[Edit] = ()
-) -> Notes:
-    curves = {task.site: outcome.losses for task, outcome in lessons}
-    return Notes(edits=tuple(edits), local_loss=curves, path_loss=losses)
+def _curves(lessons: Sequence[tuple[Task, Outcome]]) -> dict[NodeId, NDArray[np.float32]]:
+    return {task.site: outcome.losses for task, outcome in lessons}
