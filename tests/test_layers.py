@@ -39,6 +39,7 @@ OUTSIDE = {
     "typer": {"cli"},
     "rich": {"cli", "data/download"},
     "sklearn": {"topology"},
+    "threadpoolctl": {"topology"},
     "scipy": {"topology", "data"},
 }
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sofa_fl.topology.tree import NodeId
 
 Floats = NDArray[np.float64]
+ROUNDING = 1e-12  # what two ways to compute the same place may differ by, of its length
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,11 @@ class Bodies(Mapping["NodeId", Body]):
         """Squared euclidean distance of every place to its parent's; zero for the root."""
         away = self.places[1:] - self.places[self.order.up[1:]]
         return np.concatenate([np.zeros(1), np.einsum("ij,ij->i", away, away)])
+
+    @cached_property
+    def rounding(self) -> float:
+        """What a squared spread may be above what the space says: it takes trifles for nothing."""
+        return 16 * ROUNDING**2 * float(np.einsum("ij,ij->i", self.places, self.places).max())
 
     @cached_property
     def scatter(self) -> Floats:

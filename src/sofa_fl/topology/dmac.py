@@ -9,6 +9,7 @@ from annotated_types import Ge
 
 from sofa_fl.topology.nearest import Nearest
 from sofa_fl.topology.space import Space
+from sofa_fl.topology.threads import one_thread
 from sofa_fl.topology.tree import NodeId, Tree
 
 
@@ -24,6 +25,7 @@ class DmacConfig:
     increase: Annotated[float, Ge(1)] = 1.05
 
 
+@one_thread()
 def dmac(space: Space, config: DmacConfig) -> Tree:
     """Build a compact tree over the clients of `space`, from the nearest pairs upward."""
     nodes = Nearest(space)

@@ -58,6 +58,7 @@ def possible_numbers(
     numbers = [list(range(2, min(max_parts, (m + 1) // 2) + 1)) for m in sizes.tolist()]
     if not bounded:
         return numbers
+    most_square = widest**2 * (1 + 1e-9) + bodies.rounding
     for m in np.unique(sizes[sizes > 2]).tolist():
         alike = np.flatnonzero(sizes == m)
         step = max(1, BLOCK // (m * max(m, bodies.places.shape[1])))
@@ -65,17 +66,17 @@ def possible_numbers(
             some = alike[start : start + step]
             least, most = _scatter_left(bodies, clusters[some], max_parts)
             for at, low, high in zip(some.tolist(), least, most):
-                fits = low <= widest**2 * high * (1 + 1e-9)
+                fits = low <= most_square * high
                 numbers[at] = [k for k in numbers[at] if fits[k]]
                 if numbers[at] and m <= FEW:
                     children = bodies.order.children(int(clusters[at]))
                     places, weights = bodies.places[children], bodies.weights[children]
-                    numbers[at] = _coherent_numbers(places, weights, numbers[at], widest)
+                    numbers[at] = _coherent_numbers(places, weights, numbers[at], most_square)
     return numbers
 
 
 def _coherent_numbers(
-    places: Floats, weights: Floats, numbers: Sequence[int], widest: float
+    places: Floats, weights: Floats, numbers: Sequence[int], most_square: float
 ) -> list[int]:
     """Those of `numbers` for which there are parts, found by trying all: children are few."""
     chosen = _subsets(len(places))
@@ -85,7 +86,7 @@ def _coherent_numbers(
     squares = np.einsum("ij,ij->i", places, places)
     lengths = np.einsum("ij,jk,ik->i", heavy, places @ places.T, heavy)
     scatter = (heavy @ squares - lengths / total) / total
-    narrow = scatter * sizes <= (widest**2 * (1 + 1e-9) + 1e-12 * squares.max()) * (sizes - 1)
+    narrow = scatter * sizes <= (most_square + 1e-12 * squares.max()) * (sizes - 1)
     parts = 1 + np.flatnonzero(narrow & (sizes > 1))  # as bits: the first child is the lowest
     everyone = (1 << len(places)) - 1
     but_one = everyone ^ (1 << np.arange(len(places)))

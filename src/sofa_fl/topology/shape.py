@@ -20,6 +20,7 @@ from sofa_fl.topology.parts import partitions, possible_numbers
 from sofa_fl.topology.ruler import TRIFLE, Ruler
 from sofa_fl.topology.siblings import near_pairs
 from sofa_fl.topology.space import Space
+from sofa_fl.topology.threads import one_thread
 from sofa_fl.topology.tree import NodeId, Tree
 
 BLOCK = 1 << 20  # distances measured at a time
@@ -47,6 +48,7 @@ class ShapeConfig:
     max_parts: Annotated[int, Ge(2)] = 8
 
 
+@one_thread()
 def shape(tree: Tree, space: Space, config: ShapeConfig) -> tuple[Tree, list[Edit]]:
     """Sweep over the tree until nothing changes; return the tree and the edits that led there.
 

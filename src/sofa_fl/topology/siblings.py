@@ -20,7 +20,8 @@ def near_pairs(space: Space, bodies: Bodies, reach: float, widest: float) -> tup
     """Sibling clusters within `reach`, but for those that together surely spread above `widest`.
 
     By rows, parent by parent, the nearest first. Of many siblings each is given its nearest
-    partners only: there is enough to merge, and memory stays linear.
+    partners only: there is enough to merge, and memory stays linear. Where the metric does not tell
+    what is loose, all are given that are within reach.
     """
     order = bodies.order
     rows = order.by_parent
@@ -59,9 +60,11 @@ def _pairs_of_many(
         out = _loose(space, bodies, some[:, None], rows[None, :], rough, widest)
         out |= (rough > limit) | (rows[None, :] <= some[:, None])
         rough[out] = np.inf
-        nearest = np.argpartition(rough, FEW, axis=1)[:, :FEW]
-        at, nth = np.nonzero(np.isfinite(np.take_along_axis(rough, nearest, axis=1)))
-        yield some[at], rows[nearest[at, nth]]
+        if space.metric == "euclidean":
+            farther = np.argpartition(rough, FEW, axis=1)[:, FEW:]
+            np.put_along_axis(rough, farther, np.inf, axis=1)
+        at, to = np.nonzero(np.isfinite(rough))
+        yield some[at], rows[to]
 
 
 def _loose(
@@ -80,5 +83,5 @@ def _loose(
     scatter = bodies.scatter[a] + bodies.scatter[b]
     scatter = scatter + bodies.weights[a] * bodies.weights[b] / weights * apart
     n = bodies.num_children[a] + bodies.num_children[b]
-    slack = (1 + TRIFLE) * widest**2 + 1e-12 * squares
+    slack = (1 + TRIFLE) * widest**2 + 1e-12 * squares + bodies.rounding
     return np.asarray(scatter / weights * (n / (n - 1)) > slack)

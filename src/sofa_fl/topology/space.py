@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.bodies import Bodies, Body, Floats
+from sofa_fl.topology.bodies import ROUNDING, Bodies, Body, Floats
 from sofa_fl.topology.tree import NodeId, Tree
 
 Metric = Literal["euclidean", "manhattan", "cosine"]
 Linkage = Literal["centroid", "average"]
-_ROUNDING = 1e-12  # what two ways to compute the same place may differ by, of its length
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,8 @@ class Space:
             apart += np.add.outer(inertia_here, inertia_there)
             np.sqrt(apart, out=apart)
         lengths = [self._lengths(x) for x in (here, there)]
-        rows, columns = np.nonzero(apart <= _ROUNDING * sum(length.max() for length in lengths))
-        nothing = apart[rows, columns] <= _ROUNDING * (lengths[0][rows] + lengths[1][columns])
+        rows, columns = np.nonzero(apart <= ROUNDING * sum(length.max() for length in lengths))
+        nothing = apart[rows, columns] <= ROUNDING * (lengths[0][rows] + lengths[1][columns])
         apart[rows[nothing], columns[nothing]] = 0.0
         return apart
 
@@ -114,7 +113,7 @@ class Space:
             if self.linkage == "centroid":
                 here, there = unit_rows(here), unit_rows(there)
             gaps = np.clip(1 - np.einsum("ij,ij->i", here, there), 0, 2)
-        nothing = gaps <= _ROUNDING * (self._lengths(here) + self._lengths(there))
+        nothing = gaps <= ROUNDING * (self._lengths(here) + self._lengths(there))
         return np.asarray(np.where(nothing, 0.0, gaps), dtype=np.float64)
 
     def _lengths(self, places: Floats) -> Floats:

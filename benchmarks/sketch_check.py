@@ -1,0 +1,73 @@
+"""Whether sketched places give the tree of exact ones, on the paper's experiment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from sofa_fl.experiment.config import Config
+from sofa_fl.experiment.loop import Experiment, Own
+from sofa_fl.methods.places import NUM_LANDMARKS, sketched
+from sofa_fl.models.flat import Vector, inner_products
+from sofa_fl.models.sketch import Sketch
+from sofa_fl.topology.bodies import Floats
+from sofa_fl.topology.dmac import dmac
+from sofa_fl.topology.shape import form
+from sofa_fl.topology.space import Space, coordinates
+from sofa_fl.topology.tree import NodeId
+
+# How many landmarks, and how many numbers for what they leave.
+WAYS = ((NUM_LANDMARKS, 4096), (10, 4096), (1, 4096), (1, 1 << 14), (1, 1 << 17), (1, 1 << 19))
+
+
+def warm_models(seed: int) -> tuple[list[Vector], Floats]:
+    """The clients' models after the warm-up of the default experiment, and their samples."""
+    with Experiment(Config(seed=seed), Own()) as experiment:
+        fed = experiment.fed.at(0)
+        start = fed.initial()
+        outcomes = fed.train([fed.task(client, start) for client in fed.clients])
+        size = fed.engine.num_trainable
+        models = [outcome.params[:size].clone() for outcome in outcomes]
+        return models, np.array([fed.size(client) for client in fed.clients], dtype=np.float64)
+
+
+def check_sketch(seeds: Iterable[int], file: Path) -> None:
+    """Print and write down, for each seed, which ways give the exact tree."""
+    config = Config()
+    rows, all_same = [], True
+    print("| seed |", " | ".join(f"{marks} and {size:,}" for marks, size in WAYS), "|")
+    print("|---" * (1 + len(WAYS)), "|", sep="")
+    for seed in seeds:
+        models, samples = warm_models(seed)
+
+        def tree_form(places: Floats, samples: Floats = samples) -> int:
+            names = tuple(map(NodeId, range(len(samples))))
+            space = Space(names, places, samples, config.sofa.metric, config.sofa.linkage)
+            return form(dmac(space, config.sofa.dmac))
+
+        exact = coordinates(inner_products(models))
+        expected = tree_form(exact)
+        equal, error = [], []
+        for marks, size in WAYS:
+            places = sketched(models, Sketch(size, len(models[0]), seed), marks)
+            equal.append(tree_form(places) == expected)
+            error.append(_error(places, exact))
+        all_same &= equal[0]
+        rows.append({"seed": seed, "equal": equal, "error": error})
+        words = [f"{'same' if e else 'other'} ({x:.2%})" for e, x in zip(equal, error)]
+        print(f"| {seed} |", " | ".join(words), "|", flush=True)
+    file.write_text(json.dumps({"ways": WAYS, "rows": rows}, indent=2) + "\n")
+    if not all_same:
+        raise SystemExit("the sketch as it is by default gives another tree")
+
+
+def _error(places: Floats, exact: Floats) -> float:
+    """The largest error of a distance, as a share of it."""
+    upper = np.triu_indices(len(exact), 1)
+    now, then = (
+        np.linalg.norm(rows[upper[0]] - rows[upper[1]], axis=1) for rows in (places, exact)
+    )
+    return float(np.abs(now / then - 1).max())

@@ -1,0 +1,186 @@
+"""How long it takes to build a tree and to keep it, against the number of clients.
+
+Clients in groups of groups. DMAC builds the tree; SHAPE brings it to rest once; then SHAPE passes
+over it on the same places, and on places where one client in a hundred has gone to another group.
+Every pass starts without what an earlier one has found out. `--check-sketch` compares trees of
+sketched places with exact ones on the paper's experiment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy
+import sklearn
+from loglog import Series, log_log_svg
+
+from sofa_fl.topology.bodies import Floats
+from sofa_fl.topology.dmac import DmacConfig, dmac
+from sofa_fl.topology.shape import ShapeConfig, count_edits, shape
+from sofa_fl.topology.space import Space
+from sofa_fl.topology.tree import NodeId
+
+SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
+LINES = {"dmac": "DMAC, anew", "moved": "SHAPE, 1 % moved", "still": "SHAPE, nothing moved"}
+T = TypeVar("T")
+
+
+def group_places(n: int, dimensions: int, rng: np.random.Generator) -> Floats:
+    """Eight groups, of parts of about twenty clients to a hundred, each with noise of its own."""
+    num_parts = max(2, int(n**0.5) // 2)
+    groups = 3 * rng.normal(size=(8, dimensions))
+    parts = groups[rng.integers(0, 8, num_parts)] + rng.normal(size=(num_parts, dimensions))
+    return parts[rng.integers(0, num_parts, n)] + 0.3 * rng.normal(size=(n, dimensions))
+
+
+def noise_places(n: int, dimensions: int, rng: np.random.Generator) -> Floats:
+    """No structure at all: the hardest case, in which everything is as near as everything else."""
+    return rng.normal(size=(n, dimensions))
+
+
+def move_some(places: Floats, rng: np.random.Generator) -> Floats:
+    """One client in a hundred beside another, drawn at random."""
+    moved = places.copy()
+    who = rng.choice(len(places), max(1, len(places) // 100), replace=False)
+    moved[who] = places[rng.choice(len(places), len(who))]
+    moved[who] += 0.1 * rng.normal(size=(len(who), places.shape[1]))
+    return moved
+
+
+def space_of(places: Floats) -> Space:
+    n = len(places)
+    return Space(tuple(map(NodeId, range(n))), places, np.ones(n), "euclidean", "average")
+
+
+def timed(job: Callable[[], T]) -> tuple[float, T]:
+    start = time.perf_counter()
+    result = job()
+    return time.perf_counter() - start, result
+
+
+def measure(places: Floats, repeat: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Seconds of everything, and what the tree and the edits were like."""
+    seconds: dict[str, list[float]] = {"dmac": [], "rest": [], "still": [], "moved": []}
+    for _ in range(repeat):
+        spent, tree = timed(lambda: dmac(space_of(places), DmacConfig()))
+        seconds["dmac"].append(spent)
+    spent, (rested, first) = timed(lambda: shape(tree, space_of(places), ShapeConfig()))
+    seconds["rest"].append(spent)
+    moved = move_some(places, rng)
+    for _ in range(repeat):
+        for name, now in (("still", places), ("moved", moved)):
+            spent, (_, edits) = timed(lambda now=now: shape(rested, space_of(now), ShapeConfig()))  # type: ignore[misc]
+            seconds[name].append(spent)
+    return {
+        "clients": len(places),
+        "dimensions": places.shape[1],
+        "clusters": [len(tree.clusters), len(rested.clusters)],
+        "depth": [tree.depth, rested.depth],
+        "edits_to_rest": dict(count_edits(first)),
+        "edits_moved": dict(count_edits(edits)),
+        "seconds": seconds,
+    }
+
+
+def exponent(rows: Sequence[Mapping[str, Any]], name: str, above: int = 1000) -> float:
+    """The power of the number of clients that the time grows by, of a thousand and more."""
+    points = [(r["clients"], statistics.median(r["seconds"][name])) for r in rows]
+    points = [point for point in points if point[0] >= above] or points
+    if len(points) < 2:
+        return float("nan")
+    x, y = np.log(np.array(points, dtype=np.float64)).T
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def machine() -> dict[str, object]:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    lines = [
+        "| clients | dimensions | DMAC, s | to rest, s | nothing moved, s | 1 % moved, s | "
+        "DMAC / still | DMAC / moved |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        median = {name: statistics.median(spent) for name, spent in row["seconds"].items()}
+        cells = [_with_range(row["seconds"][name]) for name in ("dmac", "rest", "still", "moved")]
+        ratios = [f"{median['dmac'] / median[name]:.0f}" for name in ("still", "moved")]
+        kind = f"{row['clients']:,}{'' if row['kind'] == 'groups' else ', noise'}"
+        lines.append(f"| {kind} | {row['dimensions']} | {' | '.join(cells + ratios)} |")
+    return "\n".join(lines)
+
+
+def _with_range(seconds: Sequence[float]) -> str:
+    median = f"{statistics.median(seconds):.3g}"
+    return median if len(seconds) < 2 else f"{median} ({min(seconds):.3g}-{max(seconds):.3g})"
+
+
+def picture(rows: Sequence[Mapping[str, Any]], about: Mapping[str, object]) -> str:
+    series = []
+    for name, title in LINES.items():
+        points = [
+            (row["clients"], statistics.median(spent), min(spent), max(spent))
+            for row, spent in ((row, row["seconds"][name]) for row in rows)
+        ]
+        series.append(Series(title, f"time grows as clients^{exponent(rows, name):.2f}", points))
+    subtitle = f"{about['cpu']}, {about['cores']} cores; places of {rows[0]['dimensions']} numbers"
+    return log_log_svg("The tree, by number of clients", subtitle, "clients", "seconds", series)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke test: few clients, once")
+    parser.add_argument("--largest", type=int, default=SIZES[-1], help="the most clients")
+    parser.add_argument("--check-sketch", action="store_true", help="only compare trees")
+    parser.add_argument("--seeds", type=int, default=5, help="of the sketch check")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.check_sketch:
+        from sketch_check import check_sketch
+
+        check_sketch(range(options.seeds), options.out / "sketch.json")
+        return
+    sizes = SIZES[:2] if options.quick else [n for n in SIZES if n <= options.largest]
+    jobs = [("groups", n, 16) for n in sizes]
+    if not options.quick:
+        jobs += [(kind, 10_000, 64) for kind in ("groups", "noise")]
+    rows = []
+    for kind, n, dimensions in jobs:
+        rng = np.random.default_rng(n)
+        places = (group_places if kind == "groups" else noise_places)(n, dimensions, rng)
+        repeat = 1 if options.quick or n > 10_000 else 5
+        rows.append({"kind": kind, **measure(places, repeat, rng)})
+        print(table(rows[-1:]).splitlines()[-1], flush=True)
+    about = machine()
+    print(f"\n{', '.join(f'{name} {value}' for name, value in about.items())}\n\n{table(rows)}")
+    drawn = rows[: len(sizes)]
+    powers = {name: exponent(drawn, name) for name in LINES}
+    print("\ntime grows as clients to the power of", {n: round(p, 2) for n, p in powers.items()})
+    record = {"machine": about, "exponents": powers, "rows": rows}
+    (options.out / "topology.json").write_text(json.dumps(record, indent=2) + "\n")
+    (options.out / "topology.svg").write_text(picture(drawn, about), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
