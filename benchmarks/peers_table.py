@@ -9,6 +9,8 @@ from typing import Any
 Record = Mapping[str, Any]  # of a whole run, as in results/peers.json
 Contestant = Mapping[str, Any]  # one of its entries
 
+BUSY = 0.15  # cores; what the kernel and a watcher take stays below
+
 COLUMNS = (
     "contestant",
     "version",
@@ -34,12 +36,13 @@ def median_of(contestant: Contestant | None) -> float | None:
 
 
 def start_up(contestant: Contestant) -> float:
-    """Seconds up to the end of the first round, less an ordinary round."""
-    return float(
+    """Seconds up to the end of the first round, less an ordinary round (noise aside)."""
+    return max(
+        0.0,
         statistics.median(
             run["first_round_at"] - statistics.median(run["seconds"][1:])
             for run in contestant["runs"]
-        )
+        ),
     )
 
 
@@ -97,7 +100,11 @@ def _remarks(record: Record) -> list[str]:
         remarks.append(f"Seconds of each peer's better set-up over ours: {ratios}.")
     others = [run["others_cores"] for c in contestants.values() for run in c["runs"]]
     if others:
-        remarks.append(f"Other processes took at most {max(others):.2f} cores during a run.")
+        quiet = max(others) < BUSY
+        remarks.append(
+            f"Other processes took at most {max(others):.2f} cores during a run"
+            + ("." if quiet else ": **the machine was busy, and the times mean little**.")
+        )
     return remarks
 
 

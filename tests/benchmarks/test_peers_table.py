@@ -68,3 +68,10 @@ def test_without_the_plain_loop_there_is_no_ratio_to_it() -> None:
     assert (
         "| ours | v1 | 10.0 | 10.0-10.0 | - | 0.50 | 3.0 | 9 | 96.5% |" in table(run).splitlines()
     )
+
+
+def test_a_busy_machine_is_told() -> None:
+    run = record()
+    assert "busy" not in table(run)
+    run["contestants"]["many"]["runs"][0]["others_cores"] = 0.9
+    assert "at most 0.90 cores during a run: **the machine was busy" in table(run)
