@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -229,6 +230,7 @@ def main() -> None:
     if not sys.platform.startswith("linux"):
         parser.error("memory is read from /proc, so this needs Linux")
     adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # not without ending what was started
     record = compete(options.only, rounds, repeat, options.limit)
     options.json.parent.mkdir(exist_ok=True)
     options.json.write_text(json.dumps(record, indent=2) + "\n")

@@ -37,13 +37,10 @@ def median_of(contestant: Contestant | None) -> float | None:
 
 def start_up(contestant: Contestant) -> float:
     """Seconds up to the end of the first round, less an ordinary round (noise aside)."""
-    return max(
-        0.0,
-        statistics.median(
-            run["first_round_at"] - statistics.median(run["seconds"][1:])
-            for run in contestant["runs"]
-        ),
+    over = statistics.median(
+        run["first_round_at"] - statistics.median(run["seconds"][1:]) for run in contestant["runs"]
     )
+    return max(0.0, float(over))
 
 
 def table(record: Record) -> str:
