@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 BATCHES, BATCH_SIZE = 25, 100  # per client and round
 LEARNING_RATE, WEIGHT_DECAY = 1e-3, 1e-4
-TEST_BATCH = 250  # of the peers' evaluation: faster than 1,000 on a CPU, which page faults hold up
+TEST_BATCH = 250  # of the peers' evaluation
 
 
 @dataclass(frozen=True, slots=True)
