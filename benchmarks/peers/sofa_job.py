@@ -53,11 +53,12 @@ def main() -> None:
     )
     shape = tuple(data.train.x.shape[1:])
     engine = make_engine("workers", network_factory(ModelConfig(), shape, 10), data, local)
-    fed = Federation(data, engine, local)
+    fed = Federation(data, engine, local, warmup=BATCHES)
     method = FedAvg(SharingConfig(ratio=0.0))
-    state = method.start(fed)
     clock = Clock()
-    for round in range(1, options.rounds + 1):
+    state, _ = method.init(fed)  # FedAvg's warm-up is a first round
+    clock.done(accuracy(method.view(state), fed))
+    for round in range(1, options.rounds):
         state, _ = method.round(state, fed.at(round))
         clock.done(accuracy(method.view(state), fed))
     engine.close()
