@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test lint bench clean
+.PHONY: setup run test lint bench bench-peers clean
 
 setup: $(STAMP)
 
@@ -29,5 +29,8 @@ lint: $(STAMP)
 bench: $(STAMP)  ## ratios on this machine
 	$(BIN)/python benchmarks/engines.py
 
+bench-peers: $(STAMP)  ## the same job with other federated systems; ARGS=--quick for a look
+	$(BIN)/python benchmarks/peers.py $(ARGS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,7 +13,7 @@ import io
 import json
 import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -34,6 +34,7 @@ _KINDS = {
     "uint8": "U8",
     "bool": "BOOL",
 }
+_RUN = 1 << 28  # bytes that come from a GPU at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,19 @@ def pack(**parts: object) -> Packed:
     return Packed(metadata, tensors)
 
 
-def save(path: Path, packed: Packed) -> None:
-    """Write to a file; a reader sees the old one or the new one, never half of one."""
+def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
+    """Write to a file; a reader sees the old one or the new one, never half of one.
+
+    `spare` is a file that is needed no more: to write over it is faster than into new space, and
+    takes none.
+    """
     temporary = path.with_suffix(".partial")
     try:
-        with temporary.open("wb", buffering=0) as file:
+        if spare is not None:
+            spare.replace(temporary)
+        with temporary.open("wb" if spare is None else "r+b", buffering=0) as file:
             _write(file, packed)
+            file.truncate()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -112,22 +120,44 @@ def _write(file: io.FileIO, packed: Packed) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     _write_all(file, len(text).to_bytes(8, "little") + text)
+    for run in _runs(names, tensors):
+        _write_all(file, _numbers([tensors.pop(name) for name in run]))
+
+
+def _runs(names: list[str], tensors: Tensors) -> list[list[str]]:
+    """What is written at a time: arrays one by one, tensors on a GPU by the hundred megabytes."""
+    runs: list[list[str]] = []
+    kind, room = "", 0
     for name in names:
-        tensor = tensors.pop(name)
-        array = _on_host(tensor) if isinstance(tensor, torch.Tensor) else tensor
-        _write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        tensor = tensors[name]
+        on_gpu = _name(tensor) if isinstance(tensor, torch.Tensor) and tensor.is_cuda else ""
+        if not on_gpu or on_gpu != kind or tensor.nbytes > room:
+            runs.append([])
+            room = _RUN
+        runs[-1].append(name)
+        kind, room = on_gpu, room - tensor.nbytes
+    return runs
 
 
-def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
-    """The numbers of a tensor; those on a GPU overtake what is being computed there."""
-    if not tensor.is_cuda:
-        return tensor.detach().numpy()
-    aside = torch.cuda.Stream(tensor.device)  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(aside):
-        pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        pinned.copy_(tensor.detach(), non_blocking=True)
-    aside.synchronize()
-    return pinned.numpy()
+def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
+    """The bytes of a run; those on a GPU come at once, and overtake what is computed there."""
+    first = run[0]
+    if not isinstance(first, torch.Tensor):
+        array = first
+    elif not first.is_cuda:
+        array = first.detach().numpy()
+    else:
+        aside = torch.cuda.Stream(first.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(aside):
+            flat = [
+                tensor.detach().reshape(-1) for tensor in run if isinstance(tensor, torch.Tensor)
+            ]
+            together = torch.cat(flat)
+            pinned = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
+            pinned.copy_(together, non_blocking=True)
+        aside.synchronize()
+        array = pinned.numpy()
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _name(tensor: torch.Tensor | NDArray[Any]) -> str:

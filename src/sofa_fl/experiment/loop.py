@@ -254,8 +254,10 @@ class Experiment:
 
 
 def save(folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int) -> None:
-    """Write the checkpoint of a round, then delete the oldest."""
-    checkpoint.save(folder.checkpoint(round), packed)
+    """Write the checkpoint of a round over the oldest, if others are left, then delete some."""
+    saved = folder.saved_rounds()
+    spare = folder.checkpoint(saved[0]) if len(saved) >= max(keep, 2) else None
+    checkpoint.save(folder.checkpoint(round), packed, spare)
     folder.forget(keep)
 
 
