@@ -33,10 +33,10 @@ def killed(round: int, going: Callable[[], object]) -> None:
     """Stop what is `going` between a round's event and its checkpoint."""
     plain = checkpoint.save
 
-    def save(path: Path, packed: Packed) -> None:
+    def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
         if path.stem == f"round-{round:05d}":
             raise KilledError
-        plain(path, packed)
+        plain(path, packed, spare)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "save", save)
@@ -178,11 +178,13 @@ def slowly(out: Path) -> None:
     """The same, with a disk that takes its time over checkpoints."""
     plain = checkpoint.save
 
-    def save(path: Path, packed: Packed) -> None:
+    def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
         if path.stem == "round-00002":
+            assert spare is not None  # round 0, which is then no more
+            spare.replace(path.with_suffix(".partial"))
             path.with_suffix(".partial").write_bytes(b"half of a")
             time.sleep(600)
-        plain(path, packed)
+        plain(path, packed, spare)
 
     checkpoint.save = save
     go_on(out)
@@ -201,7 +203,7 @@ def test_killed_while_a_checkpoint_is_being_written(tmp_path: Path) -> None:
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert [event["round"] for event in events_of(cut)] == [0, 1, 2]
-    assert RunFolder(cut).saved_rounds() == [0, 1]
+    assert RunFolder(cut).saved_rounds() == [1]
     resume(cut, data=own_data())
     assert events_of(cut) == events_of(whole)
     assert summary_of(cut) == summary_of(whole)
@@ -218,15 +220,32 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(round: int, tmp_path: Pat
             full.symlink_to("/dev/full")
 
     with pytest.raises(RunError) as error:
-        run(tiny(cut), data=own_data(), observers=[fill])
+        run(tiny(cut, keep=9), data=own_data(), observers=[fill])
     target = full.with_suffix(".safetensors")
     assert str(error.value) == f"cannot write the checkpoint {target}: No space left on device"
     assert not full.exists()
     assert not (cut / "summary.json").exists()
     assert len(events_of(cut)) == round + 1
-    assert RunFolder(cut).saved_rounds() == list(range(round))[-2:]
+    assert RunFolder(cut).saved_rounds() == list(range(round))
     resume(cut, data=own_data())
     assert events_of(cut) == events_of(whole)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_checkpoints_are_written_over_the_oldest_of_several(keep: int, tmp_path: Path) -> None:
+    files: dict[int, int] = {}
+
+    def look(event: dict[str, Any]) -> None:
+        folder = RunFolder(tmp_path / "run")
+        for round in folder.saved_rounds() if event["event"] != "start" else []:
+            files.setdefault(round, folder.checkpoint(round).stat().st_ino)
+
+    run(tiny(tmp_path / "run", rounds=6, keep=keep), data=own_data(), observers=[look])
+    look({"event": "end"})
+    assert RunFolder(tmp_path / "run").saved_rounds() == list(range(7))[-keep:]
+    if keep > 1:  # a single one must be whole until the next one is
+        assert len(set(files.values())) == keep
+        assert files[6] == files[6 - keep]
 
 
 def test_a_checkpoint_every_few_rounds_and_after_the_last(tmp_path: Path) -> None:
