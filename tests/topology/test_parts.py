@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.cluster import KMeans
 
 from sofa_fl.topology import parts
 from sofa_fl.topology.parts import possible_numbers
+from sofa_fl.topology.shape import find_splits
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import flat_tree
-from tests.topology.strategies import examples, generic_places, ids, tied_places
+from tests.topology.strategies import (
+    examples,
+    generic_places,
+    ids,
+    only,
+    space_of,
+    tied_places,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -75,6 +84,27 @@ def test_noise_is_ruled_out_without_k_means() -> None:
     space = Space(ids(*range(20)), places, np.ones(20))
     assert numbers_of(space, 0.82 * space.scale) == set()
     assert numbers_of(space, 0.82 * space.scale, bounded=False) == set(range(2, 9))
+
+
+def test_k_means_is_not_asked_twice_of_the_same_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even once, where it could find nothing."""
+    asked: list[int] = []
+
+    def watched(k: int, **settings: int) -> KMeans:
+        asked.append(k)
+        return KMeans(k, **settings)
+
+    monkeypatch.setattr(parts, "KMeans", watched)
+    # Twelve on a circle are too many to try all subsets, and too round to fall into halves.
+    angles = np.arange(12) * np.pi / 6
+    circle = space_of(np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    config = only("split", split=0.77, max_parts=2)
+    for _ in range(2):
+        assert find_splits(flat_tree(circle.clients), circle, config) == []
+        assert asked == [2]
+    noise = space_of(np.random.default_rng(0).normal(size=(20, 200)))
+    assert find_splits(flat_tree(noise.clients), noise, only("split", split=0.82)) == []
+    assert asked == [2]
 
 
 def test_blobs_are_not() -> None:

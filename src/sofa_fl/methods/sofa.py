@@ -257,11 +257,9 @@ class Sofa:
         return Space(sites, places, weights, config.metric, config.linkage)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
-        bodies = space.locate(tree)
-        incoherence = {
-            cluster: space.incoherence([bodies[c] for c in tree.children[cluster] if c in bodies])
-            for cluster in tree.clusters
-        }
+        values = space.incoherences(space.locate(tree)).tolist()
+        rows = zip(tree.order.nodes.tolist(), tree.order.is_client, values)
+        incoherence = {NodeId(node): value for node, client, value in rows if not client}
         return share(
             tree,
             fed.owned,

@@ -1,4 +1,5 @@
 """The tree of clients: what it is, how it is built (DMAC), how it is reshaped (SHAPE).
 
-NumPy, SciPy and scikit-learn only, so that trees are built, replayed and drawn without torch.
+NumPy, SciPy, scikit-learn and its threadpoolctl only, so that trees are built, replayed and drawn
+without torch.
 """

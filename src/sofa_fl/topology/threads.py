@@ -1,7 +1,8 @@
-"""One thread for matrix products, while many small ones follow each other.
+"""One thread for matrix products and k-means, while many small ones follow each other.
 
-Clustering multiplies blocks that take a millisecond. Two threads that wait for each other at every
-one of them are no faster on a free machine, and ten times slower on a busy one.
+Clustering works on blocks that take a millisecond. Two threads that wait for each other at every
+one of them are little faster on a free machine, and many times slower on a busy one. And a sum does
+not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from threadpoolctl import ThreadpoolController
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Products of matrices use one thread in here."""
-    with _controller().limit(limits=1, user_api="blas"):
+    """Compiled libraries use one thread in here."""
+    with _controller().limit(limits=1):
         yield
 
 
