@@ -30,7 +30,7 @@ from sofa_fl.engine.exams import Sitting, gather, sittings
 from sofa_fl.engine.learner import EVALUATION_BATCH, optimizer_for
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError
-from sofa_fl.models.flat import Vector, check_size
+from sofa_fl.models.flat import Vector, check_size, empty_like
 from sofa_fl.models.mix import Mix, Model, write
 from sofa_fl.models.networks import NetworkFactory
 
@@ -215,7 +215,7 @@ class _Worker:
         if status == "error":
             raise EngineError(f"a task failed in a worker process:\n{answer}")
         if ask[0] == "train":
-            return Outcome(self.memory[1].clone(), answer)
+            return Outcome(empty_like(self.memory[1]).copy_(self.memory[1]), answer)
         return answer
 
     def stop(self) -> None:

@@ -108,10 +108,22 @@ def inner_products(
     return products.cpu().numpy()
 
 
+def empty_like(vector: Vector) -> Vector:
+    """Memory for another model.
+
+    On a CPU it comes from NumPy. Torch asks for aligned memory, which glibc cannot find in the gap
+    that a model of the same size has left: a process that makes and drops models would grow to
+    twice what it holds. NumPy's fits, and lies on huge pages.
+    """
+    if vector.device.type != "cpu" or vector.dtype != torch.float32:
+        return torch.empty_like(vector)
+    return torch.from_numpy(np.empty(vector.shape, dtype=np.float32))
+
+
 def mean(vectors: Sequence[Vector], weights: Sequence[float], out: Vector | None = None) -> Vector:
     """The weighted mean of `vectors`, in new memory or in `out`."""
     total = float(sum(weights))
-    out = torch.zeros_like(vectors[0]) if out is None else out.zero_()
+    out = (empty_like(vectors[0]) if out is None else out).zero_()
     for vector, weight in zip(vectors, weights, strict=True):
         out.add_(vector, alpha=weight / total)
     return out
