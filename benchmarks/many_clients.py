@@ -69,17 +69,18 @@ def timed_phases(clock: Clock) -> Iterator[None]:
                     (sharing, "foreign")],
         "records and checkpoint": [(loop.Experiment, "close_round")],
     }  # fmt: skip
-    make = select.make_engine
+    pick = select.pick_engine
 
-    def make_timed(*args: Any) -> Any:
-        engine = make(*args)
+    def pick_timed(*args: Any) -> Any:
+        picked = pick(*args)
+        engine = picked.engine
         for name, phase in (("train", "training"), ("evaluate", "evaluation"),
                             ("embed", "clustering")):  # fmt: skip
             setattr(engine, name, clock.timed(phase, getattr(engine, name)))
-        return engine
+        return picked
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(loop, "make_engine", make_timed))
+        stack.enter_context(patch.object(loop, "pick_engine", pick_timed))
         for phase, places in parts.items():
             for place, name in places:
                 function = clock.timed(phase, getattr(place, name))
