@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sofa_fl.engine.base import Exam, Pull
+from sofa_fl.engine.base import Exam, Pull, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError, ModelError
 from sofa_fl.models.flat import mean
@@ -222,6 +224,30 @@ def test_a_mix_is_loaded_as_the_mean_it_stands_for(case: EngineCase) -> None:
         assert scores == engine.evaluate([Exam(meant, few), Exam(models[0], few, "test")])
         with pytest.raises(ModelError, match="a vector of 3 numbers does not fit"):
             engine.train([task(Mix((torch.zeros(3), torch.ones(3)), (0.5, 0.5)))])
+
+
+@pytest.mark.parametrize("case", [case for case in ENGINES if not case.tolerance], ids=str)
+def test_tasks_are_drawn_as_they_are_needed_and_let_go(case: EngineCase) -> None:
+    """So that models of thousands of clients need not be there at the same time."""
+    with running(case) as engine:
+        starts: list[weakref.ref[torch.Tensor]] = []
+        most = 0
+
+        def tasks() -> Iterator[Task]:
+            nonlocal most
+            for number in range(9):
+                start = engine.initial(number)
+                starts.append(weakref.ref(start))
+                one = task(start, number % 4)
+                del start
+                yield one
+                del one
+                most = max(most, sum(start() is not None for start in starts))
+
+        outcomes = engine.train(tasks())
+        assert most <= 3, "one for each worker, and the next"
+        again = engine.train([task(engine.initial(i), i % 4) for i in range(9)])
+        assert_same(outcomes, again, case)
 
 
 def half_frozen() -> nn.Module:

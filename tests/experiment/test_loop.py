@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -185,6 +186,30 @@ def test_own_method(tmp_path: Path) -> None:
     for client, model in whole.view.served.items():
         assert torch.equal(as_vector(again.view.served[client]), as_vector(model))
     assert events_of(tmp_path / "cut") == events_of(tmp_path / "whole")
+
+
+class Frugal(LocalOnly):
+    """Lets go of the old models before it makes new ones."""
+
+    gone: list[bool]
+
+    def round(
+        self, state: dict[NodeId, Vector], fed: Federation
+    ) -> tuple[dict[NodeId, Vector], Notes]:
+        old = weakref.ref(state[NodeId(0)])
+        starts = {client: model.clone() for client, model in state.items()}
+        del state
+        if fed.round:
+            self.gone.append(old() is None)
+        return super().round(starts, fed)
+
+
+def test_nobody_but_the_method_holds_an_old_state(tmp_path: Path) -> None:
+    """But for the writer, as long as it writes: here after the warm-up and the last round."""
+    method = Frugal()
+    method.gone = []
+    run(tiny(tmp_path / "run", rounds=4, save_every=9), data=own_data(), method=method)
+    assert method.gone[1:] == [True] * 3
 
 
 def test_an_own_method_that_does_not_say_what_its_state_is(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.methods.hierarchy import compare, inherit, mean_of, trust
+from sofa_fl.methods.hierarchy import compare, inherit, mean_of, means_up, trust
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
@@ -92,6 +92,17 @@ def test_mean_of_weighs_by_samples_below() -> None:
     sizes = [sum(len(FED.owned[c]) for c in TREE.clients_of(n)) for n in (A, B, C)]
     expected = mean([MODELS[n] for n in (A, B, C)], sizes)
     assert torch.equal(mean_of((A, B, C), TREE, MODELS, FED), expected)
+
+
+def test_means_up_are_those_of_all_clients_below() -> None:
+    clients = {client: MODELS[client] for client in CLIENTS}
+    found = means_up(TREE, clients, FED)
+    assert set(found) == set(TREE.parent)
+    for cluster in TREE.clusters:
+        below = TREE.clients_of(cluster)
+        expected = mean([MODELS[c] for c in below], [len(FED.owned[c]) for c in below])
+        torch.testing.assert_close(found[cluster], expected)
+    assert all(found[client] is MODELS[client] for client in CLIENTS), "no copies"
 
 
 def test_compare_measures_every_path_on_held_out_samples() -> None:
