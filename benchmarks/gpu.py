@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from engines import FLOPS_PER_SAMPLE
 
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
-from sofa_fl.engine.base import Engine, LocalConfig, Pull, Task
+from sofa_fl.engine.base import Engine, LocalConfig, Precision, Pull, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.experiment.config import Config
@@ -28,18 +29,18 @@ from sofa_fl.experiment.loop import run
 from sofa_fl.federation import Federation
 from sofa_fl.models.networks import ModelConfig, network_factory
 
-PRECISIONS = ("float32", "tf32", "bf16")
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bf16")
 Row = dict[str, Any]
 
 
 def matmul_rates() -> dict[str, float]:
     """Operations per second of a large matrix product, by precision."""
-    rates = {}
+    rates: dict[str, float] = {}
     for precision in PRECISIONS:
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         kind = torch.bfloat16 if precision == "bf16" else torch.float32
         a, b = (torch.randn(8192, 8192, device="cuda", dtype=kind) for _ in range(2))
-        rates[precision] = 2 * 8192**3 / min(_timed(lambda: a @ b) for _ in range(10))
+        rates[precision] = 2 * 8192**3 / min(_timed(partial(torch.mm, a, b)) for _ in range(10))
     return rates
 
 
@@ -67,7 +68,7 @@ def training(repeat: int, counts: Sequence[int]) -> list[Row]:
                     continue  # as many times slower as there are more clients
                 tasks = tasks_of(Federation(data, engine, local).at(1), num)
                 engine.train(tasks)
-                seconds = [_timed(lambda e=engine, t=tasks: e.train(t)) for _ in range(repeat)]
+                seconds = [_timed(partial(engine.train, tasks)) for _ in range(repeat)]
                 flops = num * local.batches * local.batch_size * FLOPS_PER_SAMPLE
                 rows.append(
                     {
@@ -84,7 +85,7 @@ def training(repeat: int, counts: Sequence[int]) -> list[Row]:
     return rows
 
 
-def experiment(precision: str) -> Row:
+def experiment(precision: Precision) -> Row:
     """The paper's experiment, all of it: seconds after the engine is ready, and accuracy."""
     began: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +143,7 @@ def main() -> None:
     machine = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     print(f"{machine}; matrix product of 8192: ", end="")
     print(", ".join(f"{name} {rate / 1e12:.0f} TFLOP/s" for name, rate in rates.items()), "\n")
-    print("| precision | engine | clients | seconds a round | spread | TFLOP/s | × sequential |")
+    print("| precision | engine | clients | seconds a round | spread | TFLOP/s | over sequential |")
     print("|---|---|---|---|---|---|---|")
     alone = {r["precision"]: r["flops"] for r in rows if r["engine"] == "sequential"}
     for row in rows:

@@ -10,7 +10,7 @@ import numpy as np
 
 from sofa_fl.experiment.config import Config
 from sofa_fl.experiment.loop import Experiment, Own
-from sofa_fl.methods.places import NUM_LANDMARKS, sketched
+from sofa_fl.methods.places import sketch_size, sketched
 from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.bodies import Floats
@@ -19,8 +19,13 @@ from sofa_fl.topology.shape import form
 from sofa_fl.topology.space import Space, coordinates
 from sofa_fl.topology.tree import NodeId
 
-# How many landmarks, and how many numbers for what they leave.
-WAYS = ((NUM_LANDMARKS, 4096), (10, 4096), (1, 4096), (1, 1 << 14), (1, 1 << 17), (1, 1 << 19))
+# How many landmarks, and how many numbers for what they leave. The first are the numbers that 20
+# clients get; but one landmark, so that there is something left to be sketched.
+WAYS = (
+    (1, sketch_size(Config().sofa.sketch, 20)),
+    (10, 4096),
+    *((1, size) for size in (1 << 12, 1 << 14, 1 << 17, 1 << 19)),
+)
 
 
 def warm_models(seed: int) -> tuple[list[Vector], Floats]:
@@ -61,7 +66,7 @@ def check_sketch(seeds: Iterable[int], file: Path) -> None:
         print(f"| {seed} |", " | ".join(words), "|", flush=True)
     file.write_text(json.dumps({"ways": WAYS, "rows": rows}, indent=2) + "\n")
     if not all_same:
-        raise SystemExit("the sketch as it is by default gives another tree")
+        raise SystemExit("a sketch of the default size gives another tree")
 
 
 def _error(places: Floats, exact: Floats) -> float:

@@ -8,7 +8,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 from sofa_fl.methods import places
-from sofa_fl.methods.places import places_of, sketched
+from sofa_fl.methods.places import places_of, sketch_size, sketched
 from sofa_fl.methods.sofa import Sofa, SofaConfig
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.sharing import SharingConfig
@@ -34,11 +34,19 @@ def distances(rows: object) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]
     return cdist(np.asarray(rows, dtype=np.float64), np.asarray(rows, dtype=np.float64))
 
 
+@pytest.mark.parametrize(
+    ("num_clients", "size"),
+    [(20, 838_860), (257, 65_280), (1_000, 16_777), (10_000, 687), (100_000, 256)],
+)
+def test_the_more_clients_the_smaller_the_sketches(num_clients: int, size: int) -> None:
+    assert sketch_size(SofaConfig().sketch, num_clients) == size
+
+
 @pytest.mark.parametrize("num_landmarks", [12, 13, 500])
 def test_as_many_landmarks_as_clients_make_places_exact(num_landmarks: int) -> None:
     vectors = models(12)
     rows = sketched(vectors, Sketch(SIZE, NUM_ENTRIES, 0), num_landmarks)
-    np.testing.assert_allclose(distances(rows), distances(torch.stack(vectors)), atol=1e-6)
+    np.testing.assert_allclose(distances(rows), distances(torch.stack(vectors)), rtol=1e-6)
 
 
 def test_distances_to_landmarks_are_exact_and_the_others_within_the_bound() -> None:
@@ -93,7 +101,8 @@ def space_of(config: SofaConfig, lots: bool) -> Space:
     tasks = [fed.task(c, fed.initial(int(c))) for c in fed.clients]
     lessons = list(zip(tasks, fed.train(tasks)))
     with pytest.MonkeyPatch.context() as patch:
-        if lots:  # as if the clients were more than there are landmarks
+        if lots:  # as if there were more clients
+            patch.setattr(places, "NUM_EXACT", 4)
             patch.setattr(places, "NUM_LANDMARKS", 4)
         return Sofa(config, SharingConfig(ratio=0)).space(lessons, fed)
 
@@ -108,7 +117,7 @@ def test_few_clients_are_never_sketched(place: str) -> None:
     space = space_of(kinds[place], lots=False)
     np.testing.assert_array_equal(space.places, space_of(exact[place], lots=False).places)
     many, all_of = space_of(kinds[place], lots=True), space_of(exact[place], lots=True)
-    assert many.places.shape[1] != all_of.places.shape[1]
+    assert not np.array_equal(many.places, all_of.places)
     assert form(dmac(many, DmacConfig())) == form(dmac(all_of, DmacConfig()))
 
 

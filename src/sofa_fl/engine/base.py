@@ -19,6 +19,8 @@ from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.topology.tree import NodeId
 
+Precision = Literal["float32", "tf32", "bf16"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalConfig:
@@ -41,7 +43,7 @@ class LocalConfig:
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     weight_decay: Annotated[float, Ge(0)] = 1e-4
     momentum: Annotated[float, Ge(0)] = 0.0
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    precision: Precision = "float32"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import torch
 
 from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.federation import Federation
-from sofa_fl.models.flat import Vector, inner_products
+from sofa_fl.models.flat import Vector, inner_products, products_with
 from sofa_fl.models.mix import as_vector
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.bodies import Floats
@@ -18,7 +18,9 @@ from sofa_fl.topology.space import Metric, coordinates
 
 Place = Literal["weights", "updates", "latent"]
 PROBE_SIZE = 200  # samples on which latent features are taken
-NUM_LANDMARKS = 512  # models that a place is measured against exactly; of no more, all are
+NUM_EXACT = 256  # of no more clients all pairs are measured exactly
+NUM_LANDMARKS = 64  # models that a place is measured against exactly, if there are more
+MIN_SKETCH = 256  # numbers
 
 
 def places_of(
@@ -46,9 +48,17 @@ def places_of(
         ]
     if metric == "manhattan":
         return torch.stack(vectors).double().cpu().numpy()
-    if not sketch or len(vectors) <= NUM_LANDMARKS:
+    if not sketch or len(vectors) <= NUM_EXACT:
         return coordinates(inner_products(vectors))
-    return sketched(vectors, Sketch(sketch, n, fed.seed))
+    return sketched(vectors, Sketch(sketch_size(sketch, len(vectors)), n, fed.seed))
+
+
+def sketch_size(room: int, num_clients: int) -> int:
+    """Numbers of each client's sketch, if all may take `room` together.
+
+    Of many clients fewer, since it is all their pairs that are measured.
+    """
+    return max(MIN_SKETCH, min(room // num_clients, (room << 12) // num_clients**2))
 
 
 def sketched(
@@ -67,13 +77,17 @@ def sketched(
     values, axes = np.linalg.eigh(inner_products(landmarks))
     several = values > 16 * np.finfo(np.float64).eps * values.max()
     basis = axes[:, several] / np.sqrt(values[several])
-    spanned = inner_products(vectors, landmarks) @ basis
+    spanned = products_with(vectors, landmarks) @ basis
     sketches = np.stack([sketch(vector).cpu().numpy() for vector in vectors])
     rest = sketches - spanned @ (basis.T @ sketches[chosen])
-    squares = np.array([inner_products([vector])[0, 0] for vector in vectors])
+    norms = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in vectors]
+    squares = torch.stack(norms).square().cpu().numpy()
     left = squares - np.einsum("ij,ij->i", spanned, spanned)
     left[chosen] = 0.0
-    left[left < 1e-12 * squares] = 0.0  # the root of rounding would set equal models apart
+    left[left < 1e-6 * squares] = 0.0  # the root of rounding would set equal models apart
     length = np.linalg.norm(rest, axis=1)
     rest *= (np.sqrt(left) / np.where(length > 0, length, 1))[:, None]
-    return np.asarray(np.hstack([spanned, rest]), dtype=np.float64)
+    places = np.hstack([spanned, rest])
+    if places.shape[1] > n:
+        return coordinates(places @ places.T)
+    return places

@@ -53,9 +53,10 @@ class SofaConfig:
         metric: How far apart two places are.
         linkage: How far apart two clusters are: as their places (`centroid`) or, on `average`,
             as their clients; the latter does not make large clusters look near.
-        sketch: Above 512 clients a place is measured against 512 of them exactly, and the rest of
-            it is sketched to this many numbers, in time and memory linear in the clients; 0 takes
-            all exactly, in quadratic time. Places by the manhattan metric are never sketched.
+        sketch: Above 256 clients a place is measured against 64 of them exactly, and the rest of
+            it is sketched; this many numbers are for the sketches of all clients together. 0
+            takes all exactly, in quadratic time; places by the manhattan metric are never
+            sketched.
         sharpness: A model on a client's path counts by its held-out loss to the power of minus
             this; 0 blends evenly, a large number takes the best alone.
         serve: A client uses the `blend` of its path, the `best` model of it, or its `own`.
@@ -70,7 +71,7 @@ class SofaConfig:
     place: Place = "weights"
     metric: Metric = "euclidean"
     linkage: Linkage = "average"
-    sketch: Annotated[int, Ge(0)] = 4096
+    sketch: Annotated[int, Ge(0)] = 1 << 24
     sharpness: Annotated[float, Ge(0)] = 2.0
     serve: Literal["blend", "best", "own"] = "blend"
     dmac: DmacConfig = field(default_factory=DmacConfig)

@@ -90,21 +90,32 @@ def check_size(vector: Vector, size: int) -> None:
         raise ModelError(f"a vector of {vector.numel()} numbers does not fit a network of {size}")
 
 
-def inner_products(
-    vectors: Sequence[Vector], others: Sequence[Vector] | None = None, block: int = 1 << 16
-) -> NDArray[np.float64]:
-    """The inner product of every vector with every one of `others`, or with every one of them.
-
-    In double precision, a block of columns at a time.
-    """
-    right = vectors if others is None else others
-    products = torch.zeros(len(vectors), len(right), dtype=torch.float64, device=vectors[0].device)
+def inner_products(vectors: Sequence[Vector], block: int = 1 << 16) -> NDArray[np.float64]:
+    """The inner product of every pair, in double precision, a block of columns at a time."""
+    products = torch.zeros(len(vectors), len(vectors), dtype=torch.float64).to(vectors[0].device)
     for start in range(0, len(vectors[0]), block):
-        columns = torch.stack([vector[start : start + block] for vector in right]).double()
-        rows = columns
-        if others is not None:
-            rows = torch.stack([vector[start : start + block] for vector in vectors]).double()
-        products.addmm_(rows, columns.T)
+        columns = torch.stack([vector[start : start + block] for vector in vectors]).double()
+        products.addmm_(columns, columns.T)
+    return products.cpu().numpy()
+
+
+def products_with(
+    vectors: Sequence[Vector], others: Sequence[Vector], block: int = 1 << 12, rows: int = 512
+) -> NDArray[np.float64]:
+    """The inner product of every vector with every one of `others`, of which there are few.
+
+    Blocks are multiplied in single precision and summed in double, which is good to seven
+    digits; on a GPU, where double precision is cheap and single may not be, in double.
+    """
+    device = vectors[0].device
+    kind = torch.float64 if device.type == "cuda" else torch.float32
+    products = torch.zeros(len(vectors), len(others), dtype=torch.float64, device=device)
+    for first in range(0, len(vectors), rows):
+        some = vectors[first : first + rows]
+        for start in range(0, len(vectors[0]), block):
+            left = torch.stack([vector[start : start + block] for vector in some]).to(kind)
+            right = torch.stack([vector[start : start + block] for vector in others]).to(kind)
+            products[first : first + rows] += (left @ right.T).double()
     return products.cpu().numpy()
 
 
