@@ -36,7 +36,7 @@ def distances(rows: object) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 @pytest.mark.parametrize(
     ("num_clients", "size"),
-    [(20, 838_860), (257, 65_280), (1_000, 16_777), (10_000, 687), (100_000, 256)],
+    [(20, 838_860), (257, 65_280), (1_000, 16_777), (2_500, 2_748), (10_000, 256), (100_000, 256)],
 )
 def test_the_more_clients_the_smaller_the_sketches(num_clients: int, size: int) -> None:
     assert sketch_size(SofaConfig().sketch, num_clients) == size

@@ -58,7 +58,7 @@ def sketch_size(room: int, num_clients: int) -> int:
 
     Of many clients fewer, since it is all their pairs that are measured.
     """
-    return max(MIN_SKETCH, min(room // num_clients, (room << 12) // num_clients**2))
+    return max(MIN_SKETCH, min(room // num_clients, (room << 10) // num_clients**2))
 
 
 def sketched(
@@ -88,6 +88,6 @@ def sketched(
     length = np.linalg.norm(rest, axis=1)
     rest *= (np.sqrt(left) / np.where(length > 0, length, 1))[:, None]
     places = np.hstack([spanned, rest])
-    if places.shape[1] > n:
+    if places.shape[1] > 2 * n:
         return coordinates(places @ places.T)
     return places
