@@ -47,16 +47,12 @@ def test_vector_and_network_are_one_memory(factory: NetworkFactory) -> None:
 
 
 @networks
-def test_gradients_are_one_vector(factory: NetworkFactory) -> None:
-    plain, flat = build(factory, 0), FlatNetwork(build(factory, 0))
-    x = inputs(factory)
-    plain(x).square().sum().backward()
-    flat.network(x).square().sum().backward()
-    expected = torch.cat([p.grad.flatten() for p in plain.parameters() if p.grad is not None])
-    assert len(flat.gradient) == flat.num_trainable == len(expected)
-    assert torch.equal(flat.gradient, expected)
-    flat.gradient.zero_()
-    assert all(p.grad is not None and not p.grad.any() for p in flat.network.parameters())
+def test_a_vector_weight_by_weight(factory: NetworkFactory) -> None:
+    flat = FlatNetwork(build(factory, 0))
+    pieces = flat.pieces(flat.trainable)
+    trained = [p for p in flat.network.parameters() if p.requires_grad]
+    assert len(pieces) == len(trained) == len(flat.weights)
+    assert all(torch.equal(piece, weight) for piece, weight in zip(pieces, trained))
 
 
 def test_trainable_part_comes_first() -> None:

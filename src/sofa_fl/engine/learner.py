@@ -14,7 +14,7 @@ from sofa_fl.data.base import Arrays, Samples, Split
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task, batch_order
 from sofa_fl.engine.exams import Sums
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import FlatNetwork, Vector
+from sofa_fl.models.flat import FlatNetwork, Vector, empty_like
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory, build
 
@@ -98,24 +98,29 @@ class Learner:
         rows = torch.from_numpy(task.samples[order]).to(self.device)
         self.flat.load(as_vector(task.start))
         self.network.train()
-        weights = nn.Parameter(self.flat.trainable)
+        weights = self.flat.weights
         decay, constant = pull_terms(task.pulls, self.flat.trainable)
-        optimizer = optimizer_for([weights], self.local, decay)
+        constants = self.flat.pieces(constant) if task.pulls else []
+        optimizer = optimizer_for(weights, self.local, decay)
         losses = torch.empty(task.batches, device=self.device)
         in_bf16 = self.local.precision == "bf16"
         # Dropout and the like draw from torch's global generator: give them the task's own draws.
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(task.seed)
             for step, batch in enumerate(rows):
-                self.flat.gradient.copy_(constant)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):
                     out, y = self._forward(self.stores["train"], batch)
                 loss = self.loss(out.float(), y)
+                # Made anew by every pass: cheaper than to be zeroed and summed up.
+                optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
-                weights.grad = self.flat.gradient
+                gradients = [_gradient(weight) for weight in weights]
+                for gradient, pulled in zip(gradients, constants):
+                    gradient += pulled
                 optimizer.step()
                 losses[step] = loss.detach()
-        return Outcome(self.flat.vector.clone(), losses.cpu().numpy())
+        optimizer.zero_grad(set_to_none=True)
+        return Outcome(empty_like(self.flat.vector).copy_(self.flat.vector), losses.cpu().numpy())
 
     def _forward(self, store: Store, rows: Tensor) -> tuple[Tensor, Tensor]:
         x, y = store.batch(rows)
@@ -189,11 +194,17 @@ def optimizer_for(
     )
 
 
+def _gradient(weight: nn.Parameter) -> Tensor:
+    """Zero for a weight that is not in use; it decays and is pulled all the same."""
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    return weight.grad
+
+
 def pull_terms(pulls: Sequence[Pull], like: Tensor) -> tuple[float, Tensor]:
     """The pulls' gradient, Σ 2 · weight · (x − target), as a weight decay and a constant.
 
-    So pulls cost nothing per batch: the optimizer does the first, and gradients are summed up on
-    the second instead of on zero.
+    So pulls cost next to nothing: the optimizer does the first, and the second is one addition.
     """
     constant = torch.zeros_like(like)
     for pull in pulls:

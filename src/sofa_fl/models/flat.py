@@ -19,7 +19,7 @@ Vector = Tensor  # one-dimensional, float32
 
 
 class FlatNetwork:
-    """A network whose parameters, gradients and float buffers are views into flat vectors.
+    """A network whose parameters and float buffers are views into one flat vector.
 
     Writing to `vector` changes the network; training the network changes `vector`.
     """
@@ -33,10 +33,10 @@ class FlatNetwork:
             raise ModelError(
                 f"parameters and float buffers must be float32, these are not: {wrong}"
             )
-        self.num_trainable = sum(p.numel() for p in named.values())
+        self.weights = list(named.values())
+        self.num_trainable = sum(p.numel() for p in self.weights)
         size = sum(t.numel() for _, t in self._entries())
         self.vector: Vector = torch.empty(size, device=device)
-        self.gradient = torch.zeros(self.num_trainable, device=device)
         self.shapes: dict[str, tuple[slice, torch.Size]] = {}
         start = 0
         for name, tensor in list(self._entries()):
@@ -45,8 +45,6 @@ class FlatNetwork:
             view.copy_(tensor.detach())
             if isinstance(tensor, nn.Parameter):
                 tensor.data = view
-                if name in named:
-                    tensor.grad = self.gradient[piece].view(tensor.shape)
             else:
                 owner, _, leaf = name.rpartition(".")
                 network.get_submodule(owner)._buffers[leaf] = view
@@ -64,6 +62,12 @@ class FlatNetwork:
     @property
     def trainable(self) -> Vector:
         return self.vector[: self.num_trainable]
+
+    def pieces(self, vector: Vector) -> list[Tensor]:
+        """`vector`, of the trainable numbers, weight by weight."""
+        sizes = [weight.numel() for weight in self.weights]
+        parts = torch.split(vector, sizes)
+        return [part.view(weight.shape) for part, weight in zip(parts, self.weights)]
 
     def load(self, vector: Vector) -> None:
         check_size(vector, len(self.vector))
