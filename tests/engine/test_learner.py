@@ -111,3 +111,14 @@ def test_engines_by_name() -> None:
 def test_auto_takes_no_workers_for_one_client() -> None:
     alone = replace(DATA, clients=DATA.clients[:1])
     assert isinstance(pick_engine("auto", MLP, alone, LOCAL).engine, SequentialEngine)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_come_channels_last_however_they_lay(channels: int) -> None:
+    """A convolution goes by the strides, and takes twice as long over the wrong ones."""
+    x = np.arange(4 * channels * 25, dtype=np.uint8).reshape(4, channels, 5, 5)
+    strided = np.lib.stride_tricks.as_strided(x, strides=(25, 0, 5, 1)) if channels == 1 else x
+    for images in (x, strided, np.asfortranarray(x)):
+        batch, _ = Store(Arrays(images, np.zeros(4, dtype=np.int64))).batch(torch.tensor([2, 0]))
+        assert batch.stride() == (25 * channels, 1, 5 * channels, channels)
+        assert torch.equal(batch, torch.from_numpy(x[[2, 0]].astype(np.float32)))

@@ -35,7 +35,9 @@ class Store:
         self.are_images = arrays.x.ndim == 4
         x = np.moveaxis(arrays.x, 1, -1) if self.are_images else arrays.x
         # from_numpy shares memory; a read-only array (from a file) would only make it warn.
-        self.x = torch.from_numpy(np.require(x, requirements=["C", "W"])).to(device)
+        flat = np.require(x, requirements=["C", "W"]).reshape(-1)
+        # Viewed anew: with one channel an array's strides may be anything, and torch goes by them.
+        self.x = torch.from_numpy(flat).view(x.shape).to(device)
         self.y = torch.from_numpy(np.require(arrays.y, requirements=["C", "W"])).to(device)
         self.scale, self.shift = arrays.scale, arrays.shift
 
