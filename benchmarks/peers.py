@@ -113,7 +113,7 @@ def run_once(contestant: Contestant, data: Path, rounds: int, limit: float) -> d
         raise UnavailableError(
             f"stopped after {limit:.0f} s, in round {len(reports) + 1} of {rounds}"
         )
-    if done.returncode or len(reports) != rounds:
+    if len(reports) != rounds:  # what goes wrong after the last one (torchrun's end) is no matter
         raise UnavailableError(
             f"ended after {len(reports)} of {rounds} rounds: {_last_error(done)}"
         )

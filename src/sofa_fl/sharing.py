@@ -132,18 +132,20 @@ def share(
 
 def foreign(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
     """What every client gets from the pools of its path, its own samples left out; sorted."""
-    held: dict[NodeId | None, Samples] = {None: _NONE}
-    for cluster in tree.clusters:  # parents before children
-        above = held[tree.parent[cluster]]
-        held[cluster] = union([above, pools[cluster]]) if cluster in pools else above
-    is_own = np.zeros(_num_rows(owned), dtype=np.bool_)
+    # Of every row number, whether the path down to here holds it: no sorting, no comparing.
+    path: list[tuple[NodeId | None, NDArray[np.bool_]]] = [(None, np.zeros(_num_rows(owned), bool))]
     gets: dict[NodeId, Samples] = {}
-    for client in tree.clients:
-        rows = held[tree.parent[client]]
-        is_own[owned[client]] = True
-        gets[client] = rows[~is_own[rows]]
-        is_own[owned[client]] = False
-    return gets
+    for node in tree.walk():
+        while path[-1][0] != tree.parent[node]:
+            path.pop()
+        held = path[-1][1].copy()
+        if node in tree.members:
+            held[owned[node]] = False
+            gets[node] = np.flatnonzero(held)
+        else:
+            held[pools.get(node, _NONE)] = True
+            path.append((node, held))
+    return {client: gets[client] for client in tree.clients}
 
 
 def training_sets(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:

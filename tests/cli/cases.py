@@ -25,8 +25,8 @@ main()
 SOFA_FL = (sys.executable, "-c", MAIN)
 
 SUMMARY_KEYS = {
-    "method", "seed", "engine", "rounds", "seconds", "samples_trained", "client", "full", "root",
-    "levels", "tree", "edits", "sharing", "run",
+    "method", "seed", "engine", "rounds", "seconds", "samples_trained", "client", "full",
+    "full_samples", "root", "levels", "tree", "edits", "sharing", "run",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sofa_fl.data.base import Arrays
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.errors import DataError
 from sofa_fl.experiment.metrics import (
@@ -151,3 +153,16 @@ def test_curves_of_unequal_length() -> None:
     curves = [np.array(c, dtype=np.float32) for c in ([1.0, 3.0], [2.0], [6.0, 5.0, 0.5])]
     assert mean_curve(curves) == [3.0, 4.0, 0.5]
     assert mean_curve([]) == []
+
+
+def test_very_many_models_are_scored_on_a_fixed_part_of_the_test_set() -> None:
+    size = 10_000
+    arrays = Arrays(np.zeros((size, 2)), np.zeros(size))
+    fed = replace(FED, data=replace(DATA, test=arrays))
+    examiner = Examiner(fed)
+    assert np.array_equal(examiner.test_set(50), np.arange(size))
+    for num_models, num_samples in ((100, 5_000), (1_000, 500), (10**6, 200)):
+        rows = examiner.test_set(num_models)
+        assert len(np.unique(rows)) == len(rows) == num_samples
+        assert np.array_equal(rows, Examiner(fed).test_set(num_models))
+        assert examiner.test_set(num_models) is rows  # so that what was asked before is remembered

@@ -14,7 +14,10 @@ from sofa_fl.errors import DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
 from sofa_fl.models.mix import Model, identity
+from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
+
+MANY = 500_000  # predictions that all models together may make for one figure of a summary
 
 
 def fairness(accuracies: Sequence[float]) -> dict[str, float]:
@@ -42,8 +45,18 @@ class Examiner:
 
     def __init__(self, fed: Federation) -> None:
         self.fed = fed
-        self.everything = np.arange(len(fed.data.test), dtype=np.int64)
+        self._tests: dict[int, Samples] = {}  # by their number
         self._known: dict[object, tuple[Exam, float]] = {}  # with the exam: ids must stay taken
+
+    def test_set(self, num_models: int) -> Samples:
+        """The whole test set; for very many models a fixed random part of it, at least 200."""
+        size = len(self.fed.data.test)
+        num = min(size, max(200, MANY // max(1, num_models)))
+        if num not in self._tests:
+            rng = rng_for(self.fed.seed, "test set")
+            rows = rng.choice(size, num, replace=False) if num < size else np.arange(size)
+            self._tests[num] = np.sort(rows).astype(np.int64)
+        return self._tests[num]
 
     def accuracies(self, asks: Sequence[tuple[Model, Samples]]) -> list[float]:
         keys = [(identity(model), id(samples)) for model, samples in asks]
@@ -95,8 +108,9 @@ def by_level(view: View, examiner: Examiner) -> list[dict[str, Any]]:
 
 
 def full_accuracies(models: Sequence[Model], examiner: Examiner) -> list[float]:
-    """Every model on the whole test set."""
-    return examiner.accuracies([(model, examiner.everything) for model in models])
+    """Every model on the whole test set, or, of very many models, on a part of it."""
+    rows = examiner.test_set(len(models))
+    return examiner.accuracies([(model, rows) for model in models])
 
 
 def mean_curve(curves: Sequence[NDArray[np.float32]]) -> list[float]:

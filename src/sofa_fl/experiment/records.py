@@ -68,6 +68,7 @@ def summarize(
         "samples_trained": fed.meter.samples_trained,
         "client": {**fairness(accuracies), "accuracies": _plain(accuracies)},
         "full": float(np.mean(full)),
+        "full_samples": len(examiner.test_set(len(full))),
         "root": levels[-1]["full"],
         "levels": levels,
         "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
