@@ -48,9 +48,10 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Pulls:
-    """What a captured step must know of its clients' pulls: their weight decay in common.
+    """What a captured step must know of its clients' pulls: the weight decay they agree on.
 
-    It is the optimizer's to do; where clients `differ` in theirs, the rest is done apart.
+    It is the optimizer's to do; where clients `differ`, all of it is done apart, since a step
+    that depended on their numbers would have to be captured anew with every change of the tree.
     """
 
     some: bool = False
@@ -59,8 +60,10 @@ class Pulls:
 
     @classmethod
     def of(cls, terms: Sequence[tuple[float, Tensor]]) -> Pulls:
-        decays = [decay for decay, _ in terms]
-        return cls(True, min(decays), min(decays) < max(decays)) if decays else cls()
+        decays = {decay for decay, _ in terms}
+        if len(decays) == 1:
+            return cls(True, decays.pop())
+        return cls(bool(decays), differ=bool(decays))
 
 
 class Stepper:
@@ -78,7 +81,7 @@ class Stepper:
         self.rows = torch.zeros(stack.num * local.batch_size, dtype=torch.int64, device=device)
         self.losses = torch.zeros(stack.num, device=device)
         self.constants = [torch.zeros_like(w) for w in stack.weights] if pulls.some else []
-        self.decay = torch.zeros(stack.num, device=device)  # on top of the common one
+        self.decay = torch.zeros(stack.num, device=device)
         self.optimizer = optimizer_for(stack.weights, local, pulls.decay)
         self.dtype = torch.bfloat16 if local.precision == "bf16" else torch.float32
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -94,7 +97,7 @@ class Stepper:
                 value.zero_()
         if terms:
             decays, constants = zip(*terms)
-            self.decay.copy_(torch.tensor(decays) - self.pulls.decay)
+            self.decay.copy_(torch.tensor(decays))
             new = self.stack.trainable(torch.stack(constants))
             for constant, value in zip(self.constants, new):
                 constant.copy_(value)
