@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment import checkpoint
+from sofa_fl.experiment import checkpoint, loop
 from sofa_fl.experiment.checkpoint import Packed
 from sofa_fl.experiment.folder import RunFolder
 from sofa_fl.experiment.loop import resume, run
@@ -232,16 +232,18 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(round: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_checkpoints_are_written_over_the_oldest_of_several(keep: int, tmp_path: Path) -> None:
+def test_checkpoints_are_written_over_the_oldest_of_several(
+    keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files: dict[int, int] = {}
+    plain = loop.save
 
-    def look(event: dict[str, Any]) -> None:
-        folder = RunFolder(tmp_path / "run")
-        for round in folder.saved_rounds() if event["event"] != "start" else []:
-            files.setdefault(round, folder.checkpoint(round).stat().st_ino)
+    def save(folder: RunFolder, round: int, packed: Packed, keep: int) -> None:
+        plain(folder, round, packed, keep)
+        files[round] = folder.checkpoint(round).stat().st_ino
 
-    run(tiny(tmp_path / "run", rounds=6, keep=keep), data=own_data(), observers=[look])
-    look({"event": "end"})
+    monkeypatch.setattr(loop, "save", save)
+    run(tiny(tmp_path / "run", rounds=6, keep=keep), data=own_data())
     assert RunFolder(tmp_path / "run").saved_rounds() == list(range(7))[-keep:]
     if keep > 1:  # a single one must be whole until the next one is
         assert len(set(files.values())) == keep
