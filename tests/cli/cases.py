@@ -26,7 +26,7 @@ SOFA_FL = (sys.executable, "-c", MAIN)
 
 SUMMARY_KEYS = {
     "method", "seed", "engine", "rounds", "seconds", "samples_trained", "client", "full",
-    "full_samples", "root", "levels", "tree", "edits", "sharing", "run",
+    "full_samples", "test_samples", "root", "levels", "tree", "edits", "sharing", "run",
 }  # fmt: skip
 
 

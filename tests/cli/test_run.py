@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sofa_fl.cli.progress import Lines
+from sofa_fl.experiment import metrics
 from tests.cli.cases import SUMMARY_KEYS, Cli
 
 
@@ -42,6 +43,18 @@ def test_report_has_the_tables_the_tree_and_the_folder(
     assert lines[0] == "warm-up"
     assert [line.split(",")[0] for line in lines[1:]] == ["warm-up done", "round 1/2", "round 2/2"]
     assert re.search(r"mean \d+\.\d\d%, worst \d+\.\d\d%", lines[-1])
+
+
+def test_a_report_says_if_it_took_a_part_of_the_test_set(
+    cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "of so many models each is scored on"
+    assert words not in cli("run", *tiny, "--rounds", "1").stdout
+    monkeypatch.setattr(metrics, "MANY", 60)
+    monkeypatch.setattr(metrics, "FEWEST", 3)
+    result = cli("run", *tiny, "--rounds", "1")
+    assert f"{words} 10 of the 90 test samples" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 def test_quiet_prints_the_folder_only(cli: Cli, tiny: list[str]) -> None:

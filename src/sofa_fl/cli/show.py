@@ -30,6 +30,10 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     for table in (_fairness(summary), _levels(summary["levels"])):
         screen.print()
         screen.print(table)
+    used, there = summary["full_samples"], summary["test_samples"]
+    if used < there:
+        part = f"of so many models each is scored on {used:,} of the {there:,} test samples"
+        screen.print(Text(part, style="dim"))
     screen.print()
     show_tree(screen, record, every=False)
     screen.print()

@@ -18,6 +18,7 @@ from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 
 MANY = 500_000  # predictions that all models together may make for one figure of a summary
+FEWEST = 200  # test samples that a model is scored on nevertheless
 
 
 def fairness(accuracies: Sequence[float]) -> dict[str, float]:
@@ -49,9 +50,9 @@ class Examiner:
         self._known: dict[object, tuple[Exam, float]] = {}  # with the exam: ids must stay taken
 
     def test_set(self, num_models: int) -> Samples:
-        """The whole test set; for very many models a fixed random part of it, at least 200."""
+        """The whole test set; for very many models a fixed random part of it."""
         size = len(self.fed.data.test)
-        num = min(size, max(200, MANY // max(1, num_models)))
+        num = min(size, max(FEWEST, MANY // max(1, num_models)))
         if num not in self._tests:
             rng = rng_for(self.fed.seed, "test set")
             rows = rng.choice(size, num, replace=False) if num < size else np.arange(size)

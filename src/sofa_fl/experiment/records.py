@@ -69,6 +69,7 @@ def summarize(
         "client": {**fairness(accuracies), "accuracies": _plain(accuracies)},
         "full": float(np.mean(full)),
         "full_samples": len(examiner.test_set(len(full))),
+        "test_samples": len(fed.data.test),
         "root": levels[-1]["full"],
         "levels": levels,
         "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
