@@ -76,6 +76,15 @@ def _unpatch(
 
 
 @triton.jit
+def _corner(at, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, SIZE: tl.constexpr):
+    """The first pixel of the tile that number `at` of the pooled images stands for."""
+    channel, tile = at % C, at // C
+    column, rest = tile % (W // SIZE), tile // (W // SIZE)
+    row, image = rest % (H // SIZE), rest // (H // SIZE)
+    return ((image * H + row * SIZE) * W + column * SIZE) * C + channel
+
+
+@triton.jit
 def _pool(
     x,
     best,
@@ -89,10 +98,7 @@ def _pool(
     LARGE: tl.constexpr,
 ):
     at = _here(BLOCK, LARGE)
-    channel, tile = at % C, at // C
-    column, rest = tile % (W // SIZE), tile // (W // SIZE)
-    row, image = rest % (H // SIZE), rest // (H // SIZE)
-    corner = ((image * H + row * SIZE) * W + column * SIZE) * C + channel
+    corner = _corner(at, H, W, C, SIZE)
     top = tl.load(x + corner, at < total, other=0.0)
     first = tl.zeros((BLOCK,), tl.int32)
     for k in tl.static_range(1, SIZE * SIZE):
@@ -117,10 +123,7 @@ def _unpool(
     LARGE: tl.constexpr,
 ):
     at = _here(BLOCK, LARGE)
-    channel, tile = at % C, at // C
-    column, rest = tile % (W // SIZE), tile // (W // SIZE)
-    row, image = rest % (H // SIZE), rest // (H // SIZE)
-    corner = ((image * H + row * SIZE) * W + column * SIZE) * C + channel
+    corner = _corner(at, H, W, C, SIZE)
     value = tl.load(gradient + at, at < total, other=0.0)
     first = tl.load(which + at, at < total, other=0).to(tl.int32)
     for k in tl.static_range(SIZE * SIZE):
