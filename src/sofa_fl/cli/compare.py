@@ -25,9 +25,10 @@ from sofa_fl.cli.options import (
     Seed,
     Settings,
     read_config,
+    seeds_of,
 )
 from sofa_fl.cli.run import watch
-from sofa_fl.errors import ConfigError, RunError
+from sofa_fl.errors import RunError
 from sofa_fl.report.words import title_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def compare(
     runs = [
         read_config(config, settings, method=method, rounds=rounds, seed=draw, data_dir=data_dir)
         for method in dict.fromkeys(methods)
-        for draw in (_seeds(seeds) if seeds is not None else [base.seed])
+        for draw in (seeds_of(seeds) if seeds is not None else [base.seed])
     ]
     folder = Path(base.out) if base.out else _default_folder(base)
     runs = [replace(run, out=str(folder / f"{run.method}-{run.seed}")) for run in runs]
@@ -86,13 +87,6 @@ def compare(
         from sofa_fl.cli.show_comparison import show_comparison
 
         show_comparison(summaries, folder)
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return list(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise ConfigError(f"--seeds must be whole numbers with commas, got {text!r}") from None
 
 
 def _default_folder(base: Config) -> Path:

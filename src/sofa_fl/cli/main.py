@@ -9,6 +9,7 @@ import typer
 
 from sofa_fl.cli.compare import compare
 from sofa_fl.cli.failures import Commands
+from sofa_fl.cli.reproduce import reproduce
 from sofa_fl.cli.run import resume, run
 from sofa_fl.cli.tree import tree
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, tree, compare):
+for command in (run, resume, tree, compare, reproduce):
     app.command()(command)
 
 

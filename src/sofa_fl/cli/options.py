@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sofa_fl.errors import ConfigError
+
 if TYPE_CHECKING:
     from sofa_fl.experiment.config import Config
 
@@ -31,6 +33,14 @@ DataDir = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no report.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def seeds_of(text: str) -> list[int]:
+    """The seeds in `0,1,2`, each once."""
+    try:
+        return list(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise ConfigError(f"--seeds must be whole numbers with commas, got {text!r}") from None
 
 
 def read_config(

@@ -66,7 +66,7 @@ def read_round(path: Path, round: int | None = None) -> Round:
         config = yaml.safe_load(folder.config_file.read_text(encoding="utf-8"))
         before, event, last = _find(folder, round)
         if event is not None:
-            return _round(path, config, before, event)
+            return make_round(path, config, before, event)
     except OSError as error:
         raise RunError(f"cannot read the run folder {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, TopologyError):
@@ -90,7 +90,8 @@ def _find(folder: RunFolder, round: int | None) -> tuple[Event | None, Event | N
     return before, found, last
 
 
-def _round(path: Path, config: Any, before: Event | None, event: Event) -> Round:
+def make_round(path: Path, config: Any, before: Event | None, event: Event) -> Round:
+    """A round out of a run's configuration, the event of the round, and the one before it."""
     tree = _tree(event)
     edits = tuple(edit_from_json(record) for record in event["edits"])
     return Round(

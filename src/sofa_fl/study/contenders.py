@@ -1,0 +1,120 @@
+"""Who is compared, and what is tried of each before: grids of the sweep, parts of the ablation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
+
+from sofa_fl.report.words import title_of
+from sofa_fl.study.settings import Overrides, Setting
+
+PAPER_K = 3  # clusters of HypCluster in the paper
+RATES = (1e-3, 2e-3, 3e-3)
+PEAKS = (1e-3, 2e-3, 4e-3)  # of a schedule that falls: the mean rate is about half
+PUBLISHED: Overrides = MappingProxyType({"local.schedule": "constant", "local.prior": False})
+PLUS: Overrides = MappingProxyType({"local.schedule": "cosine", "local.prior": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A row of the benchmark.
+
+    Attributes:
+        label: Its name in rows and on the command line; `+` marks a baseline that is given
+            SOFA-FL's learning rate schedule and class-mix correction.
+        method: Who trains.
+        overrides: What makes it this contender, in every setting.
+        rates: The learning rates that the sweep tries.
+        grid: What it tries of the method's own parameters, at the best rate.
+        needs_groups: Whether it must be told who belongs together.
+    """
+
+    label: str
+    method: str
+    overrides: Overrides
+    rates: tuple[float, ...]
+    grid: tuple[Overrides, ...] = ()
+    needs_groups: bool = False
+
+    @property
+    def is_plus(self) -> bool:
+        return self.label.endswith("+")
+
+    @property
+    def start(self) -> Overrides:
+        """The own parameters that the learning rate is chosen at: the middle of the grid."""
+        return self.grid[len(self.grid) // 2] if self.grid else {}
+
+    def fits(self, setting: Setting) -> bool:
+        return setting.has_groups or not self.needs_groups
+
+
+def crossed(**values: tuple[float, ...]) -> tuple[Overrides, ...]:
+    """All combinations; `fedprox__pull` stands for the key `fedprox.pull`."""
+    keys = [key.replace("__", ".") for key in values]
+    return tuple(dict(zip(keys, chosen)) for chosen in product(*values.values()))
+
+
+GRIDS: Mapping[str, tuple[Overrides, ...]] = {
+    "fedprox": crossed(fedprox__pull=(1e-3, 1e-2, 1e-1)),
+    "ditto": crossed(ditto__pull=(1e-3, 1e-2, 1e-1)),
+    "hypcluster": crossed(hypcluster__num_clusters=(1, 2, 3, 4, 5)),
+    "cfl": (),
+    "fl_hc": (),
+    "hierfavg": (),
+}
+BASELINES = (
+    "local", "fedavg", "fedavg_ft", "fedprox", "ditto", "hypcluster", "cfl", "fl_hc", "hierfavg",
+)  # fmt: skip
+
+
+def _published(method: str) -> Contender:
+    groups = method == "oracle"
+    return Contender(method, method, PUBLISHED, RATES, GRIDS.get(method, ()), groups)
+
+
+def _plus(method: str) -> Contender:
+    groups = method == "oracle"
+    return Contender(f"{method}+", method, PLUS, PEAKS, GRIDS.get(method, ()), groups)
+
+
+CONTENDERS: Mapping[str, Contender] = {
+    contender.label: contender
+    for contender in (
+        Contender("sofa", "sofa", {}, PEAKS),
+        *map(_published, BASELINES),
+        *map(_plus, ("fedavg", "fedavg_ft", "ditto", "hypcluster")),
+        _published("oracle"),
+        _plus("oracle"),
+    )
+}
+
+# Every part of SOFA-FL off, one at a time: a label, and what it changes of the whole.
+FULL = "SOFA-FL"
+ABLATION: Mapping[str, Overrides] = {
+    FULL: {},
+    "no schedule": {"local.schedule": "constant"},
+    "no class-mix correction": {"local.prior": False},
+    "no tree": {"sofa.dmac.increase": 1e9, "sofa.shape.operations": []},
+    "no SHAPE": {"sofa.shape.operations": []},
+    "no pulls": {"sofa.pull_siblings": 0.0, "sofa.pull_parent": 0.0},
+    "own model only": {"sofa.serve": "own"},
+    "no sharing": {"sharing.ratio": 0.0},
+}
+ABLATION_SETTINGS = ("S1", "S2", "S4")
+ABLATION_SHARING = 0.1
+
+# The rows of the paper's second table, with its client and total averages.
+TABLE2: Mapping[str, tuple[Overrides, float, float]] = {
+    "no sharing": ({"sharing.ratio": 0.0, "sharing.mode": "random"}, 0.9794, 0.9451),
+    "0.1, random": ({"sharing.ratio": 0.1, "sharing.mode": "random"}, 0.9866, 0.9604),
+    "0.1, fixed": ({"sharing.ratio": 0.1, "sharing.mode": "fixed"}, 0.9827, 0.9578),
+    "0.2, fixed": ({"sharing.ratio": 0.2, "sharing.mode": "fixed"}, 0.9846, 0.9430),
+}
+
+
+def title(label: str) -> str:
+    """What a contender is called in print."""
+    return title_of(label.removesuffix("+")) + "+" * label.endswith("+")

@@ -1,0 +1,142 @@
+"""Choose hyperparameters per setting and sharing, on validation data and on seeds of their own.
+
+First the learning rate, then at the best rate the method's own parameters. No test sample is
+ever looked at: a sixth of the training images takes the test set's place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from sofa_fl.study.choices import FILE, Key, key_of
+from sofa_fl.study.contenders import CONTENDERS
+from sofa_fl.study.markdown import share, table
+from sofa_fl.study.plan import Entry, Scope, make_entry
+from sofa_fl.study.rows import Row, add_rows
+from sofa_fl.study.settings import SHARING, Overrides
+from sofa_fl.study.targets import Outcome, Study
+
+VALIDATION: Overrides = {"data.score_on": "validation"}
+RATE = "local.learning_rate"
+TRIED = "sweep.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is tried for one contender in one setting with one sharing, by one seed."""
+
+    key: Key
+    overrides: Overrides
+    seed: int
+
+
+def sweep(study: Study) -> Outcome:
+    """Try everything, write down every run, and choose."""
+    scope = study.scope
+    keys = [
+        (setting, contender.label, sharing)
+        for setting in scope.settings
+        for sharing in SHARING
+        for contender in scope.contenders(setting)
+    ]
+    first = [
+        Trial(key, {RATE: rate, **CONTENDERS[key[1]].start}, seed)
+        for key in keys
+        for rate in CONTENDERS[key[1]].rates
+        for seed in scope.seeds
+    ]
+    rows = _try(study, first, "learning rates")
+    rates = choose(rows)
+    second = [
+        Trial(key, {RATE: rates[key]["overrides"][RATE], **values}, seed)
+        for key in keys
+        for values in CONTENDERS[key[1]].grid
+        if values != CONTENDERS[key[1]].start
+        for seed in scope.seeds
+    ]
+    rows += _try(study, second, "own parameters") if second else []
+    chosen = choose(rows)
+    file = study.out / FILE
+    everything = add_rows(file, chosen.values(), key=key_of)
+    return Outcome(file, list(chosen.values()), choices_table(everything))
+
+
+def choose(rows: Iterable[Row]) -> dict[Key, Row]:
+    """The best of what was tried: by the client mean over the seeds, then by the worst client."""
+    tried: dict[Key, dict[str, list[Row]]] = {}
+    for row in rows:
+        values = json.dumps(row["overrides"], sort_keys=True)
+        tried.setdefault(key_of(row), {}).setdefault(values, []).append(row)
+    return {key: _best(list(of.values())) for key, of in tried.items()}
+
+
+def choices_table(choices: Sequence[Row]) -> str:
+    """What was chosen, as Markdown."""
+    head = ["", "sharing", "chosen", "of", "mean", "worst"]
+    lines = [
+        [
+            f"{row['setting']}, {row['method']}",
+            f"{row['sharing']:g}",
+            words(row["overrides"]),
+            str(row["of"]),
+            share(row["mean"]),
+            share(row["min"]),
+        ]
+        for row in choices
+    ]
+    return table(head, lines)
+
+
+def words(overrides: Overrides) -> str:
+    """`learning_rate 0.002, pull 0.01`: keys without their sections."""
+    return ", ".join(f"{key.rpartition('.')[2]} {value:g}" for key, value in overrides.items())
+
+
+def _best(groups: Sequence[Sequence[Row]]) -> Row:
+    def score(rows: Sequence[Row]) -> tuple[float, float]:
+        return fmean(row["mean"] for row in rows), fmean(row["min"] for row in rows)
+
+    best = max(groups, key=score)
+    mean, worst = score(best)
+    one = best[0]
+    seeds = sorted({row["seed"] for row in best})
+    return {
+        **{key: one[key] for key in ("setting", "method", "sharing", "overrides")},
+        "of": len(groups),
+        "seeds": seeds,
+        "mean": mean,
+        "min": worst,
+    }
+
+
+def _try(study: Study, trials: Sequence[Trial], what: str) -> list[Row]:
+    entries = [_entry(study.scope, trial) for trial in trials]
+
+    def save(rows: Sequence[Row]) -> None:
+        add_rows(study.out / TRIED, [_tried(row, extra) for row in rows], key=_trial_key)
+
+    extra = study.scope.extra
+    return [_tried(row, extra) for row in study.run_entries(entries, what, save)]
+
+
+def _tried(row: Row, extra: Overrides) -> Row:
+    """Of a row, what is kept of a sweep; what all runs were given is no choice."""
+    given = {**VALIDATION, **extra}
+    values = {key: value for key, value in row["overrides"].items() if key not in given}
+    kept = ("setting", "method", "sharing", "seed", "mean", "min")
+    return {**{key: row[key] for key in kept}, "overrides": values, "extra": dict(extra)}
+
+
+def _entry(scope: Scope, trial: Trial) -> Entry:
+    setting, label, sharing = trial.key
+    tried = replace(scope, extra={**scope.extra, **VALIDATION})
+    contender = CONTENDERS[label]
+    return make_entry(tried, setting, contender, sharing, trial.seed, {}, chosen=trial.overrides)
+
+
+def _trial_key(row: Row) -> tuple[Any, ...]:
+    return *key_of(row), json.dumps(row["overrides"]), row["seed"]

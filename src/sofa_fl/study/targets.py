@@ -1,0 +1,139 @@
+"""What can be reproduced: every target makes its runs, and puts a row of each into the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sofa_fl.study import kept, plan, tables
+from sofa_fl.study.benchmark_tables import benchmark_tables
+from sofa_fl.study.choices import Choices, read_choices
+from sofa_fl.study.contenders import CONTENDERS
+from sofa_fl.study.plan import Entry, Scope
+from sofa_fl.study.rows import Row, add_rows, make_row, read_rows
+from sofa_fl.study.runner import RUNS, Job, OnSummary, Summary, make_job
+from sofa_fl.study.settings import SETTINGS
+
+Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second: what they are for
+Save = Callable[[list[Row]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What is asked for, where the results go, and how jobs are run and things are said."""
+
+    scope: Scope
+    out: Path
+    run: Run
+    say: Callable[[str], None]
+    runs: Path = RUNS
+
+    def job(self, entry: Entry) -> Job:
+        return make_job(entry.config, entry.title, self.runs)
+
+    def run_entries(self, entries: Sequence[Entry], what: str, save: Save) -> list[Row]:
+        """A row per entry, in their order; each is saved as soon as it is there."""
+        jobs = [self.job(entry) for entry in entries]
+
+        def on_summary(job: Job, summary: Summary) -> None:
+            save([_row(e, summary) for e, j in zip(entries, jobs) if j.folder == job.folder])
+
+        return [_row(e, s) for e, s in zip(entries, self.run(jobs, what, on_summary))]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a target has made: a file, what is in it of this time, and Markdown of all of it."""
+
+    file: Path
+    rows: list[Row]
+    text: str
+
+
+def table1(study: Study) -> Outcome:
+    """The paper's fairness table; what its figures need is kept."""
+    entries = plan.table1(study.scope, _choices(study, plan.table1))
+    outcome = _reproduce(study, "table1", entries, tables.table1)
+    kept.keep(study.out, pieces_of_table1(study, entries))
+    return outcome
+
+
+def table2(study: Study) -> Outcome:
+    """The paper's table of sharing; the loss curves are kept."""
+    entries = plan.table2(study.scope, _choices(study, plan.table2))
+    outcome = _reproduce(study, "table2", entries, tables.table2)
+    kept.keep(study.out, pieces_of_table2(study, entries))
+    return outcome
+
+
+def benchmark(study: Study) -> Outcome:
+    """All contenders in all settings."""
+    entries = plan.benchmark(study.scope, _choices(study, plan.benchmark))
+    return _reproduce(study, "benchmark", entries, benchmark_tables)
+
+
+def ablation(study: Study) -> Outcome:
+    """SOFA-FL without each of its parts."""
+    entries = plan.ablation(study.scope, _choices(study, plan.ablation))
+    return _reproduce(study, "ablation", entries, tables.ablation)
+
+
+def pieces_of_table1(study: Study, entries: Sequence[Entry]) -> kept.Kept:
+    """Per-client accuracies and the tree, of the first seed."""
+    first = {e.method: e for e in entries if e.seed == entries[0].seed}
+    runs = {label: study.job(entry).folder for label, entry in first.items()}
+    sofa = first["sofa"]
+    return {
+        **kept.client_bars(sofa.seed, runs),
+        **kept.tree_of(runs["sofa"], "sofa", sofa.config.data.name, sofa.seed),
+    }
+
+
+def pieces_of_table2(study: Study, entries: Sequence[Entry]) -> kept.Kept:
+    """Loss curves of the first seed, without sharing and with a tenth."""
+    first = [e for e in entries if e.seed == entries[0].seed and e.sharing <= plan.PAPER_SHARING]
+    runs = {entry.method: study.job(entry).folder for entry in first}
+    return kept.loss_curves(entries[0].seed, runs)
+
+
+def _choices(study: Study, planned: Callable[[Scope, Choices], list[Entry]]) -> Choices:
+    """What was chosen; for what nobody has chosen the defaults are taken, and that is said."""
+    choices = read_choices(study.out)
+    needed = {
+        (entry.setting, entry.method, entry.sharing)
+        if entry.method in CONTENDERS
+        else (entry.setting, "sofa", plan.PAPER_SHARING)  # a part off, and nothing else changed
+        for entry in planned(study.scope, {})
+    }
+    if missing := sorted(needed - choices.keys()):
+        names = ", ".join(f"{m} on {s} (sharing {r:g})" for s, m, r in missing[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        study.say(
+            f"no hyperparameters were chosen for {names}{more}: defaults are taken; "
+            "'sofa-fl reproduce sweep' chooses"
+        )
+    return choices
+
+
+def _reproduce(
+    study: Study, name: str, entries: Sequence[Entry], render: Callable[[Sequence[Row]], str]
+) -> Outcome:
+    file = study.out / f"{name}.json"
+    rows = study.run_entries(entries, name, partial(add_rows, file))
+    return Outcome(file, rows, render(read_rows(file)))
+
+
+def _row(entry: Entry, summary: Summary) -> Row:
+    e = entry
+    return make_row(e.setting, e.method, e.sharing, e.seed, e.overrides, summary)
+
+
+def datasets(settings: Sequence[str]) -> dict[str, list[str]]:
+    """The settings that need each dataset."""
+    needed: dict[str, list[str]] = {}
+    for name in settings:
+        data = SETTINGS[name].overrides.get("data.name", "mnist")
+        needed.setdefault(data, []).append(name)
+    return needed
