@@ -52,6 +52,19 @@ def test_mnist_ships_with_the_package() -> None:
     assert (seen.mean(), seen.std()) == pytest.approx((0, 1), abs=0.02)
 
 
+def test_what_was_read_is_remembered_until_a_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "tiny", value=3)
+    publish(folder, monkeypatch)
+    train, _ = load_dataset("tiny", tmp_path)
+    assert load_dataset("tiny", tmp_path)[0] is train
+    assert not train.x.flags.writeable
+    write_folder(folder, value=4)
+    with pytest.raises(DataError, match="SHA-256"):
+        load_dataset("tiny", tmp_path)
+
+
 def test_fashion_mnist_is_scaled_by_its_own_statistics() -> None:
     fashion = PUBLISHED["fashion-mnist"]
     assert (fashion.mean, fashion.std) == (0.2860, 0.3530)

@@ -7,6 +7,7 @@ a published dataset that is in none of them is downloaded.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,9 @@ def load_dataset(name: str, data_dir: Path | None = None) -> tuple[Arrays, Array
     """
     given = _given_folders(data_dir)
     if name in PUBLISHED:
-        return _read_published(PUBLISHED[name], _find_published(name, given))
+        folder = _find_published(name, given)
+        stamps = tuple((folder / file).stat().st_mtime_ns for file in PUBLISHED[name].sums)
+        return _read_published(name, folder, stamps)
     # A folder itself must bear the name: a misspelt `mnist` must not load whatever lies there.
     places = [base / name for base in given] + [b for b in given if b.resolve().name == name]
     for place in places:
@@ -101,11 +104,16 @@ def _find_published(name: str, given: list[Path]) -> Path:
     return download(name, cache)
 
 
-def _read_published(dataset: Published, folder: Path) -> tuple[Arrays, Arrays]:
+@lru_cache(maxsize=2)
+def _read_published(name: str, folder: Path, stamps: tuple[int, ...]) -> tuple[Arrays, Arrays]:
+    """Remembered, for one run after the other; files that have changed are read anew."""
+    dataset = PUBLISHED[name]
     train, test = (
         _read_pair(folder / images, folder / labels, dataset.mean, dataset.std, dataset)
         for images, labels in ((TRAIN_IMAGES, TRAIN_LABELS), (TEST_IMAGES, TEST_LABELS))
     )
+    for array in (train.x, train.y, test.x, test.y):
+        array.flags.writeable = False  # whoever asks next gets the same
     return train, test
 
 
