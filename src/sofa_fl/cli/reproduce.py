@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +17,15 @@ import typer
 from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
+from sofa_fl.study.contenders import CONTENDERS
+from sofa_fl.study.settings import SEEDS, SETTINGS, SWEEP_SEEDS
 
 if TYPE_CHECKING:
     from sofa_fl.study.plan import Scope
     from sofa_fl.study.targets import Outcome, Study
 
-TARGETS = ("table1", "table2", "sweep", "benchmark", "ablation")
+RUN = ("table1", "table2", "benchmark", "ablation")  # in this order for `all`
+TARGETS = (*RUN, "sweep", "figures", "docs", "all")
 QUICK_OUT = Path("runs") / "quick"
 
 
@@ -56,17 +60,20 @@ def reproduce(
         raise ConfigError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
     scope = read_scope(target, seeds, settings, methods, sets, data_dir, quick=quick)
     out = out or (QUICK_OUT if quick else Path("results"))
-    outcome = carry_out(target, scope, out, jobs, quiet=quiet)
+    outcome = carry_out(target, study_of(scope, out, jobs, quiet=quiet))
     from sofa_fl.cli.screen import console, put, shell
 
     if as_json:
-        put(json.dumps(outcome.rows))
-    elif quiet:
-        put(str(outcome.file))
-    else:
-        screen = console()
+        put(json.dumps(outcome.rows or [str(file) for file in outcome.files]))
+        return
+    if quiet:
+        put("\n".join(map(str, outcome.files)))
+        return
+    screen = console()
+    if outcome.text:
         screen.print(outcome.text, soft_wrap=True)
-        screen.print(f"Rows  {shell(outcome.file)}", soft_wrap=True)
+    for file in outcome.files:
+        screen.print(shell(file), soft_wrap=True)
 
 
 def read_scope(
@@ -80,8 +87,6 @@ def read_scope(
     quick: bool,
 ) -> Scope:
     """What is asked for; a name that there is not is an error that names those there are."""
-    from sofa_fl.study.contenders import CONTENDERS
-    from sofa_fl.study.settings import SEEDS, SETTINGS, SWEEP_SEEDS
 
     chosen_settings = _names(settings, SETTINGS, "setting")
     labels = _names(methods, CONTENDERS, "method")
@@ -103,12 +108,12 @@ def read_scope(
     return scope
 
 
-def carry_out(target: str, scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Outcome:
-    """Make a target; Ctrl-C says how to go on."""
+def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Study:
+    """The study as asked for, with progress on stderr."""
+    from sofa_fl.cli.screen import console
     from sofa_fl.cli.study_progress import follow_jobs
-    from sofa_fl.study import targets
     from sofa_fl.study.runner import Job, OnSummary, Summary, run_jobs
-    from sofa_fl.study.sweep import sweep
+    from sofa_fl.study.targets import Study
 
     def run(jobs: Sequence[Job], what: str, on_summary: OnSummary) -> list[Summary]:
         with follow_jobs(what, jobs, quiet=quiet) as follower:
@@ -116,22 +121,42 @@ def carry_out(target: str, scope: Scope, out: Path, num_processes: int, *, quiet
 
     def say(words: str) -> None:
         if not quiet:
-            from sofa_fl.cli.screen import console
-
             console(stderr=True).print(words, soft_wrap=True)
 
-    study = targets.Study(scope=scope, out=out, run=run, say=say)
+    study = Study(scope=scope, out=out, run=run, say=say)
+    # A quick look must not touch the pages on real results.
+    return replace(study, pages=out, readme=None) if scope.quick else study
+
+
+def carry_out(target: str, study: Study) -> Outcome:
+    """Make a target, or all of them; Ctrl-C says how to go on."""
+    from sofa_fl.study import targets
+    from sofa_fl.study.choices import read_choices
+    from sofa_fl.study.sweep import sweep
+
     make: dict[str, Callable[[Study], Outcome]] = {
         "table1": targets.table1,
         "table2": targets.table2,
-        "sweep": sweep,
         "benchmark": targets.benchmark,
         "ablation": targets.ablation,
+        "sweep": sweep,
+        "figures": targets.figures,
+        "docs": targets.docs,
     }
+    names = [target]
+    if target == "all":
+        targets.need_matplotlib()  # told now, not hours later
+        names = [*RUN, "figures", "docs"]
+        if not read_choices(study.out):
+            seeds = SWEEP_SEEDS[:1] if study.scope.quick else SWEEP_SEEDS
+            carry_out("sweep", replace(study, scope=replace(study.scope, seeds=seeds)))
     try:
-        return make[target](study)
+        made = [make[name](study) for name in names]
     except KeyboardInterrupt:
         raise StoppedError("repeat the command to go on: what has ended is kept") from None
+    if target != "all":
+        return made[0]
+    return targets.Outcome(tuple(file for outcome in made for file in outcome.files))
 
 
 def _names(text: str | None, known: Iterable[str], what: str) -> tuple[str, ...]:
@@ -151,7 +176,7 @@ def _check_data(target: str, scope: Scope) -> None:
     from sofa_fl.data.datasets import load_dataset
     from sofa_fl.study.targets import datasets
 
-    if target in ("table1", "table2"):
+    if target not in ("benchmark", "ablation", "sweep", "all"):
         return
     for name, settings in datasets(scope.settings).items():
         try:

@@ -1,5 +1,6 @@
 """The paper's experiment, its tables and figures, and the benchmark of all methods.
 
 Plans runs, runs them, and makes Markdown and pictures of what lies in the results folder. May
-import the experiment and the report; only `figures` and `edits_figure` import matplotlib.
+import the experiment and the report; only files named after
+figures import matplotlib.
 """

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from sofa_fl.study.choices import FILE, Key, key_of
+from sofa_fl.study.choices import FILE, Key, choices_table, key_of
 from sofa_fl.study.contenders import CONTENDERS
-from sofa_fl.study.markdown import share, table
 from sofa_fl.study.plan import Entry, Scope, make_entry
 from sofa_fl.study.rows import Row, add_rows
 from sofa_fl.study.settings import SHARING, Overrides
@@ -62,7 +61,7 @@ def sweep(study: Study) -> Outcome:
     chosen = choose(rows)
     file = study.out / FILE
     everything = add_rows(file, chosen.values(), key=key_of)
-    return Outcome(file, list(chosen.values()), choices_table(everything))
+    return Outcome((study.out / TRIED, file), tuple(chosen.values()), choices_table(everything))
 
 
 def choose(rows: Iterable[Row]) -> dict[Key, Row]:
@@ -72,28 +71,6 @@ def choose(rows: Iterable[Row]) -> dict[Key, Row]:
         values = json.dumps(row["overrides"], sort_keys=True)
         tried.setdefault(key_of(row), {}).setdefault(values, []).append(row)
     return {key: _best(list(of.values())) for key, of in tried.items()}
-
-
-def choices_table(choices: Sequence[Row]) -> str:
-    """What was chosen, as Markdown."""
-    head = ["", "sharing", "chosen", "of", "mean", "worst"]
-    lines = [
-        [
-            f"{row['setting']}, {row['method']}",
-            f"{row['sharing']:g}",
-            words(row["overrides"]),
-            str(row["of"]),
-            share(row["mean"]),
-            share(row["min"]),
-        ]
-        for row in choices
-    ]
-    return table(head, lines)
-
-
-def words(overrides: Overrides) -> str:
-    """`learning_rate 0.002, pull 0.01`: keys without their sections."""
-    return ", ".join(f"{key.rpartition('.')[2]} {value:g}" for key, value in overrides.items())
 
 
 def _best(groups: Sequence[Sequence[Row]]) -> Row:

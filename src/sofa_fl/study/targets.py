@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
+from sofa_fl.errors import RunError
 from sofa_fl.study import kept, plan, tables
 from sofa_fl.study.benchmark_tables import benchmark_tables
 from sofa_fl.study.choices import Choices, read_choices
 from sofa_fl.study.contenders import CONTENDERS
+from sofa_fl.study.docs import write_pages
 from sofa_fl.study.plan import Entry, Scope
 from sofa_fl.study.rows import Row, add_rows, make_row, read_rows
 from sofa_fl.study.runner import RUNS, Job, OnSummary, Summary, make_job
@@ -29,6 +32,8 @@ class Study:
     run: Run
     say: Callable[[str], None]
     runs: Path = RUNS
+    pages: Path = Path("docs")  # of results.md and images/
+    readme: Path | None = Path("README.md")
 
     def job(self, entry: Entry) -> Job:
         return make_job(entry.config, entry.title, self.runs)
@@ -45,11 +50,11 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a target has made: a file, what is in it of this time, and Markdown of all of it."""
+    """What a target has made: files, the rows of this time, and Markdown of all rows there are."""
 
-    file: Path
-    rows: list[Row]
-    text: str
+    files: tuple[Path, ...]
+    rows: tuple[Row, ...] = ()
+    text: str = ""
 
 
 def table1(study: Study) -> Outcome:
@@ -78,6 +83,39 @@ def ablation(study: Study) -> Outcome:
     """SOFA-FL without each of its parts."""
     entries = plan.ablation(study.scope, _choices(study, plan.ablation))
     return _reproduce(study, "ablation", entries, tables.ablation)
+
+
+def figures(study: Study) -> Outcome:
+    """All pictures; what they need and is not there yet is run first, with one seed."""
+    need_matplotlib()
+    one = replace(study, scope=replace(study.scope, seeds=study.scope.seeds[:1]))
+    there = kept.read_kept(study.out)
+    if not {"clients", "tree"} <= there.keys():
+        table1(one)
+    if "losses" not in there:
+        table2(one)
+    from sofa_fl.study.benchmark_figure import draw_benchmark
+    from sofa_fl.study.edits_figure import draw_edits
+    from sofa_fl.study.figures import draw_kept
+
+    folder = study.pages / "images"
+    files = [*draw_kept(kept.read_kept(study.out), folder), folder / "edits.svg"]
+    draw_edits(files[-1])
+    if rows := read_rows(study.out / "benchmark.json"):
+        files.append(folder / "benchmark.svg")
+        draw_benchmark(rows, files[-1])
+    return Outcome(tuple(files))
+
+
+def docs(study: Study) -> Outcome:
+    """The pages on the results."""
+    return Outcome(write_pages(study.out, study.pages, study.readme))
+
+
+def need_matplotlib() -> None:
+    """Say what to install, where it is missing."""
+    if find_spec("matplotlib") is None:
+        raise RunError("figures need matplotlib; install it with: pip install 'sofa-fl[figures]'")
 
 
 def pieces_of_table1(study: Study, entries: Sequence[Entry]) -> kept.Kept:
@@ -111,7 +149,7 @@ def _choices(study: Study, planned: Callable[[Scope, Choices], list[Entry]]) -> 
         names = ", ".join(f"{m} on {s} (sharing {r:g})" for s, m, r in missing[:3])
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         study.say(
-            f"no hyperparameters were chosen for {names}{more}: defaults are taken; "
+            f"note: no hyperparameters were chosen for {names}{more}: defaults are taken; "
             "'sofa-fl reproduce sweep' chooses"
         )
     return choices
@@ -122,7 +160,7 @@ def _reproduce(
 ) -> Outcome:
     file = study.out / f"{name}.json"
     rows = study.run_entries(entries, name, partial(add_rows, file))
-    return Outcome(file, rows, render(read_rows(file)))
+    return Outcome((file,), tuple(rows), render(read_rows(file)))
 
 
 def _row(entry: Entry, summary: Summary) -> Row:

@@ -1,0 +1,143 @@
+"""The figures as SVG files, drawn from the results folder alone: no run is needed.
+
+The same results give the same files with the same matplotlib: no date, no random ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sofa_fl.report.tree_svg import tree_svg
+from sofa_fl.study.contenders import title
+from sofa_fl.study.kept import Kept, kept_round
+
+# Okabe and Ito's colours, which the colour-blind tell apart.
+BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
+PURPLE, SKY = "#cc79a7", "#56b4e9"
+INK, SOFT, GUIDE = "#1e293b", "#64748b", "#e2e8f0"
+STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "sofa-fl",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Segoe UI", "Helvetica", "Arial"],
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GUIDE,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+}
+
+
+@contextmanager
+def drawing(path: Path, width: float, height: float) -> Iterator[Figure]:
+    """A figure to draw on, in inches; it is written when all went well."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def draw_kept(kept: Kept, folder: Path) -> list[Path]:
+    """Every figure that something was kept for."""
+    draw: dict[str, Callable[[Any, Path], None]] = {
+        "clients": draw_clients,
+        "losses": draw_losses,
+        "tree": draw_tree,
+    }
+    files = []
+    for name, piece in kept.items():
+        if name in draw:
+            files.append(folder / f"{name}.svg")
+            draw[name](piece, files[-1])
+    return files
+
+
+def draw_tree(piece: Mapping[str, Any], path: Path) -> None:
+    """The tree at the end of a run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(tree_svg(kept_round(piece)), encoding="utf-8")
+
+
+def draw_clients(piece: Mapping[str, Any], path: Path) -> None:
+    """Every client's accuracy with both methods, the clients in order of SOFA-FL's."""
+    ours, theirs = (
+        100 * np.array([np.nan if x is None else x for x in piece["accuracies"][label]])
+        for label in ("sofa", "hypcluster")
+    )
+    order = np.argsort(-ours, kind="stable")
+    at = np.arange(len(order))
+    with drawing(path, 8.6, 3.4) as figure:
+        axes = figure.add_subplot()
+        axes.set_title(f"Accuracy of every client (seed {piece['seed']})")
+        axes.vlines(at, theirs[order], ours[order], color=GUIDE, linewidth=4, zorder=1)
+        for values, name, colour, marker in (
+            (ours, title("sofa"), BLUE, "o"),
+            (theirs, title("hypcluster"), ORANGE, "D"),
+        ):
+            mean = float(np.nanmean(values))
+            label = f"{name}, mean {mean:.2f}%"
+            axes.scatter(at, values[order], s=34, color=colour, marker=marker, label=label)
+            axes.axhline(mean, color=colour, linewidth=1, linestyle=(0, (4, 3)))
+        axes.set_xticks(at, [str(client) for client in order])
+        axes.set_xlabel("client")
+        axes.set_ylabel("accuracy in %")
+        axes.grid(axis="x", visible=False)
+        axes.legend(frameon=False, loc="lower left")
+
+
+def draw_losses(piece: Mapping[str, Any], path: Path) -> None:
+    """The local loss batch by batch; a panel per way of sharing, on the same scale."""
+    curves: Mapping[str, list[list[float]]] = piece["curves"]
+    colours = dict(zip(curves, (SOFT, VERMILION, BLUE)))
+    with drawing(path, 8.6, 1.75 * len(curves) + 0.5) as figure:
+        panels = figure.subplots(len(curves), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        figure.suptitle(
+            f"Local loss of all clients over the batches of all rounds (seed {piece['seed']})",
+            x=0.01,
+            ha="left",
+            fontsize=10.5,
+            fontweight="bold",
+        )
+        for axes, (name, rounds) in zip(panels, curves.items()):
+            _loss_panel(axes, name, rounds, colours[name])
+        panels[-1].set_xlabel("round (0 is the warm-up); every line begins with a new round")
+
+
+def _loss_panel(axes: Axes, name: str, rounds: list[list[float]], colour: str) -> None:
+    start = 0
+    starts = []
+    for losses in rounds:
+        starts.append(start)
+        # A line per round: what rises between two of them is what the new round brought.
+        axes.plot(range(start, start + len(losses)), losses, color=colour, linewidth=1.3)
+        start += len(losses)
+    axes.scatter(starts, [losses[0] for losses in rounds], s=12, color=colour, zorder=3)
+    axes.set_yscale("log")
+    axes.set_xticks(starts[::2], [str(round) for round in range(0, len(rounds), 2)])
+    axes.set_xlim(-0.01 * start, 1.01 * start)
+    axes.set_ylabel("loss")
+    words = name if name.startswith("no") else f"sharing {name}"
+    axes.text(0.995, 0.93, words, transform=axes.transAxes, ha="right", va="top", color=colour)
+    axes.grid(axis="y", which="minor", visible=False)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from sofa_fl.data import datasets
+from sofa_fl.errors import DataError
+from sofa_fl.study import targets
+from tests.cli.cases import Cli, assert_refused, files_in, process
+
+PAIR = ("--quick", "--settings", "S1", "--methods", "sofa,fedavg+")
+
+
+def test_table1_then_again_then_its_figures(
+    cli: Cli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = cli("reproduce", "table1", "--quick")
+    assert first.exit_code == 0, first.stderr
+    assert "| mean accuracy |" in first.stdout
+    assert "runs/quick/table1.json" in first.stdout
+    assert "defaults are taken" in first.stderr
+    assert "table1 2/2, S1, hypcluster, sharing 0.1, seed 0" in first.stderr
+    before = files_in(work_dir)
+    again = cli("reproduce", "table1", "--quick", "--json")
+    rows = json.loads(again.stdout)
+    assert [(row["method"], row["seed"]) for row in rows] == [("sofa", 0), ("hypcluster", 0)]
+    assert "2/2" not in again.stderr  # nothing is run again
+    assert files_in(work_dir) == before
+
+    # The real results and pages are not touched by a quick look.
+    assert {path.name for path in work_dir.iterdir()} == {"runs"}
+    drawn = cli("reproduce", "figures", "--quick", "--quiet")
+    assert drawn.exit_code == 0, drawn.stderr
+    names = {Path(line).name for line in drawn.stdout.splitlines()}
+    assert names == {"clients.svg", "tree.svg", "losses.svg", "edits.svg"}
+    monkeypatch.setattr(targets, "find_spec", lambda name: None)
+    assert_refused(cli("reproduce", "figures", "--quick"), "matplotlib", "sofa-fl[figures]")
+
+
+def test_the_benchmark_keeps_what_was_there(cli: Cli, work_dir: Path) -> None:
+    for seed in ("0", "1"):
+        made = cli("reproduce", "benchmark", *PAIR, "--seeds", seed, "--out", "here")
+        assert made.exit_code == 0, made.stderr
+    assert "### S1" in made.stdout
+    rows = json.loads((work_dir / "here" / "benchmark.json").read_text())
+    assert len(rows) == 2 * 2 * 2
+    assert {row["seed"] for row in rows} == {0, 1}
+    quiet = cli("reproduce", "ablation", "--quick", "--settings", "S4", "--quiet")
+    assert (quiet.stdout, quiet.stderr) == ("runs/quick/ablation.json\n", "")
+    page = cli("reproduce", "docs", "--out", "here")
+    assert page.exit_code == 0, page.stderr
+    assert "## In short" in (work_dir / "docs" / "results.md").read_text()
+
+
+def test_wrong_names_are_refused_and_nothing_is_written(cli: Cli, work_dir: Path) -> None:
+    assert_refused(cli("reproduce", "table3"), "table3", "table1")
+    assert_refused(cli("reproduce"), "TARGET")
+    assert_refused(cli("reproduce", "benchmark", "--settings", "S1,S9"), "S9", "S1, S2")
+    assert_refused(cli("reproduce", "benchmark", "--methods", "fedsgd"), "fedsgd", "fedavg+")
+    assert_refused(cli("reproduce", "table1", "--seeds", "0,x"), "0,x")
+    assert_refused(cli("reproduce", "table1", "--seeds", "-1"), "seed")
+    assert_refused(cli("reproduce", "table1", "--set", "roundss=3"), "roundss", "rounds")
+    assert_refused(cli("reproduce", "table1", "--set", "seed=3"), "seed")
+    assert_refused(cli("reproduce", "table1", "--jobs", "0"), "jobs")
+    assert list(work_dir.iterdir()) == []
+
+
+def test_a_missing_dataset_is_told_first(
+    cli: Cli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(work_dir / "cache"))
+    monkeypatch.delenv("SOFA_FL_DATA", raising=False)
+    monkeypatch.setattr(datasets, "download", _offline)
+    result = cli("reproduce", "benchmark", "--settings", "S1,S3")
+    assert_refused(result, "S3 needs fashion-mnist", "--settings S1")
+    assert not (work_dir / "runs").exists()
+
+
+def _offline(*_: object) -> None:
+    raise DataError("could not download it")
+
+
+def test_ctrl_c_says_how_to_go_on(work_dir: Path) -> None:
+    options = ("--quick", "--settings", "S1", "--set", "rounds=200", "--seeds", "0,1")
+    running = process("reproduce", "table1", *options, cwd=work_dir)
+    deadline = time.monotonic() + 60
+    while not list(work_dir.glob("runs/reproduce/*/events.jsonl")):
+        assert time.monotonic() < deadline
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, "")
+    assert "repeat the command to go on" in err
+    assert "Traceback" not in err

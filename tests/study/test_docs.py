@@ -1,0 +1,64 @@
+"""The published pages are what the published results make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sofa_fl.errors import RunError
+from sofa_fl.study.docs import BEGIN, END, compact_table, results_page, with_results, write_pages
+from sofa_fl.study.rows import add_rows
+from tests.study.cases import row, rows
+
+ROOT = Path(__file__).parent.parent.parent
+AGAIN = "run 'sofa-fl reproduce docs' and commit what it writes"
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert page == results_page(ROOT / "results", ROOT / "docs"), AGAIN
+
+
+def test_the_readme_is_up_to_date() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert BEGIN in readme
+    assert with_results(readme, ROOT / "results") == readme, AGAIN
+
+
+def test_the_best_of_the_others_is_named() -> None:
+    made = compact_table(
+        [row("sofa"), row("fedavg", mean=0.8), row("ditto", mean=0.95), row("ditto+", mean=0.7)]
+    )
+    assert "| **" not in made
+    assert "90.00 / 80.00 | 80.00 / 70.00 | Ditto **95.00 / 85.00** | Ditto+ 70.00" in made
+    assert "–" in compact_table([row("sofa")])
+
+
+def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    assert with_results(text, tmp_path) == f"before\n{BEGIN}\n{END}\nafter\n"
+    add_rows(tmp_path / "benchmark.json", [row("sofa")])
+    changed = with_results(text, tmp_path)
+    assert "old" not in changed
+    assert changed.startswith("before\n")
+    assert changed.endswith("after\n")
+    assert with_results(changed, tmp_path) == changed
+    assert with_results("no markers", tmp_path) == "no markers"
+    with pytest.raises(RunError, match="results"):
+        with_results(BEGIN, tmp_path)
+
+
+def test_the_page_has_what_there_is(tmp_path: Path) -> None:
+    assert "no results yet" in results_page(tmp_path, tmp_path)
+    add_rows(tmp_path / "benchmark.json", [*rows("sofa", [0.9, 0.8]), *rows("fedavg", [0.7, 0.7])])
+    add_rows(tmp_path / "table2.json", [row("no sharing")])
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "losses.svg").write_text("<svg/>")
+    (page,) = write_pages(tmp_path, tmp_path, None)
+    text = page.read_text(encoding="utf-8")
+    for words in ("second table", "](images/losses.svg)", "No hyperparameters were chosen", "S1"):
+        assert words in text
+    assert "first table" not in text
+    assert "clients.svg" not in text
+    assert "\n\n\n" not in text

@@ -1,0 +1,70 @@
+"""Drawn from what is kept alone, twice the same; and the edits are what they are said to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sofa_fl.study.benchmark_figure import draw_benchmark
+from sofa_fl.study.edits_figure import EXAMPLES, Example, draw_edits
+from sofa_fl.study.figures import draw_kept
+from sofa_fl.study.kept import keep, read_kept
+from sofa_fl.topology.edits import Graft, Merge, Prune, Split
+from tests.study.cases import row, rows
+
+EVENT = {
+    "round": 2,
+    "rounds": 2,
+    "client": {"mean": 0.9, "min": 0.8},
+    "accuracies": [0.8, 0.9, None],
+    "path_loss": {},
+    "tree": {"3": None, "0": 3, "1": 3, "2": 3},
+    "pools": {},
+}
+KEPT = {
+    "clients": {
+        "seed": 0,
+        "accuracies": {"sofa": [0.9, 0.8, None], "hypcluster": [0.7, 0.9, None]},
+    },
+    "losses": {"seed": 0, "curves": {"no sharing": [[2.0, 1.0], [1.2, 0.8]]}},
+    "tree": {"method": "sofa", "data": "mnist", "seed": 0, "event": EVENT},
+}
+
+
+def test_kept_pieces_are_drawn_twice_the_same(tmp_path: Path) -> None:
+    keep(tmp_path, {"clients": None})
+    keep(tmp_path, KEPT)
+    assert read_kept(tmp_path) == KEPT
+    files = draw_kept(read_kept(tmp_path), tmp_path / "a")
+    assert [file.name for file in files] == ["clients.svg", "losses.svg", "tree.svg"]
+    again = draw_kept(read_kept(tmp_path), tmp_path / "b")
+    assert [a.read_bytes() for a in files] == [b.read_bytes() for b in again]
+    text = files[0].read_text()
+    assert "SOFA-FL, mean 85.00%" in text  # text stays text
+    assert "<dc:date>" not in text
+
+
+def test_the_benchmark_is_drawn_with_one_seed_and_with_many(tmp_path: Path) -> None:
+    many = [*rows("sofa", [0.9, 0.91]), *rows("local", [0.5, 0.52]), *rows("fedavg", [0.88, 0.89])]
+    draw_benchmark([*many, row("sofa", setting="S4", sharing=0.0)], tmp_path / "b.svg")
+    text = (tmp_path / "b.svg").read_text()
+    for words in ("S1", "S4", "Local", "worst client"):
+        assert f">{words}<" in text
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
+def test_shape_itself_makes_the_edits(example: Example) -> None:
+    assert example.shaped(example.before)[1] == []
+    kinds: dict[str, list[type]] = {
+        "Graft": [Graft],
+        "Merge": [Merge],
+        "Split": [Split],
+        "Prune": [Graft, Prune],
+    }
+    assert [type(edit) for edit in example.shaped(example.now)[1]] == kinds[example.title]
+
+
+def test_the_edits_are_drawn(tmp_path: Path) -> None:
+    draw_edits(tmp_path / "edits.svg")
+    assert "cluster 7 was split" in (tmp_path / "edits.svg").read_text()
