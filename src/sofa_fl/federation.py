@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from sofa_fl.data.base import FederatedData, Samples
-from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Pull, Score, Task
+from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import Model
@@ -39,6 +39,8 @@ class Federation:
     Attributes:
         warmup: Batches per client before the first round; every method gets them.
         round: 0 is the warm-up.
+        rounds: How many there will be after it, for the learning rate's schedule; 0 if nobody
+            knows, and the rate stays what it is.
     """
 
     data: FederatedData
@@ -47,6 +49,7 @@ class Federation:
     seed: int = 0
     warmup: int = 25
     round: int = 0
+    rounds: int = 0
     meter: Meter = field(default_factory=Meter)
 
     def at(self, round: int) -> Federation:
@@ -70,6 +73,27 @@ class Federation:
         held = self.data.clients[client].holdout
         return held if len(held) else self.owned[client]
 
+    @cached_property
+    def priors(self) -> Mapping[NodeId, Prior | None]:
+        """What is added to a model's outputs when a client uses it: its own class mix."""
+        return {client: self.prior_of(self.owned[client]) for client in self.clients}
+
+    def prior_of(self, samples: Samples) -> Prior | None:
+        """The log of how common each class is in `samples`, one more than counted of each."""
+        labels = self.data.train.y
+        if not self.local.prior or labels.dtype.kind == "f":
+            return None
+        counts = np.bincount(labels[samples], minlength=self.data.num_outputs) + 1
+        shares: Prior = np.log(counts / counts.sum()).astype(np.float32)
+        return shares
+
+    @property
+    def pace(self) -> float:
+        """The fraction of the learning rate in this round."""
+        if self.local.schedule == "constant" or not self.rounds:
+            return 1.0
+        return 0.5 * (1 + math.cos(math.pi * min(self.round, self.rounds) / (self.rounds + 1)))
+
     def initial(self, index: int = 0) -> Vector:
         """An untrained model; another `index` gives another one."""
         return self.engine.initial(seed_for(self.seed, index, "initial"))
@@ -87,13 +111,16 @@ class Federation:
         """A task for this round: the usual budget, the site's own samples, draws of its own."""
         if batches is None:
             batches = self.local.batches if self.round else self.warmup
+        samples = self.owned[site] if samples is None else samples
         return Task(
             site=site,
             start=start,
-            samples=self.owned[site] if samples is None else samples,
+            samples=samples,
             batches=batches,
             seed=seed_for(self.seed, self.round, site, purpose),
             pulls=tuple(pull for pull in pulls if pull.weight),
+            pace=self.pace,
+            prior=self.prior_of(samples),
         )
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
@@ -121,7 +148,9 @@ class Federation:
     def held_out(self, asks: Sequence[tuple[NodeId, Model]]) -> list[Score]:
         """Score models on the held-out samples of clients, `(client, model)` by pair."""
         self.meter.bytes_down += sum(_bytes(model) for _, model in asks)
-        return self.engine.evaluate([Exam(model, self.judged_on(c)) for c, model in asks])
+        return self.engine.evaluate(
+            [Exam(model, self.judged_on(c), prior=self.priors[c]) for c, model in asks]
+        )
 
     def count_shared(self, up: int, down: int) -> None:
         """Count samples sent up by clients and down to them."""

@@ -28,6 +28,8 @@ class DataConfig:
             at least one sample of two or more, none if 0.
         num_train: Use only so many training samples, drawn by the seed.
         num_test: Use only so many test samples, drawn by the seed.
+        score_on: `validation` puts a sixth of the training samples aside and scores on them in
+            place of the test samples: to make choices by.
     """
 
     name: str = "mnist"
@@ -42,3 +44,4 @@ class DataConfig:
     holdout: Annotated[float, Ge(0), Lt(1)] = 0.05
     num_train: Annotated[int, Ge(1)] | None = None
     num_test: Annotated[int, Ge(1)] | None = None
+    score_on: Literal["test", "validation"] = "test"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,8 @@ def federate(
     _check_alike(train, test)
     # Before subsampling: the size of a network must not hang on which samples were drawn.
     num_outputs = _num_outputs(train, test)
+    if config.score_on == "validation":
+        train, test = _put_aside(train, seed)
     train = _subsample(train, config.num_train, seed, "num_train")
     test = _subsample(test, config.num_test, seed, "num_test")
     parts = _deal(config, train, test, seed)
@@ -109,6 +112,17 @@ def _num_outputs(train: Arrays, test: Arrays) -> int:
     if train.y.dtype.kind == "f":
         return int(train.y.shape[1]) if train.y.ndim == 2 else 1
     return max(train.num_classes, test.num_classes)
+
+
+def _put_aside(train: Arrays, seed: int) -> tuple[Arrays, Arrays]:
+    """All training samples but a sixth, and that sixth."""
+    order = rng_for(seed, "validation").permutation(len(train))
+    cut = max(1, len(order) // 6)
+    train, aside = (
+        replace(train, x=train.x[rows], y=train.y[rows])
+        for rows in (np.sort(order[cut:]), np.sort(order[:cut]))
+    )
+    return train, aside
 
 
 def _subsample(arrays: Arrays, number: int | None, seed: int, key: str) -> Arrays:

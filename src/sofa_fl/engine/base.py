@@ -20,6 +20,7 @@ from sofa_fl.models.mix import Model
 from sofa_fl.topology.tree import NodeId
 
 Precision = Literal["float32", "tf32", "bf16"]
+Prior = NDArray[np.float32]  # log of how common each class is; is added to a network's outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,12 @@ class LocalConfig:
         batch_size: Samples per batch.
         optimizer: `adam` or `sgd`.
         learning_rate: Step size.
+        schedule: `cosine` lowers the step size from round to round, to almost nothing in the
+            last; `constant` does not.
+        prior: Correct for the class mix, in classification: train with the log of how common
+            each class is among the samples added to the outputs, and add a client's own when its
+            model is used (arXiv:2007.07314). A network then learns what classes look like, not
+            how common they are with whom, and models of clients whose classes differ agree.
         weight_decay: L2 penalty.
         momentum: For `sgd`.
         precision: What training multiplies in: `float32`; `tf32`, float32 with a ten-bit mantissa
@@ -41,6 +48,8 @@ class LocalConfig:
     batch_size: Annotated[int, Ge(1)] = 100
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: Annotated[float, Gt(0)] = 1e-3
+    schedule: Literal["constant", "cosine"] = "cosine"
+    prior: bool = True
     weight_decay: Annotated[float, Ge(0)] = 1e-4
     momentum: Annotated[float, Ge(0)] = 0.0
     precision: Precision = "float32"
@@ -56,7 +65,10 @@ class Pull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One local training: who, from which model, on which samples, pulled where, by which draws."""
+    """One local training: who, from which model, on which samples, pulled where, by which draws.
+
+    `pace` is the fraction of the configured learning rate; `prior` is added to the outputs.
+    """
 
     site: NodeId
     start: Model
@@ -64,6 +76,8 @@ class Task:
     batches: int
     seed: int
     pulls: tuple[Pull, ...] = ()
+    pace: float = 1.0
+    prior: Prior | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +90,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Exam:
-    """One evaluation: which model on which samples."""
+    """One evaluation: which model on which samples; `prior` is added to its outputs."""
 
     params: Model
     samples: Samples
     split: Split = "train"
+    prior: Prior | None = None
 
 
 @dataclass(frozen=True, slots=True)

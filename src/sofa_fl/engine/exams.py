@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples, Split
-from sofa_fl.engine.base import Exam
+from sofa_fl.engine.base import Exam, Prior
 from sofa_fl.models.mix import Model, identity
 
 Sums = NDArray[np.float64]  # loss and hits, summed over the samples of every batch
@@ -25,12 +25,14 @@ class Sitting:
 
     Attributes:
         exams: Which exam each set is a part of.
+        priors: What is added to the outputs on each set.
     """
 
     model: Model
     split: Split
     sets: tuple[Samples, ...]
     exams: tuple[int, ...]
+    priors: tuple[Prior | None, ...]
 
     @property
     def num_samples(self) -> int:
@@ -54,6 +56,7 @@ def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
             exams[portion[0][0]].split,
             tuple(part for _, part in portion),
             tuple(index for index, _ in portion),
+            tuple(exams[index].prior for index, _ in portion),
         )
         for parts in groups.values()
         for portion in _portions(parts, limit)

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.data.base import Arrays, Samples, Split
-from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task, batch_order
+from sofa_fl.engine.base import (
+    Exam,
+    LocalConfig,
+    Outcome,
+    Prior,
+    Pull,
+    Score,
+    Task,
+    batch_order,
+)
 from sofa_fl.engine.exams import Sums
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork, Vector, empty_like
@@ -82,6 +91,7 @@ class Learner:
             ) from error
         if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != len(x):
             raise ModelError("the network must give one row of outputs per sample")
+        self.num_outputs = out.shape[1]
         top = int(max(store.y.max() for store in self.stores.values())) if self.is_classifier else 0
         if self.is_classifier and out.shape[1] <= top:
             raise ModelError(
@@ -103,7 +113,8 @@ class Learner:
         weights = self.flat.weights
         decay, constant = pull_terms(task.pulls, self.flat.trainable)
         constants = self.flat.pieces(constant) if task.pulls else []
-        optimizer = optimizer_for(weights, self.local, decay)
+        optimizer = optimizer_for(weights, self.local, decay, task.pace)
+        prior = self.offsets([task.prior])[0]
         losses = torch.empty(task.batches, device=self.device)
         in_bf16 = self.local.precision == "bf16"
         # Dropout and the like draw from torch's global generator: give them the task's own draws.
@@ -112,7 +123,7 @@ class Learner:
             for step, batch in enumerate(rows):
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):
                     out, y = self._forward(self.stores["train"], batch)
-                loss = self.loss(out.float(), y)
+                loss = self.loss(out.float() + prior, y)
                 # Made anew by every pass: cheaper than to be zeroed and summed up.
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -129,26 +140,41 @@ class Learner:
         return self.network(x), y
 
     def evaluate(self, exam: Exam) -> Score:
-        (sums,) = self.sums(exam.params, [exam.samples], exam.split)
+        (sums,) = self.sums(exam.params, [exam.samples], exam.split, [exam.prior])
         return self.score(exam, sums)
 
     @torch.no_grad()
-    def sums(self, model: Model, sets: Sequence[Samples], split: Split) -> list[Sums]:
+    def sums(
+        self,
+        model: Model,
+        sets: Sequence[Samples],
+        split: Split,
+        priors: Sequence[Prior | None],
+    ) -> list[Sums]:
         """Loss and hits of a model, summed over every batch of every set of samples."""
         self.flat.load(as_vector(model))
         self.network.eval()
         found = []
-        for samples in sets:
+        for samples, offset in zip(sets, self.offsets(priors)):
             rows = torch.from_numpy(samples).to(self.device)
             batches = torch.split(rows, EVALUATION_BATCH) if len(rows) else ()
             sums = torch.zeros(len(batches), 2, device=self.device, dtype=torch.float64)
             for row, batch in zip(sums, batches):
                 out, y = self._forward(self.stores[split], batch)
+                out = out + offset
                 row[0] = self.loss(out, y).double() * len(batch)
                 if self.is_classifier:
                     row[1] = (out.argmax(dim=1) == y).sum()
             found.append(sums.cpu().numpy())
         return found
+
+    def offsets(self, priors: Sequence[Prior | None]) -> Tensor:
+        """A row to add to the outputs for each prior; outputs that it does not name get nothing."""
+        rows = np.zeros((len(priors), self.num_outputs), dtype=np.float32)
+        for row, prior in zip(rows, priors):
+            if prior is not None:
+                row[: len(prior)] = prior
+        return torch.from_numpy(rows).to(self.device)
 
     def score(self, exam: Exam, sums: Sums) -> Score:
         """Mean loss and accuracy; for regression, accuracy is the share of variance explained."""
@@ -184,10 +210,13 @@ class Learner:
 
 
 def optimizer_for(
-    weights: Sequence[nn.Parameter], local: LocalConfig, decay: float = 0.0
+    weights: Sequence[nn.Parameter],
+    local: LocalConfig,
+    decay: float = 0.0,
+    pace: float | Tensor = 1.0,
 ) -> torch.optim.Optimizer:
     """The configured optimizer, with `decay` on top of its own; on a GPU it can be captured."""
-    rate, decay = local.learning_rate, local.weight_decay + decay
+    rate, decay = local.learning_rate * pace, local.weight_decay + decay
     if local.optimizer == "adam":
         on_gpu = weights[0].is_cuda
         return torch.optim.Adam(weights, lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)

@@ -43,7 +43,7 @@ class QuadraticEngine:
         centre = torch.from_numpy(self.points[task.samples].mean(axis=0))
         minimum = (centre + pulled) / (1 + sum(pull.weight for pull in task.pulls))
         steps = torch.arange(task.batches + 1)[:, None]
-        way = minimum + (1 - self.rate) ** steps * (as_vector(task.start) - minimum)
+        way = minimum + (1 - self.rate * task.pace) ** steps * (as_vector(task.start) - minimum)
         losses = [self._loss(x, task.samples) for x in way[:-1]]
         return Outcome(way[-1].clone(), np.array(losses, dtype=np.float32))
 

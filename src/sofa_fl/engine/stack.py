@@ -74,7 +74,13 @@ class Stepper:
     """
 
     def __init__(
-        self, stack: Stack, store: Store, loss: EachLoss, local: LocalConfig, pulls: Pulls
+        self,
+        stack: Stack,
+        store: Store,
+        loss: EachLoss,
+        local: LocalConfig,
+        pulls: Pulls,
+        num_outputs: int,
     ) -> None:
         self.stack, self.store, self.loss, self.pulls = stack, store, loss, pulls
         device = stack.weights[0].device
@@ -82,15 +88,28 @@ class Stepper:
         self.losses = torch.zeros(stack.num, device=device)
         self.constants = [torch.zeros_like(w) for w in stack.weights] if pulls.some else []
         self.decay = torch.zeros(stack.num, device=device)
+        self.offsets = torch.zeros(stack.num, num_outputs, device=device)
+        self.learning_rate = local.learning_rate
+        self.rate = torch.tensor(local.learning_rate, device=device)
         self.optimizer = optimizer_for(stack.weights, local, pulls.decay)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate  # a captured step reads it where it is
         self.dtype = torch.bfloat16 if local.precision == "bf16" else torch.float32
         self.graph: torch.cuda.CUDAGraph | None = None
         if device.type == "cuda":
             self.capture()
 
-    def begin(self, vectors: Sequence[Vector], terms: Sequence[tuple[float, Tensor]]) -> None:
+    def begin(
+        self,
+        vectors: Sequence[Vector],
+        terms: Sequence[tuple[float, Tensor]],
+        offsets: Tensor,
+        pace: float,
+    ) -> None:
         """Start anew from these models, each pulled so (see `pull_terms`)."""
         self.stack.load(vectors)
+        self.offsets.copy_(offsets)
+        self.rate.fill_(self.learning_rate * pace)
         self.stack.network.train()
         for state in self.optimizer.state.values():
             for value in state.values():  # the moments, and how many steps there were
@@ -115,7 +134,9 @@ class Stepper:
         for weight in self.stack.weights:
             weight.grad = None
         x, y = self.store.batch(self.rows)
-        each = self.loss(self.stack.network(x.to(self.dtype)).float(), y)
+        out = self.stack.network(x.to(self.dtype)).float()
+        out = (out.view(self.stack.num, -1, out.shape[1]) + self.offsets[:, None]).view(out.shape)
+        each = self.loss(out, y)
         losses = each.view(self.stack.num, -1).mean(dim=1)
         losses.sum().backward()  # type: ignore[no-untyped-call]
         for weight, constant in zip(self.stack.weights, self.constants):

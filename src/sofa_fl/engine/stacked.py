@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sofa_fl.data.base import FederatedData, Samples
-from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task, batch_order
+from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Prior, Score, Task, batch_order
 from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
 from sofa_fl.engine.learner import each_cross_entropy, each_square, pull_terms
 from sofa_fl.engine.sequential import SequentialEngine
@@ -62,8 +63,9 @@ class StackedEngine:
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
         tasks = list(tasks)
         outcomes: dict[int, Outcome] = {}
-        for batches in dict.fromkeys(task.batches for task in tasks):
-            same = [i for i, task in enumerate(tasks) if task.batches == batches]
+        kinds = [(task.batches, task.pace) for task in tasks]
+        for kind in dict.fromkeys(kinds):
+            same = [i for i, other in enumerate(kinds) if other == kind]
             outcomes |= self._in_chunks(same, lambda some: self._train([tasks[i] for i in some]))
         return [outcomes[i] for i in range(len(tasks))]
 
@@ -75,7 +77,9 @@ class StackedEngine:
         like, pulled = self._learner.flat.trainable, any(task.pulls for task in tasks)
         terms = [pull_terms(task.pulls, like) for task in tasks] if pulled else []
         stepper = self._stepper(len(tasks), Pulls.of(terms))
-        stepper.begin([as_vector(task.start) for task in tasks], terms)
+        offsets = self._learner.offsets([task.prior for task in tasks])
+        starts = [as_vector(task.start) for task in tasks]
+        stepper.begin(starts, terms, offsets, tasks[0].pace)
         losses = torch.stack([stepper(batch).clone() for batch in steps], dim=1).cpu().numpy()
         return [Outcome(vector, curve) for vector, curve in zip(stepper.stack.unload(), losses)]
 
@@ -102,11 +106,14 @@ class StackedEngine:
         rows = np.full((num, max(sitting.num_samples for sitting in asked)), -1, dtype=np.int64)
         for row, sitting in zip(rows, asked):
             row[: sitting.num_samples] = np.concatenate(sitting.sets)
-        found = []
-        for part in torch.split(torch.from_numpy(rows), max(1, EXAM_SAMPLES // num), dim=1):
+        which, offsets = self._priors(asked, rows.shape)
+        found, step = [], max(1, EXAM_SAMPLES // num)
+        for part, prior in zip(
+            torch.split(torch.from_numpy(rows), step, dim=1), torch.split(which, step, dim=1)
+        ):
             taken = part.to(learner.device).clamp_min(0).flatten()
             x, y = learner.stores[asked[0].split].batch(taken)
-            out = stack.network(x)
+            out = stack.network(x) + offsets[prior.flatten()]
             loss = self._loss(out, y).view(num, -1)
             hits = (out.argmax(dim=1) == y).view(num, -1) if learner.is_classifier else loss * 0
             found.append(torch.stack([loss, hits]).double())
@@ -117,6 +124,18 @@ class StackedEngine:
             parts = np.split(own[:, : cuts[-1]], cuts[:-1], axis=1)
             answers.append([part.sum(axis=1)[None] for part in parts])
         return answers
+
+    def _priors(self, asked: Sequence[Sitting], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Which prior every sample of every sitting has, and what each adds to the outputs."""
+        known: dict[int, Prior | None] = {id(None): None}
+        which = np.zeros(shape, dtype=np.int64)
+        for row, sitting in zip(which, asked):
+            known |= {id(prior): prior for prior in sitting.priors}
+            numbers = {key: number for number, key in enumerate(known)}
+            each = [numbers[id(prior)] for prior in sitting.priors]
+            row[: sitting.num_samples] = np.repeat(each, [len(part) for part in sitting.sets])
+        device = self._learner.device
+        return torch.from_numpy(which).to(device), self._learner.offsets(list(known.values()))
 
     def _in_chunks(self, asks: list[int], do: Callable[[list[int]], list[T]]) -> dict[int, T]:
         """`do` for as many as fit at a time; out of memory, half as many are tried."""
@@ -140,7 +159,7 @@ class StackedEngine:
 
         def make() -> Stepper:
             stack, store = Stack(learner.flat, num), learner.stores["train"]
-            return Stepper(stack, store, self._loss, learner.local, pulls)
+            return Stepper(stack, store, self._loss, learner.local, pulls, learner.num_outputs)
 
         return _recall(self._steppers, (num, pulls), make)
 

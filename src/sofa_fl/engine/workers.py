@@ -195,10 +195,11 @@ class _Worker:
                 for row, pull in enumerate(job.pulls, start=2):
                     self.put(row, pull.target)
                 weights = [pull.weight for pull in job.pulls]
-                self.pipe.send((what, job.site, job.samples, job.batches, job.seed, weights))
+                rest = (job.batches, job.seed, weights, job.pace, job.prior)
+                self.pipe.send((what, job.site, job.samples, *rest))
             elif isinstance(job, Sitting):
                 self.put(0, job.model)
-                self.pipe.send((what, job.sets, job.split))
+                self.pipe.send((what, job.sets, job.split, job.priors))
             else:
                 self.put(0, job[0])
                 self.pipe.send((what, job[1]))
@@ -239,7 +240,7 @@ def _work(
             os._exit(0)
         try:
             if what == "train":
-                site, samples, batches, seed, weights = ask
+                site, samples, batches, seed, weights, pace, prior = ask
                 pulls = tuple(Pull(memory[row], w) for row, w in enumerate(weights, start=2))
                 task = Task(
                     site=site,
@@ -248,6 +249,8 @@ def _work(
                     batches=batches,
                     seed=seed,
                     pulls=pulls,
+                    pace=pace,
+                    prior=prior,
                 )
                 (outcome,) = engine.train([task])
                 memory[1].copy_(outcome.params)

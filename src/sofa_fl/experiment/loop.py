@@ -135,7 +135,13 @@ class Experiment:
         # What was picked is written down: a run goes on as it began, to the same bits.
         self.config = replace(config, engine=self.pick.name)
         self.fed = Federation(
-            data, self.engine, config.local, config.seed, config.warmup, meter=Meter()
+            data,
+            self.engine,
+            config.local,
+            config.seed,
+            config.warmup,
+            rounds=config.rounds,
+            meter=Meter(),
         )
         self.examiner = Examiner(self.fed)
         self.method: Method[Any] = own.method or make_method(config)

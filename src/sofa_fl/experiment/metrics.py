@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples
-from sofa_fl.engine.base import Exam
+from sofa_fl.engine.base import Exam, Prior
 from sofa_fl.errors import DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
@@ -19,6 +19,8 @@ from sofa_fl.topology.tree import NodeId, Tree
 
 MANY = 500_000  # predictions that all models together may make for one figure of a summary
 FEWEST = 200  # test samples that a model is scored on nevertheless
+
+Ask = tuple[Model, Samples, Prior | None]
 
 
 def fairness(accuracies: Sequence[float]) -> dict[str, float]:
@@ -59,9 +61,13 @@ class Examiner:
             self._tests[num] = np.sort(rows).astype(np.int64)
         return self._tests[num]
 
-    def accuracies(self, asks: Sequence[tuple[Model, Samples]]) -> list[float]:
-        keys = [(identity(model), id(samples)) for model, samples in asks]
-        new = {key: Exam(*ask, "test") for key, ask in zip(keys, asks) if key not in self._known}
+    def accuracies(self, asks: Sequence[Ask]) -> list[float]:
+        keys = [(identity(model), id(samples), id(prior)) for model, samples, prior in asks]
+        new = {
+            key: Exam(model, samples, "test", prior)
+            for key, (model, samples, prior) in zip(keys, asks)
+            if key not in self._known
+        }
         scores = self.fed.engine.evaluate(list(new.values()))
         self._known |= {k: (e, s.accuracy) for (k, e), s in zip(new.items(), scores)}
         return [self._known[key][1] for key in keys]
@@ -74,7 +80,8 @@ class Examiner:
 def client_accuracies(served: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
     """Every client's served model on the client's own test samples."""
     fed = examiner.fed
-    return examiner.accuracies([(served[c], fed.data.clients[c].test) for c in fed.clients])
+    asks = [(served[c], fed.data.clients[c].test, fed.priors[c]) for c in fed.clients]
+    return examiner.accuracies(asks)
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:
@@ -108,10 +115,13 @@ def by_level(view: View, examiner: Examiner) -> list[dict[str, Any]]:
     return rows
 
 
-def full_accuracies(models: Sequence[Model], examiner: Examiner) -> list[float]:
+def full_accuracies(
+    models: Sequence[Model], examiner: Examiner, priors: Sequence[Prior | None] | None = None
+) -> list[float]:
     """Every model on the whole test set, or, of very many models, on a part of it."""
     rows = examiner.test_set(len(models))
-    return examiner.accuracies([(model, rows) for model in models])
+    priors = priors if priors is not None else [None] * len(models)
+    return examiner.accuracies([(model, rows, prior) for model, prior in zip(models, priors)])
 
 
 def mean_curve(curves: Sequence[NDArray[np.float32]]) -> list[float]:

@@ -56,7 +56,8 @@ def summarize(
     """The end of a run as one object; fractions are in [0, 1]."""
     fed = examiner.fed
     accuracies = client_accuracies(view.served, examiner)
-    full = full_accuracies([view.served[client] for client in fed.clients], examiner)
+    served = [view.served[client] for client in fed.clients]
+    full = full_accuracies(served, examiner, [fed.priors[client] for client in fed.clients])
     levels = by_level(view, examiner)
     given = disclosed(view, fed)
     return {
