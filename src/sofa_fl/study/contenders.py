@@ -61,9 +61,9 @@ GRIDS: Mapping[str, tuple[Overrides, ...]] = {
     "fedprox": crossed(fedprox__pull=(1e-3, 1e-2, 1e-1)),
     "ditto": crossed(ditto__pull=(1e-3, 1e-2, 1e-1)),
     "hypcluster": crossed(hypcluster__num_clusters=(1, 2, 3, 4, 5)),
-    "cfl": (),
-    "fl_hc": (),
-    "hierfavg": (),
+    "cfl": crossed(cfl__stationary=(0.2, 0.35, 0.5)),
+    "fl_hc": crossed(fl_hc__threshold=(0.25, 0.5, 0.75)),
+    "hierfavg": crossed(hierfavg__num_edges=(2, 4), hierfavg__period=(2, 5)),
 }
 BASELINES = (
     "local", "fedavg", "fedavg_ft", "fedprox", "ditto", "hypcluster", "cfl", "fl_hc", "hierfavg",

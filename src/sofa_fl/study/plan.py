@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.config import Config, load_config
@@ -22,7 +22,8 @@ from sofa_fl.study.contenders import (
 from sofa_fl.study.settings import COMMON, QUICK, SEEDS, SETTINGS, SHARING, Overrides
 
 PAPER, PAPER_SHARING = "S1", 0.1  # the paper's own experiment
-PENDING = ("local.schedule", "local.prior")  # an older engine has neither: as published, always
+# What changes no result, or stands in a row already.
+UNTOLD = ("save_every", "keep", "engine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,27 +156,15 @@ def make_entry(
         method=label or contender.label,
         sharing=ratio if isinstance(ratio, float) else sharing,
         seed=seed,
-        overrides=told,
+        overrides={key: value for key, value in told.items() if key not in UNTOLD},
         config=config,
     )
 
 
 def configure(values: Overrides, data_dir: str | None = None) -> Config:
     """A configuration out of dotted keys."""
-    kept = {key: value for key, value in values.items() if key not in PENDING or has_key(key)}
-    config = load_config(settings=[f"{key}={json.dumps(value)}" for key, value in kept.items()])
+    config = load_config(settings=[f"{key}={json.dumps(value)}" for key, value in values.items()])
     return replace(config, data=replace(config.data, dir=data_dir)) if data_dir else config
-
-
-def has_key(key: str) -> bool:
-    """Whether a configuration has this dotted key."""
-    kind: Any = Config
-    for name in key.split("."):
-        hints = get_type_hints(kind)
-        if name not in hints:
-            return False
-        kind = hints[name]
-    return True
 
 
 def read_extra(settings: Sequence[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ COMMON: Overrides = MappingProxyType(
         "model.name": "cnn",
         "local.batches": 25,
         "local.batch_size": 100,
-        "save_every": 5,
+        "save_every": 10,
     }
 )
 # A look at whether everything runs: small in every direction.

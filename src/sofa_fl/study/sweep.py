@@ -105,7 +105,8 @@ def _tried(row: Row, extra: Overrides) -> Row:
     given = {**VALIDATION, **extra}
     values = {key: value for key, value in row["overrides"].items() if key not in given}
     kept = ("setting", "method", "sharing", "seed", "mean", "min")
-    return {**{key: row[key] for key in kept}, "overrides": values, "extra": dict(extra)}
+    told = {key: value for key, value in row["overrides"].items() if key in extra}
+    return {**{key: row[key] for key in kept}, "overrides": values, "extra": told}
 
 
 def _entry(scope: Scope, trial: Trial) -> Entry:
