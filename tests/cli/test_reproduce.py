@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -49,6 +50,12 @@ def test_the_benchmark_keeps_what_was_there(cli: Cli, work_dir: Path) -> None:
     rows = json.loads((work_dir / "here" / "benchmark.json").read_text())
     assert len(rows) == 2 * 2 * 2
     assert {row["seed"] for row in rows} == {0, 1}
+    # What is in the results is believed, though the runs themselves are gone.
+    shutil.rmtree(work_dir / "runs")
+    more = ("--seeds", "0,1,2", "--out", "here", "--missing", "--json")
+    everything = cli("reproduce", "benchmark", *PAIR, *more)
+    assert len(json.loads(everything.stdout)) == 2 * 2 * 3
+    assert len(list((work_dir / "runs" / "reproduce").iterdir())) == 2 * 2
     quiet = cli("reproduce", "ablation", "--quick", "--settings", "S4", "--quiet")
     assert (quiet.stdout, quiet.stderr) == ("runs/quick/ablation.json\n", "")
     page = cli("reproduce", "docs", "--out", "here")

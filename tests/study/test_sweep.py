@@ -60,6 +60,11 @@ def test_rates_first_then_the_own_parameters_at_the_best_rate(
         "setting", "method", "sharing", "seed", "mean", "min", "overrides", "extra"
     }  # fmt: skip
     assert rows[0]["extra"] == {"warmup": 3}
+    # All of it is there: with other runs to make, none of these is made again.
+    seen.clear()
+    study = Study(scope=scope, out=tmp_path, run=run, say=print, runs=tmp_path, only_missing=True)
+    assert sweep(study).rows == outcome.rows
+    assert not seen
     assert "FedProx | pull 0.1, rate 0.002 | 5" in choices_table(outcome.rows)
 
 

@@ -47,6 +47,9 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Tiny runs, to see that everything works.")
     ] = False,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Only runs that have no row in the results yet.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the results; by default results/."),
@@ -60,7 +63,8 @@ def reproduce(
         raise ConfigError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
     scope = read_scope(target, seeds, settings, methods, sets, data_dir, quick=quick)
     out = out or (QUICK_OUT if quick else Path("results"))
-    outcome = carry_out(target, study_of(scope, out, jobs, quiet=quiet))
+    study = study_of(scope, out, jobs, quiet=quiet)
+    outcome = carry_out(target, replace(study, only_missing=missing))
     from sofa_fl.cli.screen import console, put, shell
 
     if as_json:

@@ -64,6 +64,12 @@ class Entry:
     config: Config
 
     @property
+    def keys(self) -> dict[str, Any]:
+        """What its row begins with."""
+        names = ("setting", "method", "sharing", "seed", "overrides")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def title(self) -> str:
         return f"{self.setting}, {self.method}, sharing {self.sharing:g}, seed {self.seed}"
 

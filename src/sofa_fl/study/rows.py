@@ -60,5 +60,5 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     write_text(path, f"[\n{lines}\n]\n" if rows else "[]\n")
 
 
-def row_key(row: Row) -> tuple[Any, ...]:
+def row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in KEYS)

@@ -15,7 +15,7 @@ from typing import Any
 from sofa_fl.study.choices import FILE, Key, choices_table, key_of
 from sofa_fl.study.contenders import CONTENDERS
 from sofa_fl.study.plan import Entry, Scope, make_entry
-from sofa_fl.study.rows import Row, add_rows
+from sofa_fl.study.rows import Row, add_rows, read_rows
 from sofa_fl.study.settings import SHARING, Overrides
 from sofa_fl.study.targets import Outcome, Study
 
@@ -97,7 +97,11 @@ def _try(study: Study, trials: Sequence[Trial], what: str) -> list[Row]:
         add_rows(study.out / TRIED, [_tried(row, extra) for row in rows], key=_trial_key)
 
     extra = study.scope.extra
-    return [_tried(row, extra) for row in study.run_entries(entries, what, save)]
+    there = [
+        {**row, "overrides": {**row["overrides"], **row["extra"], **VALIDATION}}
+        for row in read_rows(study.out / TRIED)
+    ]
+    return [_tried(row, extra) for row in study.run_missing(entries, what, save, there)]
 
 
 def _tried(row: Row, extra: Overrides) -> Row:

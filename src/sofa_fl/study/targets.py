@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from sofa_fl.errors import RunError
 from sofa_fl.study import kept, plan, tables
@@ -15,7 +17,7 @@ from sofa_fl.study.choices import Choices, read_choices
 from sofa_fl.study.contenders import CONTENDERS
 from sofa_fl.study.docs import write_pages
 from sofa_fl.study.plan import Entry, Scope
-from sofa_fl.study.rows import Row, add_rows, make_row, read_rows
+from sofa_fl.study.rows import Row, add_rows, make_row, read_rows, row_key
 from sofa_fl.study.runner import RUNS, Job, OnSummary, Summary, make_job
 from sofa_fl.study.settings import SETTINGS
 
@@ -25,18 +27,32 @@ Save = Callable[[list[Row]], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What is asked for, where the results go, and how jobs are run and things are said."""
+    """What is asked for, where the results go, and how jobs are run and things are said.
+
+    With `only_missing`, rows that are in the results are taken as they are, and not made again.
+    """
 
     scope: Scope
     out: Path
     run: Run
     say: Callable[[str], None]
+    only_missing: bool = False
     runs: Path = RUNS
     pages: Path = Path("docs")  # of results.md and images/
     readme: Path | None = Path("README.md")
 
     def job(self, entry: Entry) -> Job:
         return make_job(entry.config, entry.title, self.runs)
+
+    def run_missing(
+        self, entries: Sequence[Entry], what: str, save: Save, there: Sequence[Row]
+    ) -> list[Row]:
+        """As `run_entries`; but where asked so, not for entries whose rows are `there`."""
+        known = {_key(row): row for row in there} if self.only_missing else {}
+        missing = [entry for entry in entries if _key(entry.keys) not in known]
+        made = self.run_entries(missing, what, save) if missing else []
+        known |= {_key(entry.keys): row for entry, row in zip(missing, made)}
+        return [known[_key(entry.keys)] for entry in entries]
 
     def run_entries(self, entries: Sequence[Entry], what: str, save: Save) -> list[Row]:
         """A row per entry, in their order; each is saved as soon as it is there."""
@@ -61,7 +77,8 @@ def table1(study: Study) -> Outcome:
     """The paper's fairness table; what its figures need is kept."""
     entries = plan.table1(study.scope, _choices(study, plan.table1))
     outcome = _reproduce(study, "table1", entries, tables.table1)
-    kept.keep(study.out, pieces_of_table1(study, entries))
+    if study.job(entries[0]).folder.exists():  # else its row was there, and so are the pieces
+        kept.keep(study.out, pieces_of_table1(study, entries))
     return outcome
 
 
@@ -69,7 +86,8 @@ def table2(study: Study) -> Outcome:
     """The paper's table of sharing; the loss curves are kept."""
     entries = plan.table2(study.scope, _choices(study, plan.table2))
     outcome = _reproduce(study, "table2", entries, tables.table2)
-    kept.keep(study.out, pieces_of_table2(study, entries))
+    if study.job(entries[0]).folder.exists():  # else its row was there, and so are the pieces
+        kept.keep(study.out, pieces_of_table2(study, entries))
     return outcome
 
 
@@ -159,8 +177,13 @@ def _reproduce(
     study: Study, name: str, entries: Sequence[Entry], render: Callable[[Sequence[Row]], str]
 ) -> Outcome:
     file = study.out / f"{name}.json"
-    rows = study.run_entries(entries, name, partial(add_rows, file))
+    rows = study.run_missing(entries, name, partial(add_rows, file), read_rows(file))
     return Outcome((file,), tuple(rows), render(read_rows(file)))
+
+
+def _key(keys: Mapping[str, Any]) -> str:
+    """A run and what was chosen for it: another choice is another run."""
+    return json.dumps([*row_key(keys), keys["overrides"]], sort_keys=True)
 
 
 def _row(entry: Entry, summary: Summary) -> Row:
