@@ -21,6 +21,8 @@ from sofa_fl.study.tables import column
 MEASURES = {"mean": "mean client", "min": "worst client"}
 SHOWN = 0.75  # share of the dots that a panel has room for; the lowest are arrows at its edge
 
+OURS = Line2D([], [], color=VERMILION, linewidth=0.8, label="SOFA-FL with sharing")
+
 
 def draw_benchmark(rows: Sequence[Row], path: Path) -> None:
     """A column of panels per setting, the mean client above and the worst below."""
@@ -40,9 +42,9 @@ def draw_benchmark(rows: Sequence[Row], path: Path) -> None:
             axes.set_ylabel(words)
         figure.supxlabel("accuracy in %, mean over seeds with its 95% interval", fontsize=9.5)
         figure.legend(
-            handles=[_handle(sharing) for sharing in SHARING],
+            handles=[*map(_handle, SHARING), OURS],
             loc="outside upper right",
-            ncols=2,
+            ncols=3,
             frameon=False,
         )
 

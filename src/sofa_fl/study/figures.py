@@ -92,13 +92,13 @@ def draw_clients(piece: Mapping[str, Any], path: Path) -> None:
         axes = figure.add_subplot()
         axes.set_title(f"Accuracy of every client (seed {piece['seed']})")
         axes.vlines(at, theirs[order], ours[order], color=GUIDE, linewidth=4, zorder=1)
-        for values, name, colour, marker in (
-            (ours, title("sofa"), BLUE, "o"),
-            (theirs, title("hypcluster"), ORANGE, "D"),
+        for values, name, colour, marker, size in (  # the smaller one last: both are seen
+            (ours, title("sofa"), BLUE, "o", 60),
+            (theirs, title("hypcluster"), ORANGE, "D", 20),
         ):
             mean = float(np.nanmean(values))
             label = f"{name}, mean {mean:.2f}%"
-            axes.scatter(at, values[order], s=34, color=colour, marker=marker, label=label)
+            axes.scatter(at, values[order], s=size, color=colour, marker=marker, label=label)
             axes.axhline(mean, color=colour, linewidth=1, linestyle=(0, (4, 3)))
         axes.set_xticks(at, [str(client) for client in order])
         axes.set_xlabel("client")
@@ -135,6 +135,7 @@ def _loss_panel(axes: Axes, name: str, rounds: list[list[float]], colour: str) -
         start += len(losses)
     axes.scatter(starts, [losses[0] for losses in rounds], s=12, color=colour, zorder=3)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xticks(starts[::2], [str(round) for round in range(0, len(rounds), 2)])
     axes.set_xlim(-0.01 * start, 1.01 * start)
     axes.set_ylabel("loss")
