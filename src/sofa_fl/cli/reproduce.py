@@ -18,7 +18,7 @@ from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.study.contenders import CONTENDERS
-from sofa_fl.study.settings import SEEDS, SETTINGS, SWEEP_SEEDS
+from sofa_fl.study.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
 
 if TYPE_CHECKING:
     from sofa_fl.study.plan import Scope
@@ -92,6 +92,8 @@ def read_scope(
 ) -> Scope:
     """What is asked for; a name that there is not is an error that names those there are."""
 
+    if settings is None and quick:
+        settings = ",".join(QUICK_SETTINGS)
     chosen_settings = _names(settings, SETTINGS, "setting")
     labels = _names(methods, CONTENDERS, "method")
     default = SWEEP_SEEDS if target == "sweep" else SEEDS

@@ -38,6 +38,7 @@ QUICK: Overrides = MappingProxyType(
         "engine": "sequential",
     }
 )
+QUICK_SETTINGS = ("S1", "S4")  # of both kinds, on the dataset that is in the package
 SHARING = (0.0, 0.1)
 SEEDS = (0, 1, 2, 3, 4)
 SWEEP_SEEDS = (100, 101)  # others, so that choices are not fitted to the seeds compared
