@@ -123,6 +123,9 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
         ("sofa_fl.data.federate", {"torch", "sklearn"}),
         ("sofa_fl.sharing", {"torch", "sklearn"}),
         ("sofa_fl.report.history", {"torch"}),
+        ("sofa_fl.study.docs", {"torch", "matplotlib"}),
+        ("sofa_fl.study.sweep", {"matplotlib"}),
+        ("sofa_fl.cli.main", {"torch", "numpy"}),
     ],
 )
 def test_light_parts_stay_light(module: str, never: set[str]) -> None:

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from sofa_fl.errors import RunError
-from sofa_fl.study.docs import BEGIN, END, compact_table, results_page, with_results, write_pages
+from sofa_fl.study.docs import (
+    BEGIN,
+    END,
+    common,
+    compact_table,
+    results_page,
+    with_results,
+    write_pages,
+)
 from sofa_fl.study.rows import add_rows
 from tests.study.cases import row, rows
 
@@ -47,6 +55,13 @@ def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
     assert with_results("no markers", tmp_path) == "no markers"
     with pytest.raises(RunError, match="results"):
         with_results(BEGIN, tmp_path)
+
+
+def test_what_all_were_given_is_told() -> None:
+    given = {"local.precision": "tf32", "local.learning_rate": 0.002}
+    both = [row("sofa", overrides=given), row("fedavg", overrides={**given, "fedprox.pull": 1})]
+    assert common(both) == {"local.precision": "tf32"}
+    assert common([*both, row("ditto")]) == {}
 
 
 def test_the_page_has_what_there_is(tmp_path: Path) -> None:

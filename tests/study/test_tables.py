@@ -53,8 +53,8 @@ def test_it_says_where_sofa_does_not_win() -> None:
 
 def test_groups_are_shown_where_they_are_known() -> None:
     made = benchmark_tables([row("sofa", setting="S4", ari=0.5, purity=0.75), row("sofa")])
-    assert made.count("groups, ARI") == 1
-    assert "**50.00**" in made
+    assert made.count("groups: ARI") == 1
+    assert "| **0.50** | **75.00** |" in made
 
 
 def test_the_count_over_everything() -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.folder import Event
     from sofa_fl.study.runner import Job
 
+WIDE, TITLE = 120, 52  # columns
+
 
 def follow_jobs(what: str, jobs: Sequence[Job], *, quiet: bool) -> JobsFollower:
     """The follower that suits stderr; `what` says what the jobs are for."""
@@ -119,7 +121,9 @@ class JobsBar(JobsFollower):
         self.display.stop()
 
     def show(self, index: int, kind: str) -> None:
-        now = "" if kind == "done" else f", {self.jobs[index].title}"
+        # Where there is room for it: the bar should not jump about.
+        is_wide = self.display.console.width >= WIDE
+        now = f", {self.jobs[index].title}".ljust(TITLE) if is_wide else ""
         self.display.update(
             self.task,
             description=f"{self.what} {self.ended}/{len(self.jobs)}{now}",

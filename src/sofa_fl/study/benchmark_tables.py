@@ -19,7 +19,7 @@ MEASURES = (
     ("full", "whole test", +1),
     ("root", "root", +1),
 )
-GROUPS = (("ari", "groups, ARI", +1), ("purity", "purity", +1))
+GROUPS = (("ari", "groups: ARI", +1), ("purity", "purity", +1))
 NAMES = {"mean": "the mean client", "min": "the worst client"}
 CLEAR = 0.8  # share of the seeds that a win takes: 4 of 5
 By = Mapping[str, Sequence[Row]]  # the rows of every contender
@@ -62,9 +62,9 @@ def one_table(by: By) -> str:
     lines = []
     for label, rows in by.items():
         cells = [
-            bold(share(x))
+            bold(_number(key, x))
             if (x := means[label, key]) is not None and better * x == best[key]
-            else share(x)
+            else _number(key, x)
             for key, _, better in measures
         ]
         samples = sorted({row["samples_trained"] for row in rows})
@@ -125,6 +125,11 @@ def _named(
         seeds = f", {gap.wins} of {gap.estimate.n} seeds" if with_seeds else ""
         names.append(f"{title(label)} ({difference(gap)}{seeds})")
     return names
+
+
+def _number(key: str, value: float | None) -> str:
+    """In percent, but for what is no share."""
+    return f"{value:.2f}" if key == "ari" and value is not None else share(value)
 
 
 def _mean(rows: Sequence[Row], key: str) -> float | None:

@@ -91,6 +91,10 @@ CONTENDERS: Mapping[str, Contender] = {
     )
 }
 
+RATE = "local.learning_rate"
+# The keys that the sweep chooses values of.
+CHOSEN = frozenset({RATE, *(key for grid in GRIDS.values() for values in grid for key in values)})
+
 # Every part of SOFA-FL off, one at a time: a label, and what it changes of the whole.
 FULL = "SOFA-FL"
 ABLATION: Mapping[str, Overrides] = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.folder import write_text
 from sofa_fl.study import tables
 from sofa_fl.study.benchmark_tables import By, benchmark_tables, by_method, standing
 from sofa_fl.study.choices import FILE, choices_table
-from sofa_fl.study.contenders import CONTENDERS, title
+from sofa_fl.study.contenders import CHOSEN, CONTENDERS, title
 from sofa_fl.study.markdown import NOTHING, bold, listed, share, table
 from sofa_fl.study.rows import Row, read_rows
 from sofa_fl.study.settings import SETTINGS
@@ -131,16 +132,28 @@ def _what_was_run(found: dict[str, list[Row]], num_choices: int) -> str:
         if num_choices
         else "**No hyperparameters were chosen: all methods ran with their defaults.**"
     )
+    given = [f"`{key}={value}`" for key, value in common(rows).items()]
+    also = f" Everywhere {listed(given)}." if given else ""
     lines = [f"- {s.name}: {s.title}" for s in SETTINGS.values() if _has(rows, s.name)]
     commands = [f"sofa-fl reproduce {name}" for name, of in found.items() if of]
     sweep = ["sofa-fl reproduce sweep"] if num_choices else []
     return (
         "\n".join(lines)
         + f"\n\n{_over(rows)} 20 rounds of 25 batches of 100 per client, the paper's CNN; samples "
-        f"trained per run: {budgets}. Engine: {engines}. {chosen}\n\n```\n"
+        f"trained per run: {budgets}. Engine: {engines}.{also} {chosen}\n\n```\n"
         + "\n".join([*sweep, *commands, "sofa-fl reproduce figures", "sofa-fl reproduce docs"])
         + "\n```\n"
     )
+
+
+def common(rows: Sequence[Row]) -> dict[str, Any]:
+    """What all runs were given, but for hyperparameters."""
+    first = rows[0]["overrides"]
+    return {
+        key: value
+        for key, value in first.items()
+        if key not in CHOSEN and all(row["overrides"].get(key) == value for row in rows)
+    }
 
 
 def _over(rows: Sequence[Row]) -> str:

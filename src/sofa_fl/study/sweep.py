@@ -13,14 +13,13 @@ from statistics import fmean
 from typing import Any
 
 from sofa_fl.study.choices import FILE, Key, choices_table, key_of
-from sofa_fl.study.contenders import CONTENDERS
+from sofa_fl.study.contenders import CONTENDERS, RATE
 from sofa_fl.study.plan import Entry, Scope, make_entry
 from sofa_fl.study.rows import Row, add_rows, read_rows
 from sofa_fl.study.settings import SHARING, Overrides
 from sofa_fl.study.targets import Outcome, Study
 
 VALIDATION: Overrides = {"data.score_on": "validation"}
-RATE = "local.learning_rate"
 TRIED = "sweep.json"
 
 
