@@ -33,7 +33,7 @@ from tests.engine.cases import DATA, MLP
 from tests.methods.cases import after_rounds, assert_equal, federation
 
 NO_SHARING = SharingConfig(ratio=0)
-LOCAL = LocalConfig(batches=4, batch_size=16, learning_rate=1e-2)
+LOCAL = LocalConfig(batches=4, batch_size=16, learning_rate=1e-2, prior=False)
 
 
 def plain_training(start: nn.Module, fed: Federation, client: int, round: int) -> list[np.ndarray]:
