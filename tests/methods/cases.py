@@ -51,7 +51,7 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "local": Local,
     "fedavg": FedAvg,
     "fedavg tuned": FedAvgFt,
-    "fedprox": lambda sharing: FedProx.make(FedProxConfig(pull=0.5), sharing),
+    "fedprox": lambda sharing: FedProx(FedProxConfig(pull=0.5), sharing),
     "ditto": lambda sharing: Ditto(DittoConfig(pull=0.5), sharing),
     "hypcluster 1": hypcluster(1),
     "hypcluster 2": hypcluster(2),

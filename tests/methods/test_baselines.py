@@ -19,8 +19,9 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.config import Config
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.clustered import clusters_tree
 from sofa_fl.methods.fedavg import FedAvg
-from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig, choose, clusters_tree
+from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig, choose
 from sofa_fl.methods.registry import make_method
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import FlatNetwork, Vector

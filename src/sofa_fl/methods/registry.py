@@ -44,7 +44,7 @@ def make_method(config: MethodSections) -> Method[Any]:
         case "fedavg_ft":
             return FedAvgFt(config.sharing)
         case "fedprox":
-            return FedProx.make(config.fedprox, config.sharing)
+            return FedProx(config.fedprox, config.sharing)
         case "ditto":
             return Ditto(config.ditto, config.sharing)
         case "local":
