@@ -66,4 +66,4 @@ def test_control_characters_are_spelled_out() -> None:
 def test_every_method_has_a_title_and_is_named_in_the_help() -> None:
     names = get_args(MethodName)
     assert tuple(TITLES) == names
-    assert METHODS_HELP == f"{', '.join(names[:-1])} or {names[-1]}."
+    assert f"{', '.join(names[:-1])} or {names[-1]}." == METHODS_HELP
