@@ -95,6 +95,8 @@ def test_values_as_they_are_typed(setting: str, read: object) -> None:
         ("=3", "a setting must be key=value, got '=3'"),
         ("rounds=[1", "cannot read the value of rounds: '[1'"),
         ("local.learning_rate=.nan", "local.learning_rate: "),
+        ("fl_hc.metric=cosine", "fl_hc: the cosine metric needs another fl_hc.linkage"),
+        ("cfl.stationary=1.5", "cfl.stationary: "),
     ],
 )
 def test_what_is_wrong_is_named(setting: str, sentence: str, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import typer
 if TYPE_CHECKING:
     from sofa_fl.experiment.config import Config
 
-METHODS_HELP = "sofa, local, fedavg, fedavg_ft, fedprox, ditto or hypcluster."
+METHODS_HELP = (
+    "sofa, local, fedavg, fedavg_ft, fedprox, ditto, hypcluster, cfl, fl_hc, hierfavg or oracle."
+)
 
 Settings = Annotated[
     list[str] | None,
