@@ -35,12 +35,12 @@ class CflConfig:
             never splits.
         deviation: How far a client's update may be from that of its true group, as a fraction of
             the latter (gamma_max). The parts of a split are that much further apart: their
-            clients' updates are at no smaller angle than twice the arcsine of it. Above 0.71
-            they oppose each other; 1 never splits.
+            clients' updates are at no smaller angle than twice the arcsine of it. At 0.71 that is
+            a right angle; 1 never splits.
     """
 
     stationary: Annotated[float, Interval(ge=0, le=1)] = 0.35
-    deviation: Annotated[float, Interval(ge=0, le=1)] = 0.72
+    deviation: Annotated[float, Interval(ge=0, le=1)] = 0.7
 
 
 @dataclass(frozen=True, slots=True)
