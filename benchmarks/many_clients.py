@@ -25,7 +25,7 @@ from sofa_fl import sharing
 from sofa_fl.engine import select
 from sofa_fl.experiment import loop, records
 from sofa_fl.experiment.config import Config, parse_config
-from sofa_fl.methods import hypcluster, sofa
+from sofa_fl.methods import clustered, sofa
 
 PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
 
@@ -64,8 +64,8 @@ def timed_phases(clock: Clock) -> Iterator[None]:
     """Everything that belongs to a phase, wherever it is called from."""
     parts: dict[str, list[tuple[Any, str]]] = {
         "clustering": [(sofa, "dmac"), (sofa, "shape"), (sofa, "places_of")],
-        "sharing": [(sofa, "share"), (sofa, "training_sets"), (hypcluster, "share"),
-                    (hypcluster, "training_sets"), (loop, "traffic"), (records, "disclosed"),
+        "sharing": [(sofa, "share"), (sofa, "training_sets"), (clustered, "share"),
+                    (clustered, "training_sets"), (loop, "traffic"), (records, "disclosed"),
                     (sharing, "foreign")],
         "records and checkpoint": [(loop.Experiment, "close_round")],
     }  # fmt: skip

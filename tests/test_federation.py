@@ -10,10 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.engine.base import Pull
+from sofa_fl.engine.base import Exam, Pull
+from sofa_fl.engine.sequential import SequentialEngine
+from sofa_fl.federation import Federation
 from sofa_fl.models.mix import Mix
 from sofa_fl.seeding import rng_for, seed_for
 from sofa_fl.topology.tree import NodeId
+from tests.engine.cases import DATA, MLP, NUM_CLASSES
 from tests.methods.cases import LOCAL, Spy, federation
 
 names = st.lists(st.one_of(st.integers(0, 99), st.text(max_size=3)), max_size=4).map(tuple)
@@ -129,3 +132,39 @@ def test_the_probe_is_the_same_in_every_round() -> None:
     assert len(np.unique(first)) == 30
     assert np.isin(first, everything).all()
     assert len(fed.probe(10**6)) == len(everything)
+
+
+def test_a_prior_is_the_log_of_a_class_mix() -> None:
+    fed = Federation(DATA, SequentialEngine(MLP, DATA, LOCAL), LOCAL)
+    for client in fed.clients:
+        labels = DATA.train.y[fed.owned[client]]
+        counts = np.array([(labels == label).sum() + 1 for label in range(NUM_CLASSES)])
+        prior = fed.priors[client]
+        assert prior is not None
+        np.testing.assert_allclose(np.exp(prior), counts / counts.sum(), rtol=1e-6)
+    start, mixed = fed.initial(), np.concatenate([fed.owned[c] for c in fed.clients])
+    asked = fed.task(NodeId(0), start, mixed)
+    np.testing.assert_array_equal(asked.prior, fed.prior_of(mixed))  # of what it trains on
+    (score,) = fed.held_out([(NodeId(0), start)])
+    exam = Exam(start, fed.judged_on(NodeId(0)), prior=fed.priors[NodeId(0)])
+    assert score == fed.engine.evaluate([exam])[0]
+
+
+def test_no_prior_if_not_wanted_or_without_classes() -> None:
+    without = replace(LOCAL, prior=False)
+    fed = Federation(DATA, SequentialEngine(MLP, DATA, without), without)
+    assert fed.task(NodeId(0), fed.initial()).prior is None
+    numbers = replace(DATA, train=replace(DATA.train, y=DATA.train.y.astype(np.float32)))
+    assert replace(fed, data=numbers, local=LOCAL).priors[NodeId(1)] is None
+
+
+def test_the_learning_rate_falls_along_a_cosine() -> None:
+    fed = replace(federation(), rounds=10, local=replace(LOCAL, final_rate=0.2))
+    paces = [fed.at(round).task(NodeId(0), fed.initial()).pace for round in range(13)]
+    assert paces[0] == 1.0
+    assert paces[5] == pytest.approx(0.6)
+    assert paces[10:] == pytest.approx([0.2] * 3)  # rounds after the last go on so
+    assert paces[:11] == sorted(paces[:11], reverse=True)
+    constant = replace(fed, local=replace(LOCAL, final_rate=1.0))
+    assert {constant.at(round).pace for round in range(12)} == {1.0}
+    assert replace(fed, rounds=0).at(4).pace == 1.0  # nobody knows how many there will be

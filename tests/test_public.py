@@ -11,6 +11,7 @@ import sofa_fl
 
 PUBLIC = [
     "Arrays",
+    "CflConfig",
     "ClientData",
     "Config",
     "DataConfig",
@@ -19,12 +20,15 @@ PUBLIC = [
     "DmacConfig",
     "FederatedData",
     "Federation",
+    "FlHcConfig",
+    "HierFavgConfig",
     "HypClusterConfig",
     "LocalConfig",
     "Method",
     "ModelConfig",
     "NodeId",
     "Notes",
+    "OracleConfig",
     "Result",
     "ShapeConfig",
     "SharingConfig",

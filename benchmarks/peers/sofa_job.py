@@ -48,6 +48,7 @@ def main() -> None:
         batch_size=BATCH_SIZE,
         learning_rate=LEARNING_RATE,
         weight_decay=WEIGHT_DECAY,
+        prior=False,
     )
     shape = tuple(data.train.x.shape[1:])
     engine = make_engine("workers", network_factory(ModelConfig(), shape, 10), data, local)

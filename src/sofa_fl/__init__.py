@@ -34,9 +34,13 @@ if TYPE_CHECKING:
     from sofa_fl.methods.base import Method as Method
     from sofa_fl.methods.base import Notes as Notes
     from sofa_fl.methods.base import View as View
+    from sofa_fl.methods.cfl import CflConfig as CflConfig
     from sofa_fl.methods.ditto import DittoConfig as DittoConfig
     from sofa_fl.methods.fedprox import FedProxConfig as FedProxConfig
+    from sofa_fl.methods.fl_hc import FlHcConfig as FlHcConfig
+    from sofa_fl.methods.hierfavg import HierFavgConfig as HierFavgConfig
     from sofa_fl.methods.hypcluster import HypClusterConfig as HypClusterConfig
+    from sofa_fl.methods.oracle import OracleConfig as OracleConfig
     from sofa_fl.methods.sofa import SofaConfig as SofaConfig
     from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
@@ -71,9 +75,13 @@ _HOME = {
     "Method": "methods.base",
     "Notes": "methods.base",
     "View": "methods.base",
+    "CflConfig": "methods.cfl",
     "DittoConfig": "methods.ditto",
     "FedProxConfig": "methods.fedprox",
+    "FlHcConfig": "methods.fl_hc",
+    "HierFavgConfig": "methods.hierfavg",
     "HypClusterConfig": "methods.hypcluster",
+    "OracleConfig": "methods.oracle",
     "SofaConfig": "methods.sofa",
     "as_vector": "models.mix",
     "ModelConfig": "models.networks",

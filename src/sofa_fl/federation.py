@@ -39,8 +39,8 @@ class Federation:
     Attributes:
         warmup: Batches per client before the first round; every method gets them.
         round: 0 is the warm-up.
-        rounds: How many there will be after it, for the learning rate's schedule; 0 if nobody
-            knows, and the rate stays what it is.
+        rounds: How many there will be after it: the learning rate falls until then. 0 if nobody
+            knows, and it stays what it is.
     """
 
     data: FederatedData
@@ -90,9 +90,9 @@ class Federation:
     @property
     def pace(self) -> float:
         """The fraction of the learning rate in this round."""
-        if self.local.schedule == "constant" or not self.rounds:
-            return 1.0
-        return 0.5 * (1 + math.cos(math.pi * min(self.round, self.rounds) / (self.rounds + 1)))
+        last = self.local.final_rate
+        done = min(self.round, self.rounds) / self.rounds if self.rounds else 0.0
+        return last + (1 - last) * 0.5 * (1 + math.cos(math.pi * done))
 
     def initial(self, index: int = 0) -> Vector:
         """An untrained model; another `index` gives another one."""

@@ -182,3 +182,14 @@ def test_the_papers_federation() -> None:
 def test_ranges_are_validated(key: str, value: object) -> None:
     with pytest.raises(ValidationError, match=key):
         TypeAdapter(DataConfig).validate_python({key: value})
+
+
+def test_validation_scores_on_training_samples_put_aside() -> None:
+    train, test = images(120), images(60, seed=1)
+    config = DataConfig(num_clients=4, partition="iid", score_on="validation")
+    found = federate(config, 3, (train, test))
+    assert (len(found.train), len(found.test)) == (100, 20)
+    together = np.concatenate([found.train.x, found.test.x]).reshape(120, -1)
+    assert sorted(map(bytes, together)) == sorted(map(bytes, train.x.reshape(120, -1)))
+    assert_same(found, federate(config, 3, (train, test)))
+    assert not np.array_equal(found.test.x, federate(config, 4, (train, test)).test.x)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
-from sofa_fl.engine.base import Engine, LocalConfig, Outcome, Task
+from sofa_fl.engine.base import Engine, LocalConfig, Outcome, Prior, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine
@@ -150,9 +150,18 @@ def task(
     seed: int = 7,
     batches: int = 6,
     samples: Samples | None = None,
+    pace: float = 1.0,
+    prior: Prior | None = None,
 ) -> Task:
-    rows = DATA.clients[client].train if samples is None else samples
-    return Task(site=NodeId(client), start=start, samples=rows, batches=batches, seed=seed)
+    return Task(
+        site=NodeId(client),
+        start=start,
+        samples=DATA.clients[client].train if samples is None else samples,
+        batches=batches,
+        seed=seed,
+        pace=pace,
+        prior=prior,
+    )
 
 
 def distance(a: Vector, b: Vector) -> float:

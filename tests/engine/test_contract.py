@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sofa_fl.engine.base import Exam, Pull, Task
+from sofa_fl.engine.base import Exam, Prior, Pull, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError, ModelError
-from sofa_fl.models.flat import mean
+from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import Mix
 from sofa_fl.models.networks import Mlp
 from tests.engine.cases import (
@@ -58,6 +58,53 @@ def test_gives_what_the_sequential_engine_gives(
             assert score.loss == pytest.approx(same.loss, rel=case.tolerance or 1e-12)
             assert score.accuracy == pytest.approx(same.accuracy)
             assert score.num_samples == same.num_samples
+
+
+def test_a_prior_is_added_to_the_outputs(case: EngineCase) -> None:
+    """So it does what the same numbers would in the last layer's bias, each task's its own."""
+    local = replace(LOCAL, weight_decay=0.0)
+    priors = [np.log(np.array([k + 1, 2, 3, 4], dtype=np.float32)) for k in range(3)]
+    with running(case, local=local) as engine:
+        start, rows = engine.initial(0), DATA.clients[1].train
+        shifted = [with_bias(start, prior) for prior in priors]
+        plain = [task(model, i, seed=i) for i, model in enumerate(shifted)]
+        asked = [task(start, i, seed=i, prior=prior) for i, prior in enumerate(priors)]
+        outcomes, expected = engine.train(asked), engine.train(plain)
+        for outcome, same, prior in zip(outcomes, expected, priors):
+            assert distance(with_bias(outcome.params, prior), same.params) < 1e-4
+            np.testing.assert_allclose(outcome.losses, same.losses, rtol=1e-4)
+        exams = [Exam(start, rows[: 9 * i], prior=p) for i, p in enumerate([None, *priors])]
+        same_exams = [Exam(m, rows[: 9 * i]) for i, m in enumerate([start, *shifted])]
+        scores, same_scores = engine.evaluate(exams[1:]), engine.evaluate(same_exams[1:])
+        assert [s.loss for s in scores] == pytest.approx([s.loss for s in same_scores], rel=1e-5)
+        assert len({round(score.loss, 4) for score in scores}) == 3
+        assert engine.evaluate(exams[:1])[0].num_samples == 0
+
+
+def with_bias(model: Vector, prior: Prior) -> Vector:
+    """The network of `MLP`, whose last numbers are the bias of its last layer."""
+    moved = model.clone()
+    moved[-NUM_CLASSES:] += torch.from_numpy(prior)
+    return moved
+
+
+def test_a_prior_may_name_fewer_outputs_than_there_are(case: EngineCase) -> None:
+    prior = np.log(np.array([1, 2], dtype=np.float32))
+    with running(case) as engine:
+        start = engine.initial(0)
+        padded = np.append(prior, np.zeros(2, dtype=np.float32))
+        one, same = engine.train([task(start, prior=p) for p in (prior, padded)])
+        assert_same([one], [same], case)
+
+
+def test_pace_is_a_fraction_of_the_learning_rate(case: EngineCase) -> None:
+    halved = SequentialEngine(MLP, DATA, replace(LOCAL, learning_rate=LOCAL.learning_rate / 2))
+    with running(case) as engine:
+        start = engine.initial(0)
+        tasks = [task(start, seed=1, pace=pace) for pace in (0.5, 1.0, 0.5)]
+        slow, full, again = engine.train(tasks)
+        assert_same([slow, again], halved.train([task(start, seed=1)] * 2), case)
+        assert distance(slow.params, full.params) > 1e-3
 
 
 def test_results_come_in_the_order_asked(case: EngineCase) -> None:

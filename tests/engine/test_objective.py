@@ -23,7 +23,13 @@ from tests.engine.cases import DATA, MLP, distance, make_data, task
 
 # One step of plain descent over all samples: it moves by the gradient itself.
 STEP = LocalConfig(
-    batches=1, batch_size=30, optimizer="sgd", learning_rate=1.0, weight_decay=0.0, momentum=0.0
+    batches=1,
+    batch_size=30,
+    optimizer="sgd",
+    learning_rate=1.0,
+    prior=False,
+    weight_decay=0.0,
+    momentum=0.0,
 )
 SAME_SIZE = make_data((30, 30, 30, 30))
 SAME_SIZE = replace(

@@ -26,6 +26,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "sofa latent": {"sofa": {**TINY["sofa"], "place": "latent"}},
     "fedavg": {"method": "fedavg"},
     "hypcluster": {"method": "hypcluster"},
+    "cfl": {"method": "cfl", "cfl": {"stationary": 0.9, "deviation": 0.3}},
+    "fl_hc": {"method": "fl_hc", "fl_hc": {"rounds": 1}},
+    "hierfavg": {"method": "hierfavg"},
 }
 
 

@@ -84,6 +84,16 @@ def test_a_loaded_state_can_be_saved_again(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_a_loaded_state_does_not_change_with_its_file(tmp_path: Path) -> None:
+    """What a resumed run keeps stays, also when its checkpoint is written over."""
+    old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
+    state = everything()
+    save(old, pack(state=state))
+    loaded = load(old, "state", Everything)
+    save(new, pack(state=everything(), more=torch.randn(1000)), spare=old)
+    assert_equal(loaded, state)
+
+
 def test_others_can_read_it(tmp_path: Path) -> None:
     """It is the safetensors format, to their own library too; widths mix without a gap."""
     parts = {"a": np.arange(3, dtype=np.uint8), "b": torch.randn(2, 3), "c": np.array(2.5)}

@@ -13,6 +13,7 @@ from sofa_fl.experiment.config import Config, config_to_dict, load_config, parse
 
 
 def test_defaults_are_the_papers() -> None:
+    """But for the learning rate, of which it says nothing."""
     config = load_config()
     assert config == Config()
     assert (config.method, config.rounds, config.seed) == ("sofa", 20, 0)
@@ -22,7 +23,7 @@ def test_defaults_are_the_papers() -> None:
     assert (data.num_train, data.num_test) == (None, None)
     assert (config.model.name, config.model.batch_norm) == ("cnn", False)
     assert (local.batches, local.batch_size) == (25, 100)
-    assert (local.optimizer, local.learning_rate, local.weight_decay) == ("adam", 1e-3, 1e-4)
+    assert (local.optimizer, local.learning_rate, local.weight_decay) == ("adam", 2e-3, 1e-4)
     sharing = config.sharing
     assert (sharing.ratio, sharing.mode, sharing.max_disclosure) == (0.1, "random", 1.0)
     assert config.hypcluster.num_clusters == 3
@@ -94,6 +95,8 @@ def test_values_as_they_are_typed(setting: str, read: object) -> None:
         ("=3", "a setting must be key=value, got '=3'"),
         ("rounds=[1", "cannot read the value of rounds: '[1'"),
         ("local.learning_rate=.nan", "local.learning_rate: "),
+        ("fl_hc.metric=cosine", "fl_hc: the cosine metric needs another fl_hc.linkage"),
+        ("cfl.stationary=1.5", "cfl.stationary: "),
     ],
 )
 def test_what_is_wrong_is_named(setting: str, sentence: str, tmp_path: Path) -> None:

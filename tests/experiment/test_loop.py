@@ -149,7 +149,7 @@ def test_regression_on_own_data(tmp_path: Path) -> None:
     x = rng.normal(size=(200, 6)).astype(np.float32)
     arrays = Arrays(x, (x @ rng.normal(size=6)).astype(np.float32))
     config = tiny(tmp_path / "run", data={"num_clients": 4, "partition": "iid"}, rounds=2)
-    config = replace(config, local=LocalConfig(batches=40, batch_size=16, learning_rate=1e-2))
+    config = replace(config, local=LocalConfig(batches=60, batch_size=16, learning_rate=1e-2))
     result = run(config, data=(arrays, arrays))
     assert result.summary["client"]["mean"] > 0.8  # of the variance explained
 

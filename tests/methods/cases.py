@@ -16,12 +16,16 @@ from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method
+from sofa_fl.methods.cfl import Cfl, CflConfig
 from sofa_fl.methods.ditto import Ditto, DittoConfig
 from sofa_fl.methods.fedavg import FedAvg
 from sofa_fl.methods.fedavg_ft import FedAvgFt
 from sofa_fl.methods.fedprox import FedProx, FedProxConfig
+from sofa_fl.methods.fl_hc import FlHc, FlHcConfig
+from sofa_fl.methods.hierfavg import HierFavg, HierFavgConfig
 from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.local import Local
+from sofa_fl.methods.oracle import Oracle, OracleConfig
 from sofa_fl.methods.sofa import Sofa, SofaConfig
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
@@ -51,11 +55,23 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "local": Local,
     "fedavg": FedAvg,
     "fedavg tuned": FedAvgFt,
-    "fedprox": lambda sharing: FedProx.make(FedProxConfig(pull=0.5), sharing),
+    "fedprox": lambda sharing: FedProx(FedProxConfig(pull=0.5), sharing),
     "ditto": lambda sharing: Ditto(DittoConfig(pull=0.5), sharing),
     "hypcluster 1": hypcluster(1),
     "hypcluster 2": hypcluster(2),
     "hypcluster 3": hypcluster(3),
+    "cfl": lambda sharing: Cfl(CflConfig(stationary=0.6, deviation=0.5), sharing),
+    "cfl without splits": lambda sharing: Cfl(CflConfig(stationary=0), sharing),
+    "fl_hc": lambda sharing: FlHc(FlHcConfig(rounds=1), sharing),
+    "fl_hc after the warm-up": lambda sharing: FlHc(
+        FlHcConfig(rounds=0, metric="cosine", linkage="average"), sharing
+    ),
+    "hierfavg": lambda sharing: HierFavg(HierFavgConfig(num_edges=2, period=2), sharing),
+    "hierfavg, many edges": lambda sharing: HierFavg(
+        HierFavgConfig(num_edges=5, period=3), sharing
+    ),
+    "oracle": lambda sharing: Oracle(OracleConfig(), sharing),
+    "oracle above": lambda sharing: Oracle(OracleConfig(level=1), sharing),
 }
 # Those that train clients and nothing else: the same budget for all.
 SAME_BUDGET = [name for name in METHODS if "eta 0" not in name]
@@ -102,7 +118,9 @@ def make_data(num_clients: int = 9, noise: float = 0.3) -> tuple[FederatedData, 
         dataclasses.replace(client, train=client.train[: 20 + 2 * i])
         for i, client in enumerate(data.clients)
     )
-    return dataclasses.replace(data, clients=clients), engine
+    groups = [i // 3 for i in range(num_clients)]
+    truth = (tuple(groups), tuple(group // 2 for group in groups))
+    return dataclasses.replace(data, clients=clients, truth=truth), engine
 
 
 def federation(num_clients: int = 9, *, seed: int = 3, spy: bool = False) -> Federation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -19,9 +19,10 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.config import Config
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.clustered import clusters_tree
 from sofa_fl.methods.fedavg import FedAvg
-from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig, choose, clusters_tree
-from sofa_fl.methods.registry import make_method
+from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig, choose
+from sofa_fl.methods.registry import MethodName, make_method
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.mix import as_vector
@@ -33,7 +34,7 @@ from tests.engine.cases import DATA, MLP
 from tests.methods.cases import after_rounds, assert_equal, federation
 
 NO_SHARING = SharingConfig(ratio=0)
-LOCAL = LocalConfig(batches=4, batch_size=16, learning_rate=1e-2)
+LOCAL = LocalConfig(batches=4, batch_size=16, learning_rate=1e-2, prior=False)
 
 
 def plain_training(start: nn.Module, fed: Federation, client: int, round: int) -> list[np.ndarray]:
@@ -152,6 +153,8 @@ def test_methods_by_name() -> None:
     three = make_method(Config(method="hypcluster"))
     assert isinstance(three, HypCluster)
     assert three.config.num_clusters == 3
+    kinds = {type(make_method(Config(method=name))) for name in get_args(MethodName)}
+    assert len(kinds) == len(get_args(MethodName))
 
 
 def test_the_method_in_the_docstring_works() -> None:

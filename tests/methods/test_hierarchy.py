@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.methods.hierarchy import compare, inherit, mean_of, means_up, trust
+from sofa_fl.methods.hierarchy import Losses, compare, inherit, mean_of, means_up, steady, trust
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
@@ -162,3 +162,35 @@ def test_trust_goes_by_the_power_of_the_loss() -> None:
 
 def test_losses_near_zero_do_not_outweigh_each_other() -> None:
     assert trust({A: 0.0, B: 1e-12, C: 1e-3}, 3.0) == pytest.approx(dict.fromkeys((A, B, C), 1 / 3))
+
+
+def losses_of(own: list[float], parent: list[float], root: list[float]) -> Losses:
+    paths = [TREE.path(client) for client in CLIENTS]
+    return {p[-1]: dict(zip(p, x)) for p, x in zip(paths, zip(root, parent, own), strict=True)}
+
+
+def test_losses_are_steadied_by_those_of_siblings() -> None:
+    losses = losses_of([1, 3, 1, 1, 7, 5], [2, 2, 4, 5, 6, 8], [9] * 6)
+    (count,) = {len(FED.judged_on(client)) for client in CLIENTS}
+    for client, found in steady(TREE, losses, FED, 3 * count).items():
+        path = TREE.path(client)
+        siblings = [c for c in TREE.children[path[-2]] if c in CLIENTS]
+        for depth, node in enumerate(path):
+            mean = sum(losses[c][TREE.path(c)[depth]] for c in siblings) / len(siblings)
+            assert found[node] == pytest.approx(0.25 * losses[client][node] + 0.75 * mean)
+    assert steady(TREE, losses, FED, 0) == losses
+
+
+def test_a_client_unlike_its_siblings_still_trusts_its_own() -> None:
+    losses = losses_of([0.05] * 6, [0.04, 0.04, 0.04, 0.04, 4.0, 0.04], [0.04] * 6)
+    odd, other = NodeId(4), NodeId(2)
+    found = steady(TREE, losses, FED, 6)
+    assert trust(found[odd], 4)[odd] > 10 * trust(found[odd], 4)[B]
+    assert trust(found[NodeId(0)], 4)[A] > trust(found[NodeId(0)], 4)[NodeId(0)]
+    assert found[other][other] == pytest.approx(0.05)
+
+
+def test_it_does_not_matter_in_which_order_losses_were_measured() -> None:
+    losses = losses_of([1, 3, 1, 1, 7, 5], [2, 2, 4, 5, 6, 8], [9] * 6)
+    turned = {c: dict(reversed(list(row.items()))) for c, row in losses.items()}
+    assert steady(TREE, turned, FED, 6) == steady(TREE, losses, FED, 6)

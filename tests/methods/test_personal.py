@@ -35,7 +35,7 @@ def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
 
 
 def test_fedprox_without_a_pull_is_fedavg() -> None:
-    free = FedProx.make(FedProxConfig(pull=0), SHARING)
+    free = FedProx(FedProxConfig(pull=0), SHARING)
     assert same(served(free, federation()), served(FedAvg(SHARING), federation()))
 
 
@@ -43,7 +43,7 @@ def test_fedprox_holds_clients_back() -> None:
     ends = []
     for pull in (0.0, 1.0, 100.0):
         fed = federation()
-        method = FedProx.make(FedProxConfig(pull=pull), SHARING)
+        method = FedProx(FedProxConfig(pull=pull), SHARING)
         start = method.start(fed)
         outcomes = method.local_update(start, fed.at(1))
         moved = [float((out.params - start.models[0]).norm()) for out in outcomes.values()]

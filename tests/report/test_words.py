@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from sofa_fl.report.words import duration, number, percent, printable, tally, tell
+from sofa_fl.cli.options import METHODS_HELP
+from sofa_fl.methods.registry import MethodName
+from sofa_fl.report.words import TITLES, duration, number, percent, printable, tally, tell
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -57,3 +61,9 @@ def test_values_in_words() -> None:
 
 def test_control_characters_are_spelled_out() -> None:
     assert printable("\x1b[31mred\n\u202eü 😀") == "\\x1b[31mred\\n\\u202eü 😀"
+
+
+def test_every_method_has_a_title_and_is_named_in_the_help() -> None:
+    names = get_args(MethodName)
+    assert tuple(TITLES) == names
+    assert f"{', '.join(names[:-1])} or {names[-1]}." == METHODS_HELP

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
+from sofa_fl.engine.base import LocalConfig
 from sofa_fl.study.contenders import ABLATION, CONTENDERS, FULL, TABLE2, crossed, title
 from sofa_fl.study.settings import SETTINGS
 
 
 def test_baselines_run_as_published_and_with_the_parts_that_are_no_tree() -> None:
     for label, contender in CONTENDERS.items():
-        if label == "sofa":
-            assert not contender.overrides
-        else:
-            schedule = "cosine" if contender.is_plus else "constant"
-            given = {"local.schedule": schedule, "local.prior": contender.is_plus}
-            assert dict(contender.overrides) == given
+        as_published = {"local.final_rate": 1.0, "local.prior": False}
+        expected = {} if contender.is_plus or label == "sofa" else as_published
+        assert dict(contender.overrides) == expected
         assert contender.grid == () or contender.start in contender.grid
+    # What SOFA-FL does is the default: that is what `+` gives to others.
+    assert LocalConfig().final_rate < 1
+    assert LocalConfig().prior
     # SOFA-FL's rate is chosen out of as many as that of a baseline with the same schedule.
     assert CONTENDERS["sofa"].rates == CONTENDERS["fedavg+"].rates
     assert len(CONTENDERS["sofa"].rates) == len(CONTENDERS["fedavg"].rates)

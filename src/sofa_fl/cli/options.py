@@ -15,7 +15,9 @@ from sofa_fl.errors import ConfigError
 if TYPE_CHECKING:
     from sofa_fl.experiment.config import Config
 
-METHODS_HELP = "sofa, local, fedavg, fedavg_ft, fedprox, ditto or hypcluster."
+METHODS_HELP = (
+    "sofa, local, fedavg, fedavg_ft, fedprox, ditto, hypcluster, cfl, fl_hc, hierfavg or oracle."
+)
 
 Settings = Annotated[
     list[str] | None,

@@ -67,7 +67,7 @@ class FederatedData:
         clients: The rows of every client; no training row has two owners.
         num_outputs: Size of a network's last layer.
         truth: Where the true groups are known: `truth[k][i]` is the group of client `i` at
-            depth `k`, finest first. Only ever used for scoring.
+            depth `k`, finest first. Only ever used for scoring, and by the oracle.
     """
 
     train: Arrays

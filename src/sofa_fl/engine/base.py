@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Interval
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples, Split
@@ -32,8 +32,8 @@ class LocalConfig:
         batch_size: Samples per batch.
         optimizer: `adam` or `sgd`.
         learning_rate: Step size.
-        schedule: `cosine` lowers the step size from round to round, to almost nothing in the
-            last; `constant` does not.
+        final_rate: From round to round the step size falls, along a cosine, to this fraction of
+            it; 1 keeps it constant.
         prior: Correct for the class mix, in classification: train with the log of how common
             each class is among the samples added to the outputs, and add a client's own when its
             model is used (arXiv:2007.07314). A network then learns what classes look like, not
@@ -47,8 +47,8 @@ class LocalConfig:
     batches: Annotated[int, Ge(1)] = 25
     batch_size: Annotated[int, Ge(1)] = 100
     optimizer: Literal["adam", "sgd"] = "adam"
-    learning_rate: Annotated[float, Gt(0)] = 1e-3
-    schedule: Literal["constant", "cosine"] = "cosine"
+    learning_rate: Annotated[float, Gt(0)] = 2e-3
+    final_rate: Annotated[float, Interval(gt=0, le=1)] = 0.3
     prior: bool = True
     weight_decay: Annotated[float, Ge(0)] = 1e-4
     momentum: Annotated[float, Ge(0)] = 0.0

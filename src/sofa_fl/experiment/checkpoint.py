@@ -79,7 +79,11 @@ def load(path: Path, name: str, kind: type[T], device: str = "cpu") -> T:
         with safe_open(path, framework="pt", device=device) as file:
             tree = json.loads(file.metadata()[name])
             keys = [key for key in file.keys() if f"{key}.".startswith(f"{name}.")]  # noqa: SIM118
-            tensors = {key: file.get_tensor(key) for key in keys}
+            # On a CPU a tensor is the file itself, which a later round is written over: a copy.
+            tensors: Tensors = {
+                key: file.get_tensor(key).clone() if device == "cpu" else file.get_tensor(key)
+                for key in keys
+            }
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"the checkpoint {path} is damaged: {error}") from None
     try:

@@ -20,9 +20,13 @@ from sofa_fl.data.config import DataConfig
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.select import EngineName
 from sofa_fl.errors import ConfigError
+from sofa_fl.methods.cfl import CflConfig
 from sofa_fl.methods.ditto import DittoConfig
 from sofa_fl.methods.fedprox import FedProxConfig
+from sofa_fl.methods.fl_hc import FlHcConfig
+from sofa_fl.methods.hierfavg import HierFavgConfig
 from sofa_fl.methods.hypcluster import HypClusterConfig
+from sofa_fl.methods.oracle import OracleConfig
 from sofa_fl.methods.registry import MethodName
 from sofa_fl.methods.sofa import SofaConfig
 from sofa_fl.models.networks import ModelConfig
@@ -62,6 +66,10 @@ class Config:
     hypcluster: HypClusterConfig = field(default_factory=HypClusterConfig)
     fedprox: FedProxConfig = field(default_factory=FedProxConfig)
     ditto: DittoConfig = field(default_factory=DittoConfig)
+    cfl: CflConfig = field(default_factory=CflConfig)
+    fl_hc: FlHcConfig = field(default_factory=FlHcConfig)
+    hierfavg: HierFavgConfig = field(default_factory=HierFavgConfig)
+    oracle: OracleConfig = field(default_factory=OracleConfig)
 
 
 def load_config(file: Path | None = None, settings: Sequence[str] = ()) -> Config:

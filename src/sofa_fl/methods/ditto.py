@@ -13,8 +13,8 @@ from annotated_types import Ge
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.clustered import ClusteredState
 from sofa_fl.methods.fedavg import FedAvg
-from sofa_fl.methods.hypcluster import HypClusterState
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig, training_sets
 from sofa_fl.topology.tree import NodeId, flat_tree
@@ -33,7 +33,7 @@ class DittoConfig:
 
 @dataclass(frozen=True, slots=True)
 class DittoState:
-    average: HypClusterState
+    average: ClusteredState
     personal: dict[NodeId, Vector]
 
 

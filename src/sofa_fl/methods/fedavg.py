@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
+from dataclasses import dataclass
+
+from sofa_fl.methods.clustered import Clustered
 from sofa_fl.sharing import SharingConfig
 
 
-class FedAvg(HypCluster):
-    """HypCluster with a single cluster."""
-
-    def __init__(self, sharing: SharingConfig) -> None:
-        super().__init__(HypClusterConfig(num_clusters=1), sharing)
+@dataclass(frozen=True, slots=True)
+class FedAvg(Clustered):
+    sharing: SharingConfig

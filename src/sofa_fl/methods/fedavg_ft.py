@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.clustered import ClusteredState
 from sofa_fl.methods.fedavg import FedAvg
-from sofa_fl.methods.hypcluster import HypClusterState
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
@@ -18,7 +18,7 @@ from sofa_fl.topology.tree import NodeId
 
 @dataclass(frozen=True, slots=True)
 class TunedState:
-    average: HypClusterState
+    average: ClusteredState
     tuned: dict[NodeId, Vector]
 
 

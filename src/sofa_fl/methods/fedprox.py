@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge
 
 from sofa_fl.engine.base import Pull
-from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.clustered import Clustered
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
 
@@ -25,12 +25,9 @@ class FedProxConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class FedProx(HypCluster):
-    prox: FedProxConfig = field(default_factory=FedProxConfig)
-
-    @classmethod
-    def make(cls, prox: FedProxConfig, sharing: SharingConfig) -> FedProx:
-        return cls(HypClusterConfig(num_clusters=1), sharing, prox)
+class FedProx(Clustered):
+    config: FedProxConfig
+    sharing: SharingConfig
 
     def pulls(self, model: Vector) -> list[Pull]:
-        return [Pull(model, self.prox.pull / 2)]
+        return [Pull(model, self.config.pull / 2)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from sofa_fl.federation import Federation
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import Mix
@@ -82,6 +84,27 @@ def compare(
     for (client, node), score in zip(asks, scores):
         losses[client][node] = score.loss
     return losses
+
+
+def steady(tree: Tree, losses: Losses, fed: Federation, samples: float) -> Losses:
+    """Losses as if every client had been judged on `samples` more, with its siblings' mean loss.
+
+    What a client holds out is little, and a model that is better by chance must not win; one that
+    is better by far, as for a client among others that are not like it, still does.
+    """
+    families: dict[NodeId | None, list[NodeId]] = {}
+    for client in tree.clients:
+        families.setdefault(tree.parent[client], []).append(client)
+    found: dict[NodeId, dict[NodeId, float]] = {}
+    for family in families.values():
+        counts = [len(fed.judged_on(client)) for client in family]
+        paths = [tree.path(client) for client in family]
+        rows = np.array([[losses[path[-1]][node] for node in path] for path in paths])
+        mean = np.average(rows, axis=0, weights=counts)
+        for path, count, row in zip(paths, counts, rows):
+            steadied = (count * row + samples * mean) / (count + samples)
+            found[path[-1]] = dict(zip(path, steadied.tolist()))
+    return found
 
 
 def trust(losses: Mapping[NodeId, float], sharpness: float) -> dict[NodeId, float]:

@@ -5,16 +5,32 @@ from __future__ import annotations
 from typing import Any, Literal, Protocol
 
 from sofa_fl.methods.base import Method
+from sofa_fl.methods.cfl import Cfl, CflConfig
 from sofa_fl.methods.ditto import Ditto, DittoConfig
 from sofa_fl.methods.fedavg import FedAvg
 from sofa_fl.methods.fedavg_ft import FedAvgFt
 from sofa_fl.methods.fedprox import FedProx, FedProxConfig
+from sofa_fl.methods.fl_hc import FlHc, FlHcConfig
+from sofa_fl.methods.hierfavg import HierFavg, HierFavgConfig
 from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.local import Local
+from sofa_fl.methods.oracle import Oracle, OracleConfig
 from sofa_fl.methods.sofa import Sofa, SofaConfig
 from sofa_fl.sharing import SharingConfig
 
-MethodName = Literal["sofa", "local", "fedavg", "fedavg_ft", "fedprox", "ditto", "hypcluster"]
+MethodName = Literal[
+    "sofa",
+    "local",
+    "fedavg",
+    "fedavg_ft",
+    "fedprox",
+    "ditto",
+    "hypcluster",
+    "cfl",
+    "fl_hc",
+    "hierfavg",
+    "oracle",
+]
 
 
 class MethodSections(Protocol):
@@ -32,6 +48,14 @@ class MethodSections(Protocol):
     def fedprox(self) -> FedProxConfig: ...
     @property
     def ditto(self) -> DittoConfig: ...
+    @property
+    def cfl(self) -> CflConfig: ...
+    @property
+    def fl_hc(self) -> FlHcConfig: ...
+    @property
+    def hierfavg(self) -> HierFavgConfig: ...
+    @property
+    def oracle(self) -> OracleConfig: ...
 
 
 def make_method(config: MethodSections) -> Method[Any]:
@@ -44,10 +68,18 @@ def make_method(config: MethodSections) -> Method[Any]:
         case "fedavg_ft":
             return FedAvgFt(config.sharing)
         case "fedprox":
-            return FedProx.make(config.fedprox, config.sharing)
+            return FedProx(config.fedprox, config.sharing)
         case "ditto":
             return Ditto(config.ditto, config.sharing)
         case "local":
             return Local(config.sharing)
         case "hypcluster":
             return HypCluster(config.hypcluster, config.sharing)
+        case "cfl":
+            return Cfl(config.cfl, config.sharing)
+        case "fl_hc":
+            return FlHc(config.fl_hc, config.sharing)
+        case "hierfavg":
+            return HierFavg(config.hierfavg, config.sharing)
+        case "oracle":
+            return Oracle(config.oracle, config.sharing)

@@ -24,6 +24,7 @@ from sofa_fl.methods.hierarchy import (
     compare,
     inherit,
     means_up,
+    steady,
     trust,
 )
 from sofa_fl.methods.places import Place, places_of
@@ -59,6 +60,8 @@ class SofaConfig:
             sketched.
         sharpness: A model on a client's path counts by its held-out loss to the power of minus
             this; 0 blends evenly, a large number takes the best alone.
+        steadiness: Held-out losses of a client are steadied by those of its siblings, as if by
+            so many samples.
         serve: A client uses the `blend` of its path, the `best` model of it, or its `own`.
         dmac: How the tree is built.
         shape: When it changes.
@@ -72,7 +75,8 @@ class SofaConfig:
     metric: Metric = "euclidean"
     linkage: Linkage = "average"
     sketch: Annotated[int, Ge(0)] = 1 << 24
-    sharpness: Annotated[float, Ge(0)] = 2.0
+    sharpness: Annotated[float, Ge(0)] = 4.0
+    steadiness: Annotated[float, Ge(0)] = 500.0
     serve: Literal["blend", "best", "own"] = "blend"
     dmac: DmacConfig = field(default_factory=DmacConfig)
     shape: ShapeConfig = field(default_factory=ShapeConfig)
@@ -88,7 +92,7 @@ class SofaState:
 
     tree: Tree
     params: Models  # one model per node of the tree
-    losses: Losses
+    losses: Losses  # steadied
     shared: Shared
 
 
@@ -113,7 +117,7 @@ class Sofa:
         losses = compare(tree, params, fed)
         shared = self.share(tree, space, Shared(), fed)
         notes = Notes(local_loss=_curves(warm), path_loss=losses)
-        return SofaState(tree, params, losses, shared), notes
+        return SofaState(tree, params, self.steadied(tree, losses, fed), shared), notes
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
         """Local update, cluster update, comparison of losses, SHAPE, partial data sharing."""
@@ -133,7 +137,10 @@ class Sofa:
         losses = compare(tree, params, fed, known=losses)
         shared = self.share(tree, space, shared, fed)
         notes = Notes(edits=tuple(edits), local_loss=curves, path_loss=losses)
-        return SofaState(tree, params, losses, shared), notes
+        return SofaState(tree, params, self.steadied(tree, losses, fed), shared), notes
+
+    def steadied(self, tree: Tree, losses: Losses, fed: Federation) -> Losses:
+        return steady(tree, losses, fed, self.config.steadiness)
 
     def view(self, state: SofaState) -> View:
         served = {client: self.served(state, client) for client in state.tree.clients}

@@ -16,6 +16,10 @@ TITLES = {
     "fedprox": "FedProx",
     "ditto": "Ditto",
     "hypcluster": "HypCluster",
+    "cfl": "CFL",
+    "fl_hc": "FL+HC",
+    "hierfavg": "HierFAVG",
+    "oracle": "Oracle",
 }
 
 

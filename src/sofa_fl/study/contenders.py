@@ -13,8 +13,9 @@ from sofa_fl.study.settings import Overrides, Setting
 PAPER_K = 3  # clusters of HypCluster in the paper
 RATES = (1e-3, 2e-3, 3e-3)
 PEAKS = (1e-3, 2e-3, 4e-3)  # of a schedule that falls: the mean rate is about half
-PUBLISHED: Overrides = MappingProxyType({"local.schedule": "constant", "local.prior": False})
-PLUS: Overrides = MappingProxyType({"local.schedule": "cosine", "local.prior": True})
+PUBLISHED: Overrides = MappingProxyType({"local.final_rate": 1.0, "local.prior": False})
+# SOFA-FL's falling rate and class-mix correction are the defaults, and with `+` everybody's.
+PLUS: Overrides = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Contender:
 
     Attributes:
         label: Its name in rows and on the command line; `+` marks a baseline that is given
-            SOFA-FL's learning rate schedule and class-mix correction.
+            SOFA-FL's falling learning rate and class-mix correction.
         method: Who trains.
         overrides: What makes it this contender, in every setting.
         rates: The learning rates that the sweep tries.
@@ -99,7 +100,7 @@ CHOSEN = frozenset({RATE, *(key for grid in GRIDS.values() for values in grid fo
 FULL = "SOFA-FL"
 ABLATION: Mapping[str, Overrides] = {
     FULL: {},
-    "no schedule": {"local.schedule": "constant"},
+    "constant rate": {"local.final_rate": 1.0},
     "no class-mix correction": {"local.prior": False},
     "no tree": {"sofa.dmac.increase": 1e9, "sofa.shape.operations": []},
     "no SHAPE": {"sofa.shape.operations": []},

@@ -117,7 +117,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
 
 
 READING = """\
-A `+` marks a baseline that is given SOFA-FL's learning rate schedule and class-mix correction, and
+A `+` marks a baseline that is given SOFA-FL's falling learning rate and class-mix correction, and
 nothing else of it. Differences are SOFA-FL's number minus the other's, seed by seed, in points,
 with 95% intervals (Student's t); bold marks the best number of a column, no more.
 """
