@@ -87,7 +87,8 @@ def test_pairs_add_up() -> None:
 
 
 def test_more_is_asked_of_few_pairs() -> None:
-    contrast = Contrast(space_of([0.0, 1.0]), np.arange(2))
+    space = space_of([0.0, 1.0])
+    contrast = Contrast(space, space.places)
 
     def pairs(num: int, mean: float) -> Pairs:
         return Pairs(num, mean, float(num - 1))

@@ -6,6 +6,7 @@ of two clients is what tells them apart, plus the noise of each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,7 +20,8 @@ from sofa_fl.topology.space import Space
 
 BLOCK = 1 << 20  # distances measured at a time
 FACTOR = 1.07  # a group's clients are nearer to each other than to others by this factor at least
-LONER = 1.5  # the same, if the others are one client: it may only be noisier than the rest
+CLEARLY = 1.5  # the same, where there may be another reason: one client may be noisier than the
+# rest, and clusters that train apart drift apart
 DEVIATIONS = 1.5  # and by so many standard deviations of the distances
 CHANCE = 0.002  # and by more than would happen this often if there were no difference
 
@@ -46,13 +48,11 @@ class Pairs:
 
 
 class Contrast:
-    """Measures the clients of a space, by row, in the order given."""
+    """Measures clients at these places of a space, by row."""
 
-    def __init__(self, space: Space, order: Rows) -> None:
-        places = space.places[order]
+    def __init__(self, space: Space, places: Floats) -> None:
         self._ruler = Ruler(space, places, np.zeros(len(places)))
         self._sheet = self._ruler.sheet(np.arange(len(places)))
-        self._power = self._ruler.power
 
     def between(self, a: Rows, b: Rows) -> Pairs:
         """The pairs of one of `a` and one of `b`."""
@@ -67,6 +67,18 @@ class Contrast:
         assert found is not None
         return found
 
+    def within(self, parts: Sequence[Rows]) -> Pairs | None:
+        """The pairs of clients of different parts, if there are any."""
+        found: Pairs | None = None
+        for at, part in enumerate(parts[:-1], 1):
+            some = self.between(part, np.concatenate(parts[at:]))
+            found = some if found is None else found + some
+        return found
+
+    def raised(self, factor: float) -> float:
+        """A factor of distances, for what is compared here."""
+        return float(factor**self._ruler.power)
+
     def stands_out(
         self, inner: Pairs, outer: Pairs, factor: float = FACTOR, least: float = 0.0
     ) -> bool:
@@ -78,7 +90,7 @@ class Contrast:
         """
         base = max(inner.mean, least)
         gap = outer.mean - base
-        if gap <= 0 or outer.mean < base * factor**self._power:
+        if gap <= 0 or outer.mean < base * self.raised(factor):
             return False
         degrees = inner.num + outer.num - 2
         deviation = ((inner.scatter + outer.scatter) / degrees) ** 0.5

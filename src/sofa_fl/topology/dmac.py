@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
-from sofa_fl.topology.contrast import FACTOR, LONER, Contrast, Pairs
+from sofa_fl.topology.contrast import CLEARLY, FACTOR, Contrast, Pairs
 from sofa_fl.topology.dendrogram import Dendrogram, dendrogram
 from sofa_fl.topology.nearest import Nearest
 from sofa_fl.topology.space import Space
@@ -81,7 +81,7 @@ def _by_gaps(space: Space) -> Tree:
     together: groups need not be equally tight.
     """
     joins, num = dendrogram(space), len(space.clients)
-    contrast = Contrast(space, joins.order)
+    contrast = Contrast(space, space.places[joins.order])
     open_joins: dict[int, _Join] = {}
     clusters: dict[int, list[int]] = {}  # the parts of each
     for row, members in enumerate(joins.joins, num):
@@ -111,7 +111,7 @@ def _by_gaps(space: Space) -> Tree:
                 mean = sum(size * level for size, level in others) / sum(size for size, _ in others)
                 halfway = (own.pairs.mean + mean) / 2
             alone = here.size == own.size + 1
-            if contrast.stands_out(own.pairs, apart, LONER if alone else FACTOR, halfway):
+            if contrast.stands_out(own.pairs, apart, CLEARLY if alone else FACTOR, halfway):
                 clusters[member] = own.parts
                 here.parts.append(member)
                 here.within += own.size * own.pairs.mean
