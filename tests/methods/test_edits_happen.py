@@ -31,8 +31,7 @@ METHOD = Sofa(
         metric="euclidean",
         linkage="average",
         eta=1.0,
-        # A true group spreads over about half of the scale here, two of them over three quarters.
-        shape=ShapeConfig(tolerance=0.1, merge=1.2, split=0.65),
+        shape=ShapeConfig(),
     ),
     SharingConfig(ratio=0),
 )

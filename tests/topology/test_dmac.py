@@ -35,7 +35,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 def build(
     places: ArrayLike,
-    increase: float = 1.1,
+    increase: float | None = 1.1,
     weights: ArrayLike | None = None,
     metric: Metric = "euclidean",
     linkage: Linkage = "centroid",
@@ -104,27 +104,31 @@ class TestEnds:
         tree = build([[1.0, 2.0], [5.0, -3.0]], metric=metric, linkage=linkage)
         assert tree == tree_of([0, 1])
 
-    @pytest.mark.parametrize("increase", [1, 1.1, 100])
+    @pytest.mark.parametrize("increase", [None, 1, 1.1, 100])
     @pytest.mark.parametrize("place", [[0.0, 0.3], [0.1, -0.7], [1e7, 3.0]])
     def test_all_places_equal(
-        self, metric: Metric, linkage: Linkage, place: list[float], increase: float
+        self, metric: Metric, linkage: Linkage, place: list[float], increase: float | None
     ) -> None:
         weights = [3, 1, 7, 1, 1, 9, 2]
         tree = build([place] * 7, increase, weights, metric, linkage)
         assert nested(tree) == frozenset(range(7))
 
-    def test_all_distances_equal(self, metric: Metric, linkage: Linkage) -> None:
-        tree = build(np.eye(6), 1, metric=metric, linkage=linkage)
+    @pytest.mark.parametrize("increase", [None, 1])
+    def test_all_distances_equal(
+        self, metric: Metric, linkage: Linkage, increase: float | None
+    ) -> None:
+        tree = build(np.eye(6), increase, metric=metric, linkage=linkage)
         assert nested(tree) == frozenset(range(6))
 
-    def test_places_at_zero(self, metric: Metric, linkage: Linkage) -> None:
-        tree = build(np.zeros((5, 2)), 1, metric=metric, linkage=linkage)
+    @pytest.mark.parametrize("increase", [None, 1])
+    def test_places_at_zero(self, metric: Metric, linkage: Linkage, increase: float | None) -> None:
+        tree = build(np.zeros((5, 2)), increase, metric=metric, linkage=linkage)
         assert nested(tree) == frozenset(range(5))
 
     @pytest.mark.parametrize("seed", range(12))
     def test_ties_and_duplicates(self, metric: Metric, linkage: Linkage, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        for increase in (1, 1.1, 3):
+        for increase in (None, 1, 1.1, 3):
             places = tied_places(rng, int(rng.integers(2, 16)), int(rng.integers(1, 4)))
             tree = build(places, increase, metric=metric, linkage=linkage)
             assert tree.is_compact
@@ -143,7 +147,7 @@ def test_a_huge_increase_gives_a_flat_tree(metric: Metric, linkage: Linkage) -> 
     SEEDS,
     st.integers(1, 25),
     st.integers(2, 5),
-    st.sampled_from([1, 1.05, 1.1, 1.5, 4]),
+    st.sampled_from([None, 1, 1.05, 1.1, 1.5, 4]),
     st.sampled_from(WAYS),
     st.booleans(),
 )
@@ -151,7 +155,7 @@ def test_is_compact_and_has_every_client(
     seed: int,
     n: int,
     dimensions: int,
-    increase: float,
+    increase: float | None,
     way: tuple[Metric, Linkage],
     even: bool,
 ) -> None:
@@ -187,16 +191,19 @@ def nested_blobs(rng: np.random.Generator) -> tuple[Floats, list[list[list[int]]
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("increase", [None, 1.15])
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)
-def test_finds_a_nested_structure(metric: Metric, linkage: Linkage, seed: int) -> None:
+def test_finds_a_nested_structure(
+    metric: Metric, linkage: Linkage, increase: float | None, seed: int
+) -> None:
     places, groups = nested_blobs(np.random.default_rng(seed))
-    tree = build(places, 1.15, metric=metric, linkage=linkage)
+    tree = build(places, increase, metric=metric, linkage=linkage)
     assert nested(tree) == nested(tree_of(groups))
 
 
-@pytest.mark.parametrize("increase", [1, 1.1, 1.5])
+@pytest.mark.parametrize("increase", [None, 1, 1.1, 1.5])
 @pytest.mark.parametrize("seed", range(5))
-def test_keeps_well_separated_blobs_together(increase: float, seed: int) -> None:
+def test_keeps_well_separated_blobs_together(increase: float | None, seed: int) -> None:
     """Whatever happens inside them: in low dimensions the clouds have structure of their own."""
     rng = np.random.default_rng(seed)
     far = np.array([[0, 0], [0, 1e4], [1e4, 0]])
@@ -214,7 +221,7 @@ def test_keeps_well_separated_blobs_together(increase: float, seed: int) -> None
     SEEDS,
     st.integers(1, 20),
     st.integers(2, 5),
-    st.sampled_from([1, 1.1, 1.5]),
+    st.sampled_from([None, 1, 1.1, 1.5]),
     st.sampled_from(WAYS),
     st.booleans(),
 )
@@ -222,7 +229,7 @@ def test_relabelling_the_clients_relabels_the_tree(
     seed: int,
     n: int,
     dimensions: int,
-    increase: float,
+    increase: float | None,
     way: tuple[Metric, Linkage],
     even: bool,
 ) -> None:
@@ -240,11 +247,11 @@ def test_relabelling_the_clients_relabels_the_tree(
     SEEDS,
     st.integers(1, 20),
     st.integers(2, 5),
-    st.sampled_from([1, 1.1, 1.5]),
+    st.sampled_from([None, 1, 1.1, 1.5]),
     st.sampled_from(WAYS),
 )
 def test_a_thousand_times_the_places_is_the_same_tree(
-    seed: int, n: int, dimensions: int, increase: float, way: tuple[Metric, Linkage]
+    seed: int, n: int, dimensions: int, increase: float | None, way: tuple[Metric, Linkage]
 ) -> None:
     rng = np.random.default_rng(seed)
     places = generic_places(rng, n, dimensions, bool(seed % 2), finest=0.1)

@@ -142,16 +142,17 @@ def test_looking_changes_nothing(case: Case) -> None:
 
 
 def test_merge_and_split_do_not_undo_each_other() -> None:
-    """By their places alone [0, 1] and [2, 3] should merge; together they would have to split."""
-    tree, space = tree_of([[0, 1], [2, 3], [4, 5]]), space_of([0, 0.1, 1, 1.1, 10, 10.1])
-    eager = only("merge", "split", merge=0.5, split=0.05)
+    """By their places alone [0, 1] and [2, 3] should merge; together they would be too wide."""
+    tree, space = tree_of([[0, 1], [2, 3], [4, 5]]), space_of([0, 1, 0.8, 1.8, 10, 10.1])
+    eager = only("merge", "split", "prune", merge=0.5, split=0.05)
     assert find_merges(tree, space, only("merge", merge=0.5, split=0.9)) != []
     assert find_merges(tree, space, eager) == []
-    assert shape(tree, space, eager) == (tree, [])
-    merged = tree_of([[0, 1, 2, 3], [4, 5]])
-    after, edits = shape(merged, space, eager)
-    assert nested(after) == nested(tree)
-    assert count_edits(edits) == {"graft": 0, "merge": 0, "split": 1, "prune": 0}
+    # And if they are two blobs, they are not merged, whatever they spread.
+    space = space_of([0, 0.01, 1, 1.01, 10, 10.1])
+    assert find_merges(tree, space, only("merge", merge=0.5, split=0.9)) == []
+    after, edits = shape(tree_of([[0, 1, 2, 3], [4, 5]]), space, eager)
+    assert nested(after) == nested(tree_of([[[0, 1], [2, 3]], [4, 5]]))
+    assert count_edits(edits)["merge"] == 0
 
 
 def test_of_sweeps_in_a_circle_the_tightest_tree_is_taken() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sofa_fl.topology.bodies import Floats
+from sofa_fl.topology.dmac import DmacConfig, dmac
 from sofa_fl.topology.edits import Split, apply_all
 from sofa_fl.topology.parts import partitions
-from sofa_fl.topology.shape import (
-    find_splits,
-    shape,
-)
+from sofa_fl.topology.shape import ShapeConfig, find_splits, shape
 from sofa_fl.topology.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import flat_tree
 from tests.topology.strategies import (
@@ -19,6 +18,7 @@ from tests.topology.strategies import (
     OPERATIONS,
     WAYS,
     ids,
+    like_models,
     nested,
     only,
     space_of,
@@ -33,14 +33,15 @@ BLOBS = [[1, 0.0], [1, 0.02], [1, 0.5], [1, 0.52], [-1, 1.0], [-1, 1.02], [-1, 1
 def test_a_cluster_of_two_blobs_is_split(metric: Metric, linkage: Linkage) -> None:
     tree = tree_of([[0, 1, 2, 3], [4, 5, 6, 7]])
     space = space_of(BLOBS, None, metric, linkage)
-    config = only("split", split=0.05)
-    after, edits = shape(tree, space, config)
-    assert len(edits) == 1
-    assert isinstance(edits[0], Split)
-    assert edits[0].node == 9
-    assert edits[0].into == ids(11, 12)
-    assert set(edits[0].groups) == {ids(0, 1), ids(2, 3)}
-    assert nested(after) == nested(tree_of([[0, 1], [2, 3], [4, 5, 6, 7]]))
+    (edit,) = find_splits(tree, space, only("split", split=0.05))
+    assert isinstance(edit, Split)
+    assert edit.node == 9
+    assert edit.into == ids(11, 12)
+    assert set(edit.groups) == {ids(0, 1), ids(2, 3)}
+    assert nested(edit.apply(tree)) == nested(tree_of([[0, 1], [2, 3], [4, 5, 6, 7]]))
+    # Both are far from the others: the root is split too, which brings their cluster back.
+    after, _ = shape(tree, space, only("split", "prune", split=0.05))
+    assert nested(after) == nested(tree_of([[[0, 1], [2, 3]], [4, 5, 6, 7]]))
 
 
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)
@@ -77,7 +78,7 @@ def test_at_most_one_part_is_a_child_alone() -> None:
     config = only("split", split=0.2)
     one = flat_tree(ids(*range(5)))
     after, _ = shape(one, space_of([0, 1, 10, 11, 30]), config)
-    assert [len(after.children[part]) for part in after.children[after.root]] == [2, 2, 1]
+    assert [len(after.children[part]) for part in after.children[after.root]] == [4, 1]
     two = flat_tree(ids(*range(4)))
     assert shape(two, space_of([0, 1, 10, 30]), config) == (two, [])
 
@@ -97,11 +98,55 @@ def test_the_last_bit_of_a_place_does_not_steer_k_means() -> None:
 def test_an_incoherent_cluster_of_clusters_is_split() -> None:
     places = [0, 1, 3, 4, 50, 51, 53, 54, 500, 501, 503, 504]
     tree = tree_of([[[0, 1], [2, 3], [4, 5], [6, 7]], [[8, 9], [10, 11]]])
-    after, edits = shape(tree, space_of(places), only("split", split=0.05))
-    assert nested(after) == nested(
+    edits = find_splits(tree, space_of(places), only("split", split=0.05))
+    assert nested(apply_all(tree, edits)) == nested(
         tree_of([[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[8, 9], [10, 11]]])
     )
     assert len(edits) == 1
+
+
+def test_clusters_that_are_only_somewhat_nearer_make_no_level() -> None:
+    """They have trained apart, and so have drifted apart: a seventh is not enough for them."""
+    rng = np.random.default_rng(0)
+    places = np.hstack([np.repeat(np.eye(4), 6, axis=0), 0.2 * rng.normal(size=(24, 100))])
+    places[:12, 0] += 0.7  # the first two are nearer to each other
+    places[:12, 1] += 0.7
+    clusters = [list(range(first, first + 6)) for first in range(0, 24, 6)]
+    space = space_of(places, linkage="average")
+    assert find_splits(tree_of(clusters), space, only("split", split=0.5)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_is_not_split(seed: int) -> None:
+    """Nor into small parts, whose clients are near to each other by chance alone."""
+    space = space_of(np.random.default_rng(seed).normal(size=(20, 200)), linkage="average")
+    for split in (0.1, 0.65, 0.9):
+        assert find_splits(flat_tree(space.clients), space, only("split", split=split)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_of_several_groups_are_taken_apart(seed: int) -> None:
+    """Their cluster spreads less than all clients together do, and is still not one."""
+    space = space_of(like_models(np.random.default_rng(seed), 4, 2, 3), linkage="average")
+    mixed = [[*range(6)], *([*range(first, first + 3)] for first in range(6, 24, 3))]
+    (edit,) = find_splits(tree_of(mixed), space, ShapeConfig())
+    assert isinstance(edit, Split)
+    assert set(edit.groups) == {ids(0, 1, 2), ids(3, 4, 5)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_dmac_built_is_left_alone(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for places in (like_models(rng, 4, 2, 3), rng.normal(size=(20, 300)), skewed(rng)):
+        space = space_of(places, linkage="average")
+        tree = dmac(space, DmacConfig())
+        assert shape(tree, space, ShapeConfig()) == (tree, [])
+
+
+def skewed(rng: np.random.Generator) -> Floats:
+    """Clients with mixtures of ten classes: no groups, and not the same distance everywhere."""
+    classes = rng.normal(size=(10, 300))
+    return rng.dirichlet(np.ones(10), size=20) @ classes + 0.3 * rng.normal(size=(20, 300))
 
 
 def test_parent_and_child_may_be_split_in_one_pass() -> None:
@@ -135,10 +180,11 @@ def test_places_that_are_one_to_k_means_give_no_warning(split: float) -> None:
 
 def test_splits_make_no_more_clusters_than_clients() -> None:
     """The bound that ends a pass without pruning binds no compact tree."""
-    compact = tree_of([[0, 1, 2], [3, 4, 5], [6, 7, 8]])
-    space = space_of([0, 1, 20, 50, 51, 70, 200, 201, 220])
+    compact = tree_of([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]])
+    blobs = np.array([0, 0.01, 20, 20.01])
+    space = space_of(np.concatenate([blobs, 50 + blobs, 200 + blobs]))
     config = only("split", split=0.05)
-    assert len(find_splits(compact, space, config)) == 3
-    chain = tree_of([[[[[[[[0, 1, 2]]]]]], [3, 4, 5], [6, 7, 8]]])
-    assert len(chain.clusters) > 9
+    assert len(find_splits(compact, space, config)) == 4
+    chain = tree_of([[[[[[[[[[[0, 1, 2, 3]]]]]]]]], [4, 5, 6, 7], [8, 9, 10, 11]]])
+    assert len(chain.clusters) > 12
     assert find_splits(chain, space, config) == []

@@ -37,5 +37,5 @@ def test_dmac_runs_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "Nearest", watched)
     with threadpool_limits(2):
-        dmac(space_of(np.arange(5.0)), DmacConfig())
+        dmac(space_of(np.arange(5.0)), DmacConfig(increase=1.1))
     assert set(seen) == {1}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
+import numpy as np
 from annotated_types import Ge
 
+from sofa_fl.topology.contrast import CLEARLY, FACTOR, Contrast, Pairs
+from sofa_fl.topology.dendrogram import Dendrogram, dendrogram
 from sofa_fl.topology.nearest import Nearest
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.threads import one_thread
@@ -19,15 +22,18 @@ class DmacConfig:
 
     Attributes:
         increase: Pairs nearer than the smallest distance times this are joined in one step
-            (gamma): 1 gives a binary tree but for ties, more gives a wider, flatter one.
+            (gamma): 1 gives a binary tree but for ties, more gives a wider, flatter one. None
+            takes for every cluster what the distances say: all is joined up to the next gap.
     """
 
-    increase: Annotated[float, Ge(1)] = 1.05
+    increase: Annotated[float, Ge(1)] | None = None
 
 
 @one_thread()
 def dmac(space: Space, config: DmacConfig) -> Tree:
     """Build a compact tree over the clients of `space`, from the nearest pairs upward."""
+    if config.increase is None:
+        return _by_gaps(space)
     nodes = Nearest(space)
     num, first = len(space.clients), 1 + max(space.clients)
     ids = [*space.clients, *(NodeId(first + k) for k in range(num - 1))]  # by row of `nodes`
@@ -37,3 +43,107 @@ def dmac(space: Space, config: DmacConfig) -> Tree:
         for row, group in zip(nodes.join(groups), groups):
             parent |= {ids[member]: ids[row] for member in group}
     return Tree({ids[nodes.size - 1]: None, **parent}, space.clients, first + nodes.size - num)
+
+
+@dataclass(slots=True)
+class _Join:
+    """What may become a cluster.
+
+    Attributes:
+        pairs: Of clients of different parts.
+        parts: Their rows.
+        size: How many clients there are.
+        within: Mean distances within those parts that are clusters, by clients, summed up.
+        num_within: How many clients these have.
+    """
+
+    pairs: Pairs
+    size: int
+    parts: list[int] = field(default_factory=list)
+    within: float = 0.0
+    num_within: int = 0
+
+    @property
+    def level(self) -> float:
+        """What is within the parts; of clients, what is between them."""
+        alone = self.size - self.num_within
+        return (self.within + alone * self.pairs.mean) / self.size
+
+
+def _by_gaps(space: Space) -> Tree:
+    """The tree of the joins above which there is a gap.
+
+    Nodes are joined two by two, the nearest first. A join stays a cluster if its clients are
+    farther from those it is joined to next than its own parts are from each other, clearly and not
+    by chance (`Contrast.stands_out`); else its parts become parts of that next join. So where
+    distances grow without a gap, all joins become one wide cluster, and clients that do not differ
+    but by noise get a flat tree. Every gap is looked for where it is, not in all distances
+    together: groups need not be equally tight.
+    """
+    joins, num = dendrogram(space), len(space.clients)
+    contrast = Contrast(space, space.places[joins.order])
+    open_joins: dict[int, _Join] = {}
+    clusters: dict[int, list[int]] = {}  # the parts of each
+    for row, members in enumerate(joins.joins, num):
+        pairs, outer = _outer(joins, contrast, row, members)
+        here = _Join(pairs, int(joins.last[row] - joins.first[row]))
+        found = [open_joins.pop(member, None) for member in members]
+        # How tight each is: if it is no cluster, as its parts are.
+        tight = [
+            None
+            if own is None
+            else own.pairs.mean
+            if contrast.stands_out(own.pairs, apart)
+            else own.level
+            for own, apart in zip(found, outer)
+        ]
+        for at, (member, own, apart) in enumerate(zip(members, found, outer)):
+            if own is None:
+                here.parts.append(member)
+                continue
+            others = [
+                (other.size, level)
+                for k, (other, level) in enumerate(zip(found, tight))
+                if k != at and other is not None and level is not None
+            ]
+            halfway = 0.0
+            if others:
+                mean = sum(size * level for size, level in others) / sum(size for size, _ in others)
+                halfway = (own.pairs.mean + mean) / 2
+            alone = here.size == own.size + 1
+            if contrast.stands_out(own.pairs, apart, CLEARLY if alone else FACTOR, halfway):
+                clusters[member] = own.parts
+                here.parts.append(member)
+                here.within += own.size * own.pairs.mean
+                here.num_within += own.size
+            else:
+                here.parts += own.parts
+                here.pairs += own.pairs
+                here.within += own.within
+                here.num_within += own.num_within
+        open_joins[row] = here
+    clusters |= {row: root.parts for row, root in open_joins.items()}
+    first = 1 + max(space.clients)
+    ids = dict(enumerate(space.clients)) | {r: NodeId(first + k) for k, r in enumerate(clusters)}
+    parent: dict[NodeId, NodeId | None] = {ids[num + len(joins.joins) - 1]: None}
+    parent |= {ids[part]: ids[row] for row, parts in clusters.items() for part in parts}
+    return Tree(parent, space.clients, first + len(clusters))
+
+
+def _outer(
+    joins: Dendrogram, contrast: Contrast, row: int, members: list[int]
+) -> tuple[Pairs, list[Pairs]]:
+    """The pairs of clients of different members of a join: all, and those of each member."""
+    if len(members) == 2:
+        pairs = contrast.between(*(joins.places(member) for member in members))
+        return pairs, [pairs, pairs]
+    everyone = joins.places(row)
+    outer = []
+    for member in members:
+        low, high = joins.first[member] - everyone[0], joins.last[member] - everyone[0]
+        others = np.delete(everyone, slice(low, high))
+        outer.append(contrast.between(joins.places(member), others))
+    total = outer[0]
+    for pairs in outer[1:]:
+        total += pairs
+    return total.times(0.5), outer

@@ -92,6 +92,21 @@ class Nearest:
         cuts = np.flatnonzero(np.diff(label[order])) + 1
         return [close[part] for part in np.split(order, cuts) if len(part) > 1]
 
+    def mutual(self) -> list[Rows]:
+        """Nodes that are each other's nearest, or as near as the nearest; at least two are."""
+        near = self._row >= 0
+        self._measure(np.flatnonzero(self._stale & near))
+        # The same distance may come out otherwise in the last digit.
+        near &= self._distance <= self._distance[self._of] * (1 + TRIFLE)
+        slots = np.flatnonzero(near)
+        ends, n = (slots, self._of[slots]), len(self._row)
+        links = coo_array((np.ones(len(slots), dtype=np.int8), ends), shape=(n, n))
+        label = connected_components(links, directed=False)[1]
+        close = np.unique(np.concatenate(ends))
+        close = close[np.argsort(label[close], kind="stable")]
+        cuts = np.flatnonzero(np.diff(label[close])) + 1
+        return [np.sort(self._row[part]) for part in np.split(close, cuts)]
+
     def _labels(self, close: Rows, reach: float) -> NDArray[np.int32]:
         """The component of each node, by links within `reach`, a few rows at a time.
 

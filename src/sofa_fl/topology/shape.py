@@ -16,7 +16,7 @@ from annotated_types import Ge
 from sofa_fl.topology.bodies import Bodies, Floats
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from sofa_fl.topology.order import Rows
-from sofa_fl.topology.parts import partitions, possible_numbers
+from sofa_fl.topology.parts import Parts, partitions
 from sofa_fl.topology.ruler import TRIFLE, Ruler
 from sofa_fl.topology.siblings import near_pairs
 from sofa_fl.topology.space import Space
@@ -35,16 +35,17 @@ class ShapeConfig:
     Attributes:
         operations: What SHAPE may do; nothing leaves the tree as DMAC built it.
         tolerance: A node moves if another parent is nearer by this factor more than 1 (epsilon).
-        merge: Sibling clusters nearer than this fraction of the scale become one (tau).
+        merge: Sibling clusters nearer than this fraction of the scale become one, unless they are
+            far apart for how tight they are, or would together spread wider than `split` (tau).
         split: A cluster whose children spread wider than this fraction of the scale is split,
-            if it falls into parts that do not (theta).
+            if it falls into parts that stand out against each other (theta).
         max_parts: A split makes at most this many parts.
     """
 
     operations: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
     tolerance: Annotated[float, Ge(0)] = 0.1
     merge: Annotated[float, Ge(0)] = 1.2
-    split: Annotated[float, Ge(0)] = 0.82
+    split: Annotated[float, Ge(0)] = 0.65
     max_parts: Annotated[int, Ge(2)] = 8
 
 
@@ -105,7 +106,7 @@ def find_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
 
 
 def find_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
-    """Sibling clusters that are near, nearest first, unless together they would have to split."""
+    """Sibling clusters that are near, nearest first, unless they are two for good reason."""
     bodies, order = space.locate(tree), tree.order
     edits: list[Edit] = []
     taken: set[int] = set()
@@ -114,7 +115,9 @@ def find_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
         if taken & {a, b}:
             continue
         together = np.concatenate([order.children(a), order.children(b)])
-        if _incoherence(space, bodies, together) <= config.split:
+        if _incoherence(space, bodies, together) > config.split:
+            continue
+        if not Parts(space, bodies, [order.children(a), order.children(b)]).set_apart():
             taken |= {a, b}
             nodes = (NodeId(int(order.nodes[a])), NodeId(int(order.nodes[b])))
             edits.append(Merge(nodes, NodeId(tree.next_id + len(edits))))
@@ -122,7 +125,7 @@ def find_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
 
 
 def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
-    """Clusters whose children lie too wide apart and fall into coherent parts.
+    """Clusters whose children lie too wide apart and fall into parts that stand out.
 
     At most one part may be a child alone: a child is always coherent, and a cluster that is mere
     noise would else be peeled child by child.
@@ -135,15 +138,15 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
         row: (config, frozenset(order.below[order.children(row)].tolist())) for row in rows.tolist()
     }
     rows = np.array([row for row in keys if keys[row] not in space.whole], dtype=np.intp)
-    widest, bounded = config.split * space.scale, space.metric != "cosine"
-    possible = possible_numbers(bodies, rows, config.max_parts, widest, bounded)
     edits: list[Edit] = []
     next_id = tree.next_id
     # A compact tree has fewer clusters than clients, and any split of it leaves at most as many.
     # Where nothing prunes, this keeps grafts and splits from growing the tree for ever.
     room = len(tree.clients) - int((~order.is_client).sum())
-    for row, numbers in zip(rows.tolist(), possible):
+    for row in rows.tolist():
         children = order.children(row)
+        # At most one part is a child alone, so there are at most half as many as children, and one.
+        numbers = range(2, 1 + min(config.max_parts, (len(children) + 1) // 2))
         if not numbers or _incoherence(space, bodies, children) <= config.split:
             space.whole.add(keys[row])
             continue
@@ -155,10 +158,8 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
             if added > room:
                 break
             alone = sum(len(group) == 1 for group in groups)
-            if alone <= 1 and all(
-                _incoherence(space, bodies, np.array([at[node] for node in group])) <= config.split
-                for group in groups
-            ):
+            parts = [np.array([at[node] for node in group]) for group in groups]
+            if alone <= 1 and Parts(space, bodies, parts).stand_out():
                 into = tuple(NodeId(next_id + k) for k in range(len(groups)))
                 next_id, room = next_id + len(groups), room - added
                 edits.append(Split(NodeId(int(order.nodes[row])), into, groups))

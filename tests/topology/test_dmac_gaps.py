@@ -1,0 +1,100 @@
+"""DMAC without a fixed increase: clusters are where the distances have a gap, and nowhere else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist
+
+from sofa_fl.topology.contrast import Contrast, Pairs
+from sofa_fl.topology.dendrogram import dendrogram
+from sofa_fl.topology.dmac import DmacConfig, dmac
+from sofa_fl.topology.tree import Tree
+from tests.topology.strategies import generic_places, like_models, nested, space_of, tree_of
+
+GROUPS = [[[6 * r + 3 * g + c for c in range(3)] for g in range(2)] for r in range(4)]
+
+
+def build(places: np.ndarray) -> Tree:
+    return dmac(space_of(places, linkage="average"), DmacConfig())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_finds_groups_of_groups_in_noise(seed: int) -> None:
+    """Four times two times three clients, as far apart as models are after a short training."""
+    tree = build(like_models(np.random.default_rng(seed), rotations=4, groups=2, clients=3))
+    assert nested(tree) == nested(tree_of(GROUPS))
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 5, 20, 100])
+@pytest.mark.parametrize("dimensions", [200, 1000])
+def test_noise_gives_a_flat_tree(num: int, dimensions: int) -> None:
+    for seed in range(5):
+        places = np.random.default_rng(seed).normal(size=(num, dimensions))
+        assert build(places).depth == min(num - 1, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clients_that_are_only_noisier_make_no_level(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    places = rng.normal(size=(20, 500))
+    places[:2] *= 1.4
+    assert build(places).depth == 1
+
+
+def test_a_client_far_from_all_others_stands_beside_them() -> None:
+    rng = np.random.default_rng(0)
+    places = rng.normal(size=(10, 500))
+    places[3, 0] += 200
+    others = [client for client in range(10) if client != 3]
+    assert nested(build(places)) == nested(tree_of([others, 3]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_need_not_be_equally_tight(seed: int) -> None:
+    """One is eight times as loose as another."""
+    rng = np.random.default_rng(seed)
+    centres = 2 * rng.normal(size=(4, 400))
+    noise = np.array([0.2, 0.5, 1.0, 1.6])
+    places = np.repeat(centres, 4, axis=0) + np.repeat(noise, 4)[:, None] * rng.normal(
+        size=(16, 400)
+    )
+    tree = build(places)
+    found = {frozenset(tree.clients_of(cluster)) for cluster in tree.clusters}
+    assert {frozenset(range(first, first + 4)) for first in (0, 4, 8, 12)} <= found
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_joining_all_mutual_pairs_at_once_is_classical(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    places = generic_places(rng, int(rng.integers(2, 60)), 4, bool(seed % 2))
+    joins = dendrogram(space_of(places, linkage="average"))
+    found = {frozenset(joins.order[joins.places(row)]) for row in range(len(joins.first))}
+    sets = [frozenset([row]) for row in range(len(places))]
+    for first, second in linkage(pdist(places) ** 2, "average")[:, :2].astype(int):
+        sets.append(sets[first] | sets[second])
+    assert found == set(sets)
+
+
+def test_pairs_add_up() -> None:
+    values = np.random.default_rng(0).normal(size=30) + 5
+    parts = [Pairs(len(x), x.mean(), x.var() * len(x)) for x in (values[:3], values[3:])]
+    both = parts[0] + parts[1]
+    assert (both.num, both.mean, both.scatter) == pytest.approx(
+        (30, values.mean(), 30 * values.var())
+    )
+
+
+def test_more_is_asked_of_few_pairs() -> None:
+    space = space_of([0.0, 1.0])
+    contrast = Contrast(space, space.places)
+
+    def pairs(num: int, mean: float) -> Pairs:
+        return Pairs(num, mean, float(num - 1))
+
+    assert contrast.stands_out(pairs(50, 10), pairs(50, 13))
+    assert not contrast.stands_out(pairs(50, 10), pairs(50, 11.4)), "they overlap"
+    assert not contrast.stands_out(pairs(2, 10), pairs(3, 13)), "it may be chance"
+    assert not contrast.stands_out(pairs(50, 100), pairs(50, 103)), "it is no more than 7 percent"
+    assert not contrast.stands_out(pairs(50, 13), pairs(50, 10))
