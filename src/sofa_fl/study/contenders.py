@@ -11,11 +11,12 @@ from sofa_fl.report.words import title_of
 from sofa_fl.study.settings import Overrides, Setting
 
 PAPER_K = 3  # clusters of HypCluster in the paper
-RATES = (1e-3, 2e-3, 3e-3)
-PEAKS = (1e-3, 2e-3, 4e-3)  # of a schedule that falls: the mean rate is about half
+RATES = (1e-3, 2e-3)
 PUBLISHED: Overrides = MappingProxyType({"local.final_rate": 1.0, "local.prior": False})
-# SOFA-FL's falling rate and class-mix correction are the defaults, and with `+` everybody's.
-PLUS: Overrides = MappingProxyType({})
+# What SOFA-FL has besides its tree, in all settings the same, and with `+` everybody has.
+PLUS: Overrides = MappingProxyType(
+    {"local.learning_rate": 2e-3, "local.final_rate": 0.3, "local.prior": True}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Contender:
             SOFA-FL's falling learning rate and class-mix correction.
         method: Who trains.
         overrides: What makes it this contender, in every setting.
-        rates: The learning rates that the sweep tries.
+        rates: The learning rates that the sweep tries, if any.
         grid: What it tries of the method's own parameters, at the best rate.
         needs_groups: Whether it must be told who belongs together.
     """
@@ -43,10 +44,18 @@ class Contender:
     def is_plus(self) -> bool:
         return self.label.endswith("+")
 
-    @property
-    def start(self) -> Overrides:
+    def grid_in(self, setting: Setting) -> tuple[Overrides, ...]:
+        """What is tried in a setting: not what that setting gives."""
+        return tuple(values for values in self.grid if not values.keys() & setting.overrides.keys())
+
+    def start_in(self, setting: Setting) -> Overrides:
         """The own parameters that the learning rate is chosen at: the middle of the grid."""
-        return self.grid[len(self.grid) // 2] if self.grid else {}
+        grid = self.grid_in(setting)
+        return grid[len(grid) // 2] if grid else {}
+
+    def is_swept(self, setting: Setting) -> bool:
+        """Whether anything is chosen for it in a setting."""
+        return bool(self.rates or self.grid_in(setting))
 
     def fits(self, setting: Setting) -> bool:
         return setting.has_groups or not self.needs_groups
@@ -62,7 +71,7 @@ GRIDS: Mapping[str, tuple[Overrides, ...]] = {
     "fedprox": crossed(fedprox__pull=(1e-3, 1e-2, 1e-1)),
     "ditto": crossed(ditto__pull=(1e-3, 1e-2, 1e-1)),
     "hypcluster": crossed(hypcluster__num_clusters=(1, 2, 3, 4, 5)),
-    "cfl": crossed(cfl__stationary=(0.2, 0.35, 0.5)),
+    "cfl": crossed(cfl__stationary=(0.35, 0.5), cfl__deviation=(0.65, 0.72)),
     "fl_hc": crossed(fl_hc__threshold=(0.25, 0.5, 0.75)),
     "hierfavg": crossed(hierfavg__num_edges=(2, 4), hierfavg__period=(2, 5)),
 }
@@ -78,15 +87,16 @@ def _published(method: str) -> Contender:
 
 def _plus(method: str) -> Contender:
     groups = method == "oracle"
-    return Contender(f"{method}+", method, PLUS, PEAKS, GRIDS.get(method, ()), groups)
+    grid = crossed(hypcluster__num_clusters=(2, 3)) if method == "hypcluster" else ()
+    return Contender(f"{method}+", method, PLUS, (), grid, groups)
 
 
 CONTENDERS: Mapping[str, Contender] = {
     contender.label: contender
     for contender in (
-        Contender("sofa", "sofa", {}, PEAKS),
+        Contender("sofa", "sofa", PLUS, ()),
         *map(_published, BASELINES),
-        *map(_plus, ("fedavg", "fedavg_ft", "ditto", "hypcluster")),
+        *map(_plus, ("fedavg", "fedavg_ft", "hypcluster")),
         _published("oracle"),
         _plus("oracle"),
     )
@@ -109,7 +119,6 @@ ABLATION: Mapping[str, Overrides] = {
     "no sharing": {"sharing.ratio": 0.0},
 }
 ABLATION_SETTINGS = ("S1", "S2", "S4")
-ABLATION_SHARING = 0.1
 
 # The rows of the paper's second table, with its client and total averages.
 TABLE2: Mapping[str, tuple[Overrides, float, float]] = {

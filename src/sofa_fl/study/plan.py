@@ -14,12 +14,11 @@ from sofa_fl.study.choices import Choices
 from sofa_fl.study.contenders import (
     ABLATION,
     ABLATION_SETTINGS,
-    ABLATION_SHARING,
     CONTENDERS,
     TABLE2,
     Contender,
 )
-from sofa_fl.study.settings import COMMON, QUICK, SEEDS, SETTINGS, SHARING, Overrides
+from sofa_fl.study.settings import COMMON, QUICK, SEEDS, SETTINGS, Overrides
 
 PAPER, PAPER_SHARING = "S1", 0.1  # the paper's own experiment
 # What changes no result, or stands in a row already.
@@ -79,7 +78,7 @@ def benchmark(scope: Scope, choices: Choices) -> list[Entry]:
     return [
         make_entry(scope, setting, contender, sharing, seed, choices)
         for setting in scope.settings
-        for sharing in SHARING
+        for sharing in SETTINGS[setting].sharing
         for contender in scope.contenders(setting)
         for seed in scope.seeds
     ]
@@ -112,7 +111,7 @@ def ablation(scope: Scope, choices: Choices) -> list[Entry]:
             scope,
             setting,
             CONTENDERS["sofa"],
-            ABLATION_SHARING,
+            SETTINGS[setting].sharing[-1],
             seed,
             choices,
             label=label,

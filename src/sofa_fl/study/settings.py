@@ -46,11 +46,12 @@ SWEEP_SEEDS = (100, 101)  # others, so that choices are not fitted to the seeds 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A name for tables, what it is, and what it changes."""
+    """A name for tables, what it is, what it changes, and which ratios of sharing are tried."""
 
     name: str
     title: str
     overrides: Overrides
+    sharing: tuple[float, ...] = SHARING
 
     @property
     def has_groups(self) -> bool:
@@ -76,8 +77,10 @@ SETTINGS: Mapping[str, Setting] = {
                 "data.partition": "groups",
                 "data.num_rotations": 4,
                 "data.num_swaps": 2,
+                "hypcluster.num_clusters": 8,  # the true number, given
             },
+            sharing=(0.0,),
         ),
-        Setting("S5", "MNIST, 20 clients, all alike (iid)", {"data.partition": "iid"}),
+        Setting("S5", "MNIST, 20 clients, all alike (iid)", {"data.partition": "iid"}, (0.0,)),
     )
 }

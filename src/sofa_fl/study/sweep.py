@@ -16,7 +16,7 @@ from sofa_fl.study.choices import FILE, Key, choices_table, key_of
 from sofa_fl.study.contenders import CONTENDERS, RATE
 from sofa_fl.study.plan import Entry, Scope, make_entry
 from sofa_fl.study.rows import Row, add_rows, read_rows
-from sofa_fl.study.settings import SHARING, Overrides
+from sofa_fl.study.settings import SETTINGS, Overrides
 from sofa_fl.study.targets import Outcome, Study
 
 VALIDATION: Overrides = {"data.score_on": "validation"}
@@ -38,22 +38,23 @@ def sweep(study: Study) -> Outcome:
     keys = [
         (setting, contender.label, sharing)
         for setting in scope.settings
-        for sharing in SHARING
+        for sharing in SETTINGS[setting].sharing
         for contender in scope.contenders(setting)
+        if contender.is_swept(SETTINGS[setting])
     ]
     first = [
-        Trial(key, {RATE: rate, **CONTENDERS[key[1]].start}, seed)
+        Trial(key, {**rate, **CONTENDERS[key[1]].start_in(SETTINGS[key[0]])}, seed)
         for key in keys
-        for rate in CONTENDERS[key[1]].rates
+        for rate in ([{RATE: rate} for rate in CONTENDERS[key[1]].rates] or [{}])
         for seed in scope.seeds
     ]
     rows = _try(study, first, "learning rates")
     rates = choose(rows)
     second = [
-        Trial(key, {RATE: rates[key]["overrides"][RATE], **values}, seed)
+        Trial(key, {**rates[key]["overrides"], **values}, seed)
         for key in keys
-        for values in CONTENDERS[key[1]].grid
-        if values != CONTENDERS[key[1]].start
+        for values in CONTENDERS[key[1]].grid_in(SETTINGS[key[0]])
+        if values != CONTENDERS[key[1]].start_in(SETTINGS[key[0]])
         for seed in scope.seeds
     ]
     rows += _try(study, second, "own parameters") if second else []

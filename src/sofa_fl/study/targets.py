@@ -159,9 +159,8 @@ def _choices(study: Study, planned: Callable[[Scope, Choices], list[Entry]]) -> 
     choices = read_choices(study.out)
     needed = {
         (entry.setting, entry.method, entry.sharing)
-        if entry.method in CONTENDERS
-        else (entry.setting, "sofa", plan.PAPER_SHARING)  # a part off, and nothing else changed
         for entry in planned(study.scope, {})
+        if entry.method in CONTENDERS and CONTENDERS[entry.method].is_swept(SETTINGS[entry.setting])
     }
     if missing := sorted(needed - choices.keys()):
         names = ", ".join(f"{m} on {s} (sharing {r:g})" for s, m, r in missing[:3])
