@@ -57,7 +57,7 @@ def test_a_run_leaves_its_folder(values: dict[str, Any], tmp_path: Path) -> None
 
 def test_folding_the_edits_over_the_first_tree_gives_the_last(tmp_path: Path) -> None:
     num_edits = 0
-    for seed in range(4):
+    for seed in range(6):
         result = run(tiny(tmp_path / str(seed), seed=seed, rounds=5), data=own_data())
         first, *rest = events_of(result.run)
         parent = {NodeId(int(node)): up for node, up in first["tree"].items()}
@@ -71,6 +71,21 @@ def test_folding_the_edits_over_the_first_tree_gives_the_last(tmp_path: Path) ->
         counts: dict[str, int] = result.summary["edits"]
         assert sum(counts.values()) == sum(len(event["edits"]) for event in rest)
     assert num_edits > 3, "or this test shows nothing"
+
+
+@pytest.mark.parametrize("method", ["sofa", "fedavg"])
+def test_a_summary_says_how_well_the_tree_agrees_with_known_groups(
+    method: str, tmp_path: Path
+) -> None:
+    groups = {"num_clients": 8, "partition": "groups", "num_rotations": 2, "num_swaps": 2}
+    result = run(tiny(tmp_path / "run", method=method, data=groups), data=own_data())
+    found = result.summary["groups"]
+    assert [len(found[key]) for key in ("ari", "purity")] == [2, 2]
+    if method == "fedavg":
+        assert found["ari"] == [0, 0]
+        assert found["purity"] == pytest.approx([2 / 8, 4 / 8])
+    without = run(tiny(tmp_path / "without", method=method), data=own_data())
+    assert "groups" not in without.summary
 
 
 @methods
