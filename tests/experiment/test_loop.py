@@ -57,7 +57,7 @@ def test_a_run_leaves_its_folder(values: dict[str, Any], tmp_path: Path) -> None
 
 def test_folding_the_edits_over_the_first_tree_gives_the_last(tmp_path: Path) -> None:
     num_edits = 0
-    for seed in range(6):
+    for seed in range(4):
         result = run(tiny(tmp_path / str(seed), seed=seed, rounds=5), data=own_data())
         first, *rest = events_of(result.run)
         parent = {NodeId(int(node)): up for node, up in first["tree"].items()}
@@ -70,7 +70,7 @@ def test_folding_the_edits_over_the_first_tree_gives_the_last(tmp_path: Path) ->
         assert tree == result.tree
         counts: dict[str, int] = result.summary["edits"]
         assert sum(counts.values()) == sum(len(event["edits"]) for event in rest)
-    assert num_edits > 3, "or this test shows nothing"
+    assert num_edits > 2, "or this test shows nothing"
 
 
 @pytest.mark.parametrize("method", ["sofa", "fedavg"])
