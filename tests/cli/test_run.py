@@ -57,6 +57,18 @@ def test_a_report_says_if_it_took_a_part_of_the_test_set(
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
+def test_a_report_says_how_many_true_groups_the_tree_has(cli: Cli, tiny: list[str]) -> None:
+    groups = ("partition=groups", "num_rotations=3", "num_swaps=1")
+    settings = [word for key in groups for word in ("--set", f"data.{key}")]
+    result = cli("run", *tiny, *settings, "--rounds", "1")
+    assert result.exit_code == 0
+    assert re.search(
+        r"^Groups   true groups in the tree: ARI -?\d.\d\d; purity \d", result.stdout, re.M
+    )
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "Groups" not in cli("run", *tiny, "--rounds", "1").stdout
+
+
 def test_quiet_prints_the_folder_only(cli: Cli, tiny: list[str]) -> None:
     result = cli("run", *tiny, "--out", "here", "--quiet", "--method", "fedavg", "--rounds", "1")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "here\n", "")

@@ -17,7 +17,11 @@ TINY: dict[str, Any] = {
     "data": {"num_clients": 5, "alpha": 0.5, "min_samples": 6},
     "model": {"name": "mlp", "hidden": 6},
     "local": {"batches": 4, "batch_size": 8},
-    "sofa": {"shape": {"tolerance": 0.0, "merge": 0.7, "split": 0.8}},
+    # Trees of several levels, that change: by the gaps so few clients would have a flat one.
+    "sofa": {
+        "dmac": {"increase": 1.05},
+        "shape": {"tolerance": 0.0, "merge": 1.4, "split": 0.8},
+    },
 }
 METHODS: dict[str, dict[str, Any]] = {
     "sofa": {},

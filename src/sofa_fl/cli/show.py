@@ -39,6 +39,8 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print()
     screen.print(Text.assemble(("Edits    ", "bold"), _counts(summary["edits"])))
     screen.print(Text.assemble(("Sharing  ", "bold"), _sharing(summary["sharing"])))
+    if "groups" in summary:
+        screen.print(Text.assemble(("Groups   ", "bold"), _groups(summary["groups"])))
     run = shell(summary["run"])
     screen.print(Text.assemble(("Run      ", "bold"), run), soft_wrap=True)
     first, second = f"sofa-fl tree {run} --round 0", f"sofa-fl tree {run} --svg tree.svg"
@@ -181,3 +183,9 @@ def _sharing(sharing: Mapping[str, float]) -> str:
         return "no sample has left its client"
     mean, most = percent(sharing["disclosed_mean"]), percent(sharing["disclosed_max"])
     return f"a client disclosed {mean} of its samples on average, at most {most}"
+
+
+def _groups(groups: Mapping[str, Sequence[float]]) -> str:
+    """How well the tree agrees with the known groups, the finest level first."""
+    ari, purity = (", ".join(f"{value:.2f}" for value in groups[key]) for key in ("ari", "purity"))
+    return f"true groups in the tree: ARI {ari}; purity {purity}"

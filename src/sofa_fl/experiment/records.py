@@ -19,8 +19,10 @@ from sofa_fl.experiment.metrics import (
 )
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
+from sofa_fl.topology.agreement import ari, purity
 from sofa_fl.topology.edits import Edit, edit_to_json
 from sofa_fl.topology.shape import count_edits
+from sofa_fl.topology.tree import Tree
 
 
 def describe(
@@ -53,7 +55,11 @@ def describe(
 def summarize(
     config: Config, view: View, edits: Sequence[Edit], examiner: Examiner, seconds: float
 ) -> dict[str, Any]:
-    """The end of a run as one object; fractions are in [0, 1]."""
+    """The end of a run as one object; fractions are in [0, 1].
+
+    Where the data have known groups, `groups` says how well the tree agrees with them, level by
+    level, the finest first.
+    """
     fed = examiner.fed
     accuracies = client_accuracies(view.served, examiner)
     served = [view.served[client] for client in fed.clients]
@@ -79,7 +85,20 @@ def summarize(
             "disclosed_mean": float(np.mean(given)),
             "disclosed_max": float(np.max(given)),
         },
+        **agreement(view.tree, fed.data.truth),
     }
+
+
+def agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """How well a tree agrees with known groups; nothing if none are known."""
+    levels = [[level[client] for client in tree.clients] for level in truth]
+    if not levels:
+        return {}
+    found = {
+        "ari": [ari(tree, level) for level in levels],
+        "purity": [purity(tree, level) for level in levels],
+    }
+    return {"groups": found}
 
 
 def disclosed(view: View, fed: Federation) -> list[float]:
