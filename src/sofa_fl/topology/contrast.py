@@ -66,14 +66,13 @@ class Contrast:
         if len(parts) < 2:
             return None
         rows = np.concatenate(parts)
-        if len(rows) > len(parts):
-            ends = np.cumsum([len(part) for part in parts])
-            return _total([self.between(p, rows[end:]) for p, end in zip(parts[:-1], ends)])
+        of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         step, sheet, found = max(1, BLOCK // len(rows)), self._sheet[rows], list[Pairs]()
-        for start in range(0, len(rows) - 1, step):
+        for start in range(0, len(rows), step):
             some = self._measure(rows[start : start + step], sheet[start:])
-            later = np.arange(some.shape[1]) > np.arange(len(some))[:, None]
-            found.append(_pairs(some[later]))
+            later = of[start:] > of[start : start + step, None]
+            if later.any():
+                found.append(_pairs(some[later]))
         return _total(found)
 
     def _measure(self, rows: Rows, sheet: Floats) -> Floats:
