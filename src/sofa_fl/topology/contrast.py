@@ -56,24 +56,29 @@ class Contrast:
 
     def between(self, a: Rows, b: Rows) -> Pairs:
         """The pairs of one of `a` and one of `b`."""
-        sheet = self._sheet[b]
         step = max(1, BLOCK // len(b))
-        found: Pairs | None = None
-        for start in range(0, len(a), step):
-            rough, error = self._ruler.rough(a[start : start + step], sheet)
-            rough[rough <= error[:, None]] = 0.0
-            some = Pairs(rough.size, mean := float(rough.mean()), _scatter(rough, mean))
-            found = some if found is None else found + some
-        assert found is not None
-        return found
+        sheet = self._sheet[b]
+        starts = range(0, len(a), step)
+        return _total([_pairs(self._measure(a[start : start + step], sheet)) for start in starts])
 
     def within(self, parts: Sequence[Rows]) -> Pairs | None:
         """The pairs of clients of different parts, if there are any."""
-        found: Pairs | None = None
-        for at, part in enumerate(parts[:-1], 1):
-            some = self.between(part, np.concatenate(parts[at:]))
-            found = some if found is None else found + some
-        return found
+        if len(parts) < 2:
+            return None
+        rows = np.concatenate(parts)
+        of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        step, sheet, found = max(1, BLOCK // len(rows)), self._sheet[rows], list[Pairs]()
+        for start in range(0, len(rows), step):
+            some = self._measure(rows[start : start + step], sheet[start:])
+            later = of[start:] > of[start : start + step, None]
+            if later.any():
+                found.append(_pairs(some[later]))
+        return _total(found)
+
+    def _measure(self, rows: Rows, sheet: Floats) -> Floats:
+        rough, error = self._ruler.rough(rows, sheet)
+        rough[rough <= error[:, None]] = 0.0
+        return rough
 
     def raised(self, factor: float) -> float:
         """A factor of distances, for what is compared here."""
@@ -98,9 +103,15 @@ class Contrast:
         return bool(gap > deviation * max(DEVIATIONS, _student(degrees) * error))
 
 
-def _scatter(values: Floats, mean: float) -> float:
+def _pairs(values: Floats) -> Pairs:
+    mean = float(values.mean())
     away = values.ravel() - mean
-    return float(away @ away)
+    return Pairs(values.size, mean, float(away @ away))
+
+
+def _total(some: Sequence[Pairs]) -> Pairs:
+    first, *rest = some
+    return sum(rest, first)
 
 
 @cache
