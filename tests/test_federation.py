@@ -168,3 +168,12 @@ def test_the_learning_rate_falls_along_a_cosine() -> None:
     constant = replace(fed, local=replace(LOCAL, final_rate=1.0))
     assert {constant.at(round).pace for round in range(12)} == {1.0}
     assert replace(fed, rounds=0).at(4).pace == 1.0  # nobody knows how many there will be
+
+
+def test_what_a_blind_guess_loses() -> None:
+    fed = Federation(DATA, SequentialEngine(MLP, DATA, LOCAL), LOCAL)
+    assert fed.blind_loss == pytest.approx(np.log(NUM_CLASSES))
+    numbers = replace(DATA.train, y=3 * DATA.train.y.astype(np.float32))
+    spread = 9 * DATA.train.y.var()
+    assert replace(fed, data=replace(DATA, train=numbers)).blind_loss == pytest.approx(spread)
+    assert federation().blind_loss == 1.0  # of one class there is nothing to guess

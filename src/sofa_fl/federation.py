@@ -87,6 +87,14 @@ class Federation:
         shares: Prior = np.log(counts / counts.sum()).astype(np.float32)
         return shares
 
+    @cached_property
+    def blind_loss(self) -> float:
+        """The loss of an answer that does not look: all classes alike, or the mean target."""
+        targets = self.data.train.y
+        if targets.dtype.kind == "f":
+            return float(targets.var(axis=0).mean()) or 1.0
+        return math.log(self.data.num_outputs) or 1.0
+
     @property
     def pace(self) -> float:
         """The fraction of the learning rate in this round."""

@@ -9,7 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.methods.hierarchy import Losses, compare, inherit, mean_of, means_up, steady, trust
+from sofa_fl.methods.hierarchy import (
+    Losses,
+    agreement,
+    compare,
+    inherit,
+    mean_of,
+    means_up,
+    steady,
+    trust,
+)
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
@@ -194,3 +203,15 @@ def test_it_does_not_matter_in_which_order_losses_were_measured() -> None:
     losses = losses_of([1, 3, 1, 1, 7, 5], [2, 2, 4, 5, 6, 8], [9] * 6)
     turned = {c: dict(reversed(list(row.items()))) for c, row in losses.items()}
     assert steady(TREE, turned, FED, 6) == steady(TREE, losses, FED, 6)
+
+
+def test_models_that_do_not_contradict_a_client_count_alike() -> None:
+    nearly_nothing = {ROOT: 0.03, A: 0.0001}
+    assert agreement(nearly_nothing, 0.2)[ROOT] == pytest.approx(0.46, abs=0.01)
+    assert trust(nearly_nothing, 4)[ROOT] < 1e-5
+    wrong = {ROOT: 1.9, A: 0.7, B: 0.1}
+    found = agreement(wrong, 0.2)
+    assert sum(found.values()) == pytest.approx(1)
+    assert found[B] > 0.9
+    assert found[ROOT] < 1e-3
+    assert agreement({ROOT: 1e9, A: 0.0}, 1e-3) == {ROOT: 0.0, A: 1.0}  # no overflow

@@ -7,16 +7,31 @@ from sofa_fl.study.settings import SETTINGS
 
 def test_baselines_run_as_published_and_with_the_parts_that_are_no_tree() -> None:
     for label, contender in CONTENDERS.items():
-        as_published = {"local.final_rate": 1.0, "local.prior": False}
-        expected = {} if contender.is_plus or label == "sofa" else as_published
-        assert dict(contender.overrides) == expected
-        assert contender.grid == () or contender.start in contender.grid
-    # What SOFA-FL does is the default: that is what `+` gives to others.
+        values = dict(contender.overrides)
+        if contender.is_plus or label == "sofa":
+            # What SOFA-FL does is the default, in all settings the same.
+            local = LocalConfig()
+            assert values == {
+                "local.learning_rate": local.learning_rate,
+                "local.final_rate": local.final_rate,
+                "local.prior": local.prior,
+            }
+            assert contender.rates == ()
+        else:
+            assert values == {"local.final_rate": 1.0, "local.prior": False}
+            assert len(contender.rates) > 1
     assert LocalConfig().final_rate < 1
     assert LocalConfig().prior
-    # SOFA-FL's rate is chosen out of as many as that of a baseline with the same schedule.
-    assert CONTENDERS["sofa"].rates == CONTENDERS["fedavg+"].rates
-    assert len(CONTENDERS["sofa"].rates) == len(CONTENDERS["fedavg"].rates)
+    assert not any(CONTENDERS["sofa"].is_swept(setting) for setting in SETTINGS.values())
+
+
+def test_what_a_setting_gives_is_not_tried() -> None:
+    contender = CONTENDERS["hypcluster"]
+    assert contender.start_in(SETTINGS["S1"]) in contender.grid_in(SETTINGS["S1"])
+    assert contender.grid_in(SETTINGS["S4"]) == ()  # it is told the true number of groups
+    assert contender.start_in(SETTINGS["S4"]) == {}
+    assert contender.is_swept(SETTINGS["S4"])  # its learning rate is
+    assert not CONTENDERS["hypcluster+"].is_swept(SETTINGS["S4"])
 
 
 def test_who_must_be_told_the_groups_runs_only_where_they_are_known() -> None:

@@ -36,10 +36,10 @@ def test_the_readme_is_up_to_date() -> None:
 
 def test_the_best_of_the_others_is_named() -> None:
     made = compact_table(
-        [row("sofa"), row("fedavg", mean=0.8), row("ditto", mean=0.95), row("ditto+", mean=0.7)]
+        [row("sofa"), row("fedavg", mean=0.8), row("ditto", mean=0.95), row("fedavg_ft+", mean=0.7)]
     )
     assert "| **" not in made
-    assert "90.00 / 80.00 | 80.00 / 70.00 | Ditto **95.00 / 85.00** | Ditto+ 70.00" in made
+    assert "90.00 / 80.00 | 80.00 / 70.00 | Ditto **95.00 / 85.00** | FedAvg, tuned+ 70.00" in made
     assert "–" in compact_table([row("sofa")])
 
 

@@ -49,13 +49,13 @@ def test_rates_first_then_the_own_parameters_at_the_best_rate(
 
     scope = Scope(seeds=(100,), settings=("S1",), methods=("fedprox",), extra={"warmup": 3})
     outcome = sweep(Study(scope=scope, out=tmp_path, run=run, say=print, runs=tmp_path))
-    per_sharing = [(1e-3, 0.01), (2e-3, 0.01), (3e-3, 0.01)], [(2e-3, 1e-3), (2e-3, 0.1)]
+    per_sharing = [(1e-3, 0.01), (2e-3, 0.01)], [(2e-3, 1e-3), (2e-3, 0.1)]
     assert seen == [*per_sharing[0] * 2, *per_sharing[1] * 2]
     chosen = {"local.learning_rate": 2e-3, "fedprox.pull": 0.1}
     assert read_choices(tmp_path) == {("S1", "fedprox", s): chosen for s in (0.0, 0.1)}
-    assert [row["of"] for row in outcome.rows] == [5, 5]
+    assert [row["of"] for row in outcome.rows] == [4, 4]
     rows = read_rows(tmp_path / "sweep.json")
-    assert len(rows) == 10
+    assert len(rows) == 8
     assert set(rows[0]) == {
         "setting", "method", "sharing", "seed", "mean", "min", "overrides", "extra"
     }  # fmt: skip
@@ -65,7 +65,7 @@ def test_rates_first_then_the_own_parameters_at_the_best_rate(
     study = Study(scope=scope, out=tmp_path, run=run, say=print, runs=tmp_path, only_missing=True)
     assert sweep(study).rows == outcome.rows
     assert not seen
-    assert "FedProx | pull 0.1, rate 0.002 | 5" in choices_table(outcome.rows)
+    assert "FedProx | pull 0.1, rate 0.002 | 4" in choices_table(outcome.rows)
 
 
 def test_words() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,6 +16,15 @@ from sofa_fl.topology.tree import NodeId, Tree
 
 Models = Mapping[NodeId, Vector]
 Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
+
+
+def above(tree: Tree, client: NodeId) -> tuple[NodeId, ...]:
+    """The clusters on a client's path; a client alone stands for its own."""
+    return tree.path(client)[:-1] or (client,)
+
+
+def parent_of(tree: Tree, client: NodeId) -> NodeId:
+    return above(tree, client)[-1]
 
 
 def mean_of(nodes: Sequence[NodeId], tree: Hierarchy, models: Models, fed: Federation) -> Vector:
@@ -105,6 +115,18 @@ def steady(tree: Tree, losses: Losses, fed: Federation, samples: float) -> Losse
             steadied = (count * row + samples * mean) / (count + samples)
             found[path[-1]] = dict(zip(path, steadied.tolist()))
     return found
+
+
+def agreement(losses: Mapping[NodeId, float], scale: float) -> dict[NodeId, float]:
+    """How much each node counts by the difference of losses: exp(−loss / scale), summing to 1.
+
+    Unlike by `trust`, models that do not contradict a client count alike, however little one
+    of them loses: where a client has few classes, next to nothing is easily lost ten times over.
+    """
+    best = min(losses.values())
+    counts = {node: math.exp((best - loss) / scale) for node, loss in losses.items()}
+    total = sum(counts.values())
+    return {node: count / total for node, count in counts.items()}
 
 
 def trust(losses: Mapping[NodeId, float], sharpness: float) -> dict[NodeId, float]:

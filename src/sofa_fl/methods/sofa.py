@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Ge, Interval
+from annotated_types import Ge, Gt, Interval
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples
@@ -19,11 +19,14 @@ from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.hierarchy import (
     Losses,
     Models,
+    above,
+    agreement,
     blend,
     children_mean,
     compare,
     inherit,
     means_up,
+    parent_of,
     steady,
     trust,
 )
@@ -58,8 +61,11 @@ class SofaConfig:
             it is sketched; this many numbers are for the sketches of all clients together. 0
             takes all exactly, in quadratic time; places by the manhattan metric are never
             sketched.
-        sharpness: A model on a client's path counts by its held-out loss to the power of minus
-            this; 0 blends evenly, a large number takes the best alone.
+        openness: Where a client starts, a cluster on its path counts by exp(−loss / scale), with
+            the held-out loss of its model, and for scale this fraction of what a blind guess
+            loses: the smaller, the less is learned from clusters that contradict the client.
+        sharpness: In what a client serves, a model on its path counts by its held-out loss to the
+            power of minus this; 0 blends evenly, a large number takes the best alone.
         steadiness: Held-out losses of a client are steadied by those of its siblings, as if by
             so many samples.
         serve: A client uses the `blend` of its path, the `best` model of it, or its `own`.
@@ -75,6 +81,7 @@ class SofaConfig:
     metric: Metric = "euclidean"
     linkage: Linkage = "average"
     sketch: Annotated[int, Ge(0)] = 1 << 24
+    openness: Annotated[float, Gt(0)] = 0.08
     sharpness: Annotated[float, Ge(0)] = 4.0
     steadiness: Annotated[float, Ge(0)] = 500.0
     serve: Literal["blend", "best", "own"] = "blend"
@@ -126,7 +133,7 @@ class Sofa:
         passes = self.passes(state, fed)
         del state  # a client's old model goes when its training has ended
         lessons = self.local_update(passes, fed)
-        last = [lessons[client, _parent(tree, client)] for client in fed.clients]
+        last = [lessons[client, parent_of(tree, client)] for client in fed.clients]
         space, curves = self.space(last, fed), _curves(last)
         learned = {key: outcome.params for key, (_, outcome) in lessons.items()}
         del lessons, last  # and with them the clusters' old models, where the clients started
@@ -178,7 +185,7 @@ class Sofa:
         tree, models = state.tree, dict(state.params)
         samples = training_sets(tree, state.shared.pools, fed.owned)
         state = replace(state, params=models)
-        for parent in dict.fromkeys(_parent(tree, client) for client in fed.clients):
+        for parent in dict.fromkeys(parent_of(tree, client) for client in fed.clients):
             family = as_vector(children_mean(tree, models, parent))
             for client in tree.children[parent] or (parent,):
                 if client in tree.members:
@@ -189,14 +196,14 @@ class Sofa:
         self, client: NodeId, state: SofaState, samples: Samples, family: Vector, fed: Federation
     ) -> Iterator[Pass]:
         """What a client trains: once for all clusters on its path, or once for each."""
-        above = _above(state.tree, client)
+        clusters = above(state.tree, client)
         if self.config.propagation == "onepass":
-            losses = {cluster: state.losses[client][cluster] for cluster in above}
-            start = blend(state.params, trust(losses, self.config.sharpness))
-            pulls = self.pulls(state, client, above[-1], family)
-            yield fed.task(client, start, samples, pulls=pulls), above
+            losses = {cluster: state.losses[client][cluster] for cluster in clusters}
+            start = blend(state.params, agreement(losses, self.config.openness * fed.blind_loss))
+            pulls = self.pulls(state, client, clusters[-1], family)
+            yield fed.task(client, start, samples, pulls=pulls), clusters
             return
-        for cluster, batches in zip(above, _divide(fed.local.batches, len(above))):
+        for cluster, batches in zip(clusters, divided(fed.local.batches, len(clusters))):
             task = fed.task(
                 client,
                 state.params[cluster],
@@ -241,7 +248,7 @@ class Sofa:
     ) -> dict[NodeId, Vector]:
         """Every cluster is now eta · (its clients) + (1 − eta) · (its own, trained on its pool)."""
         eta = self.config.eta
-        models = {client: learned[client, _parent(tree, client)] for client in tree.clients}
+        models = {client: learned[client, parent_of(tree, client)] for client in tree.clients}
         if self.config.propagation == "onepass":
             taught = means_up(tree, models, fed)
         else:
@@ -279,16 +286,7 @@ class Sofa:
         )
 
 
-def _above(tree: Tree, client: NodeId) -> tuple[NodeId, ...]:
-    """The clusters on a client's path; a client alone stands for its own."""
-    return tree.path(client)[:-1] or (client,)
-
-
-def _parent(tree: Tree, client: NodeId) -> NodeId:
-    return _above(tree, client)[-1]
-
-
-def _divide(batches: int, parts: int) -> list[int]:
+def divided(batches: int, parts: int) -> list[int]:
     """`batches` in `parts` shares as equal as can be, none empty."""
     ends = [batches * part // parts for part in range(parts + 1)]
     return [max(1, b - a) for a, b in pairwise(ends)]

@@ -96,7 +96,7 @@ CONTENDERS: Mapping[str, Contender] = {
     for contender in (
         Contender("sofa", "sofa", PLUS, ()),
         *map(_published, BASELINES),
-        *map(_plus, ("fedavg", "fedavg_ft", "hypcluster")),
+        *map(_plus, ("fedavg", "fedavg_ft", "fedprox", "hypcluster")),
         _published("oracle"),
         _plus("oracle"),
     )

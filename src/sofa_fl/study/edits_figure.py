@@ -66,7 +66,7 @@ EXAMPLES = (
         "Merge",
         ((0, 1, 2), (3, 4, 5), (6, 7, 8)),
         LEFT + RIGHT + TOP,
-        LEFT + tuple((round(x - 3.8, 1), round(y + 0.6, 1)) for x, y in RIGHT) + TOP,
+        LEFT + tuple((round(x - 3.9, 1), round(y + 0.6, 1)) for x, y in RIGHT) + TOP,
     ),
     Example(
         "Split",
