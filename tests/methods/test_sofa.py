@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.hierarchy import blend, trust
+from sofa_fl.methods.hierarchy import agreement, blend, trust
 from sofa_fl.methods.sofa import Sofa, SofaConfig, SofaState
 from sofa_fl.models.flat import mean
 from sofa_fl.models.mix import as_vector
@@ -132,6 +132,24 @@ def test_onepass_trains_once() -> None:
     fed.engine.tasks.clear()
     method.round(state, fed.at(1))
     assert sorted(task.site for task in fed.engine.tasks) == list(fed.clients)
+
+
+def test_a_client_starts_from_clusters_that_do_not_contradict_it() -> None:
+    fed = federation()
+    method = Sofa(SofaConfig(openness=0.1), NO_SHARING)
+    state = stale_state(fed)
+    losses = {0: (0.02, 0.001), 1: (5.0, 0.1)}  # of the root and of the parent
+    state = replace(
+        state,
+        losses={c: dict(zip(state.tree.path(c), (*losses[c % 2], 0.0))) for c in fed.clients},
+    )
+    for task, _ in method.passes(state, fed.at(1)):
+        root, parent, _ = state.tree.path(task.site)
+        own = {root: losses[task.site % 2][0], parent: losses[task.site % 2][1]}
+        weights = agreement(own, 0.1 * fed.blind_loss)
+        expected = blend(state.params, weights)
+        torch.testing.assert_close(as_vector(task.start), as_vector(expected))
+        assert (weights[root] > 0.4) == (task.site % 2 == 0)
 
 
 def test_finds_the_groups_that_there_are() -> None:

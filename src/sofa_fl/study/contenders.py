@@ -113,8 +113,10 @@ ABLATION: Mapping[str, Overrides] = {
     "constant rate": {"local.final_rate": 1.0},
     "no class-mix correction": {"local.prior": False},
     "no tree": {"sofa.dmac.increase": 1e9, "sofa.shape.operations": []},
+    "one gamma of 1.2": {"sofa.dmac.increase": 1.2},
     "no SHAPE": {"sofa.shape.operations": []},
     "no pulls": {"sofa.pull_siblings": 0.0, "sofa.pull_parent": 0.0},
+    "losses not steadied": {"sofa.steadiness": 0.0},
     "own model only": {"sofa.serve": "own"},
     "no sharing": {"sharing.ratio": 0.0},
 }

@@ -108,10 +108,12 @@ def figures(study: Study) -> Outcome:
     need_matplotlib()
     one = replace(study, scope=replace(study.scope, seeds=study.scope.seeds[:1]))
     there = kept.read_kept(study.out)
-    if not {"clients", "tree"} <= there.keys():
+    if "clients" not in there:
         table1(one)
     if "losses" not in there:
         table2(one)
+    if "tree" not in there:
+        _keep_tree(one)
     from sofa_fl.study.benchmark_figure import draw_benchmark
     from sofa_fl.study.edits_figure import draw_edits
     from sofa_fl.study.figures import draw_kept
@@ -137,14 +139,10 @@ def need_matplotlib() -> None:
 
 
 def pieces_of_table1(study: Study, entries: Sequence[Entry]) -> kept.Kept:
-    """Per-client accuracies and the tree, of the first seed."""
+    """Per-client accuracies of the first seed."""
     first = {e.method: e for e in entries if e.seed == entries[0].seed}
     runs = {label: study.job(entry).folder for label, entry in first.items()}
-    sofa = first["sofa"]
-    return {
-        **kept.client_bars(sofa.seed, runs),
-        **kept.tree_of(runs["sofa"], "sofa", sofa.config.data.name, sofa.seed),
-    }
+    return kept.client_bars(first["sofa"].seed, runs)
 
 
 def pieces_of_table2(study: Study, entries: Sequence[Entry]) -> kept.Kept:
@@ -152,6 +150,16 @@ def pieces_of_table2(study: Study, entries: Sequence[Entry]) -> kept.Kept:
     first = [e for e in entries if e.seed == entries[0].seed and e.sharing <= plan.PAPER_SHARING]
     runs = {entry.method: study.job(entry).folder for entry in first}
     return kept.loss_curves(entries[0].seed, runs)
+
+
+def _keep_tree(study: Study) -> None:
+    """The tree of SOFA-FL where there are groups to find, by the first seed."""
+    setting = next(setting for setting in SETTINGS.values() if setting.has_groups)
+    sofa, seed = CONTENDERS["sofa"], study.scope.seeds[0]
+    entry = plan.make_entry(study.scope, setting.name, sofa, setting.sharing[0], seed, {})
+    study.run_entries([entry], "the tree", lambda _rows: None)
+    run = study.job(entry).folder
+    kept.keep(study.out, kept.tree_of(run, "sofa", entry.config.data.name, seed))
 
 
 def _choices(study: Study, planned: Callable[[Scope, Choices], list[Entry]]) -> Choices:
