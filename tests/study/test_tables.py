@@ -67,3 +67,8 @@ def test_the_ablation_is_against_the_whole() -> None:
     made = ablation([*rows(FULL, CLEAR), *rows("no tree", LOWER), *rows("no SHAPE", CLEAR)])
     assert "| no tree | 90.02 | 80.02 | −4.98 ± 0.06 | −4.98 ± 0.06 |" in made
     assert "| no SHAPE | 95.00 | 85.00 | +0.00 ± 0.00 |" in made
+    assert "The tree itself helps, on the mean client: +4.98 ± 0.06 points." in made
+    same = ablation([*rows(FULL, CLEAR), *rows("no tree", CLEAR)])
+    assert "makes no difference that could be told from chance, on the worst client" in same
+    worse = ablation([*rows(FULL, LOWER), *rows("no tree", CLEAR)])
+    assert "The tree itself harms, on the worst client: −4.98" in worse

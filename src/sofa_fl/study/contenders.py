@@ -120,7 +120,12 @@ ABLATION: Mapping[str, Overrides] = {
     "own model only": {"sofa.serve": "own"},
     "no sharing": {"sharing.ratio": 0.0},
 }
-ABLATION_SETTINGS = ("S1", "S2", "S4")
+NO_TREE = "no tree"
+# In which settings which parts; of the tree it is told in all, even where that is nothing.
+ABLATED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("S1", "S2", "S4"), tuple(ABLATION)),
+    **dict.fromkeys(("S3", "S5"), (FULL, NO_TREE)),
+}
 
 # The rows of the paper's second table, with its client and total averages.
 TABLE2: Mapping[str, tuple[Overrides, float, float]] = {

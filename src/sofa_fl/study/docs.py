@@ -128,7 +128,8 @@ def _what_was_run(found: dict[str, list[Row]], num_choices: int) -> str:
     engines = listed(sorted({row["engine"] for row in rows}))
     budgets = listed([f"{n:,}" for n in sorted({row["samples_trained"] for row in rows})])
     chosen = (
-        "Hyperparameters of all methods were chosen on validation data of other seeds (below)."
+        "Hyperparameters of the baselines were chosen per setting and sharing on validation data "
+        "of other seeds (below); SOFA-FL has the same, its defaults, in all settings."
         if num_choices
         else "**No hyperparameters were chosen: all methods ran with their defaults.**"
     )

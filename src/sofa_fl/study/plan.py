@@ -12,8 +12,8 @@ from sofa_fl.experiment.config import Config, load_config
 from sofa_fl.methods.registry import MethodName
 from sofa_fl.study.choices import Choices
 from sofa_fl.study.contenders import (
+    ABLATED,
     ABLATION,
-    ABLATION_SETTINGS,
     CONTENDERS,
     TABLE2,
     Contender,
@@ -115,11 +115,10 @@ def ablation(scope: Scope, choices: Choices) -> list[Entry]:
             seed,
             choices,
             label=label,
-            part=part,
+            part=ABLATION[label],
         )
         for setting in scope.settings
-        if setting in ABLATION_SETTINGS
-        for label, part in ABLATION.items()
+        for label in ABLATED[setting]
         for seed in scope.seeds
     ]
 

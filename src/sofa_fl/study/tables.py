@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from sofa_fl.study.contenders import ABLATION, FULL, PAPER_K, TABLE2
+from sofa_fl.study.contenders import ABLATION, FULL, NO_TREE, PAPER_K, TABLE2
 from sofa_fl.study.markdown import difference, share, table, with_interval
 from sofa_fl.study.rows import Row
 from sofa_fl.study.settings import SETTINGS
@@ -54,8 +54,19 @@ def ablation(rows: Sequence[Row]) -> str:
     for setting in SETTINGS.values():
         here = [row for row in rows if row["setting"] == setting.name]
         if here:
-            parts.append(f"**{setting.name}: {setting.title}**\n\n{_ablation(here)}")
+            told = [_ablation(here), *_tree_alone(here)]
+            parts.append("\n".join([f"**{setting.name}: {setting.title}**\n", *told]))
     return "\n".join(parts)
+
+
+def _tree_alone(rows: Sequence[Row]) -> Iterator[str]:
+    """What the tree itself brings, in plain words."""
+    whole, without = _of(rows, FULL), _of(rows, NO_TREE)
+    for key, name in (("mean", "mean"), ("min", "worst")):
+        if gap := paired(by_seed(whole, key), by_seed(without, key)):
+            brings = "helps" if gap.is_ahead else "harms" if gap.is_behind else None
+            told = brings or "makes no difference that could be told from chance"
+            yield f"- The tree itself {told}, on the {name} client: {difference(gap)} points.\n"
 
 
 def _ablation(rows: Sequence[Row]) -> str:
