@@ -81,7 +81,7 @@ class SofaConfig:
     metric: Metric = "euclidean"
     linkage: Linkage = "average"
     sketch: Annotated[int, Ge(0)] = 1 << 24
-    openness: Annotated[float, Gt(0)] = 0.08
+    openness: Annotated[float, Gt(0)] = 0.2
     sharpness: Annotated[float, Ge(0)] = 4.0
     steadiness: Annotated[float, Ge(0)] = 500.0
     serve: Literal["blend", "best", "own"] = "blend"
