@@ -12,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
+from typing_extensions import TypeAliasType
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.checkpoint import load, pack, save
@@ -210,3 +211,11 @@ def test_an_old_file_stays_whole_when_saving_fails(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_is_a_run_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot write the checkpoint"):
         save(tmp_path / "none" / "a.safetensors", pack(state=everything()))
+
+
+def test_arrays_of_a_type_with_a_name_of_its_own(tmp_path: Path) -> None:
+    """As newer versions of NumPy have it: `NDArray` is then no array type to look at."""
+    named = TypeAliasType("named", NDArray[np.int64])
+    save(tmp_path / "a", pack(state={"rows": np.arange(3)}))
+    found: Any = load(tmp_path / "a", "state", dict[str, named])
+    np.testing.assert_array_equal(found["rows"], np.arange(3))

@@ -178,6 +178,8 @@ def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
 
 def _unpack(kind: Any, tree: Any, path: str, tensors: Tensors) -> Any:
     kind = getattr(kind, "__supertype__", kind)  # NodeId is an int
+    # A type with a name of its own, as NDArray is in newer versions of NumPy.
+    kind = getattr(typing.get_origin(kind) or kind, "__value__", kind)
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, UnionType):
         if tree is None and NoneType in args:
