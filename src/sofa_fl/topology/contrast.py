@@ -19,7 +19,7 @@ from sofa_fl.topology.ruler import Ruler
 from sofa_fl.topology.space import Space
 
 BLOCK = 1 << 20  # distances measured at a time
-FACTOR = 1.05  # a group's clients are nearer to each other than to others by this factor at least
+FACTOR = 1.06  # a group's clients are nearer to each other than to others by this factor at least
 CLEARLY = 1.5  # the same, where there may be another reason: one client may be noisier than the
 # rest, and clusters that train apart drift apart
 DEVIATIONS = 1.5  # and by so many standard deviations of the distances
