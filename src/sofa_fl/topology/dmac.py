@@ -69,6 +69,19 @@ class _Join:
         alone = self.size - self.num_within
         return (self.within + alone * self.pairs.mean) / self.size
 
+    def keep(self, row: int, cluster: _Join) -> None:
+        """Take a cluster as one part."""
+        self.parts.append(row)
+        self.within += cluster.size * cluster.pairs.mean
+        self.num_within += cluster.size
+
+    def take_over(self, other: _Join) -> None:
+        """Take the parts of what is no cluster."""
+        self.parts += other.parts
+        self.pairs += other.pairs
+        self.within += other.within
+        self.num_within += other.num_within
+
 
 def _by_gaps(space: Space) -> Tree:
     """The tree of the joins above which there is a gap.
@@ -88,39 +101,22 @@ def _by_gaps(space: Space) -> Tree:
         pairs, outer = _outer(joins, contrast, row, members)
         here = _Join(pairs, int(joins.last[row] - joins.first[row]))
         found = [open_joins.pop(member, None) for member in members]
-        # How tight each is: if it is no cluster, as its parts are.
-        tight = [
-            None
-            if own is None
-            else own.pairs.mean
-            if contrast.stands_out(own.pairs, apart)
-            else own.level
-            for own, apart in zip(found, outer)
-        ]
+        tight = {
+            k: (own.size, _tightness(own, apart, contrast))
+            for k, (own, apart) in enumerate(zip(found, outer))
+            if own is not None
+        }
         for at, (member, own, apart) in enumerate(zip(members, found, outer)):
             if own is None:
                 here.parts.append(member)
                 continue
-            others = [
-                (other.size, level)
-                for k, (other, level) in enumerate(zip(found, tight))
-                if k != at and other is not None and level is not None
-            ]
-            halfway = 0.0
-            if others:
-                mean = sum(size * level for size, level in others) / sum(size for size, _ in others)
-                halfway = (own.pairs.mean + mean) / 2
-            alone = here.size == own.size + 1
-            if contrast.stands_out(own.pairs, apart, CLEARLY if alone else FACTOR, halfway):
+            others = [level for k, level in tight.items() if k != at]
+            factor = CLEARLY if here.size == own.size + 1 else FACTOR
+            if contrast.stands_out(own.pairs, apart, factor, _halfway(own, others)):
                 clusters[member] = own.parts
-                here.parts.append(member)
-                here.within += own.size * own.pairs.mean
-                here.num_within += own.size
+                here.keep(member, own)
             else:
-                here.parts += own.parts
-                here.pairs += own.pairs
-                here.within += own.within
-                here.num_within += own.num_within
+                here.take_over(own)
         open_joins[row] = here
     clusters |= {row: root.parts for row, root in open_joins.items()}
     first = 1 + max(space.clients)
@@ -128,6 +124,19 @@ def _by_gaps(space: Space) -> Tree:
     parent: dict[NodeId, NodeId | None] = {ids[num + len(joins.joins) - 1]: None}
     parent |= {ids[part]: ids[row] for row, parts in clusters.items() for part in parts}
     return Tree(parent, space.clients, first + len(clusters))
+
+
+def _tightness(own: _Join, apart: Pairs, contrast: Contrast) -> float:
+    """How far apart the clients of a join are; if it is no cluster, as those of its parts are."""
+    return own.pairs.mean if contrast.stands_out(own.pairs, apart) else own.level
+
+
+def _halfway(own: _Join, others: list[tuple[int, float]]) -> float:
+    """Between how tight a join and those beside it are, which are given by size and tightness."""
+    if not others:
+        return 0.0
+    mean = sum(size * level for size, level in others) / sum(size for size, _ in others)
+    return (own.pairs.mean + mean) / 2
 
 
 def _outer(
