@@ -57,6 +57,13 @@ def test_groups_are_shown_where_they_are_known() -> None:
     assert "| **0.50** | **75.00** |" in made
 
 
+def test_it_is_told_who_was_not_run() -> None:
+    made = benchmark_tables([*rows("sofa", CLEAR), *rows("fedavg", LOWER)[:2]])
+    assert "- Not run: Local, FedAvg, tuned, " in made
+    assert "Oracle" not in made  # it is for settings with groups
+    assert f"- Not yet with all seeds: FedAvg (2 of {len(CLEAR)} seeds)." in made
+
+
 def test_the_count_over_everything() -> None:
     made = standing([*rows("sofa", CLEAR), *rows("fedavg", LOWER), *rows("ditto", CLEAR)])
     assert "2 comparisons" in made

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sofa_fl.study.contenders import CONTENDERS, title
 from sofa_fl.study.markdown import bold, difference, listed, share, table
 from sofa_fl.study.rows import Row
-from sofa_fl.study.settings import SETTINGS
+from sofa_fl.study.settings import SETTINGS, Setting
 from sofa_fl.study.statistics import Paired, paired
 from sofa_fl.study.tables import by_seed, column
 
@@ -39,7 +39,7 @@ def _parts(rows: Sequence[Row]) -> Iterator[str]:
         for sharing in sorted({row["sharing"] for row in here}):
             by = by_method(here, sharing)
             what = f"A share of {sharing:g} is shared" if sharing else "Nothing is shared"
-            yield f"{what}:\n\n{one_table(by)}\n{not_won(by)}"
+            yield f"{what}:\n\n{one_table(by)}\n{not_won(by)}{not_run(by, setting)}"
 
 
 def by_method(rows: Sequence[Row], sharing: float) -> dict[str, list[Row]]:
@@ -88,6 +88,21 @@ def not_won(by: By) -> str:
     if "sofa" not in by or len(by) < 2:
         return ""
     return "\n".join(f"- {_sentence(by, key, name)}" for key, name in NAMES.items()) + "\n"
+
+
+def not_run(by: By, setting: Setting) -> str:
+    """Whom there are no rows of, or not of as many seeds as of others."""
+    most = max(map(len, by.values()))
+    fitting = [label for label, contender in CONTENDERS.items() if contender.fits(setting)]
+    none = [title(label) for label in fitting if label not in by]
+    fewer = [
+        f"{title(label)} ({len(by[label])} of {most} seeds)"
+        for label in by
+        if len(by[label]) < most
+    ]
+    lines = [f"- Not run: {listed(none)}.\n"] if none else []
+    lines += [f"- Not yet with all seeds: {listed(fewer)}.\n"] if fewer else []
+    return "".join(lines)
 
 
 def _sentence(by: By, key: str, name: str) -> str:
