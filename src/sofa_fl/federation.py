@@ -6,13 +6,13 @@ the same way for all methods.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
@@ -80,19 +80,15 @@ class Federation:
 
     def prior_of(self, samples: Samples) -> Prior | None:
         """The log of how common each class is in `samples`, one more than counted of each."""
-        labels = self.data.train.y
-        if not self.local.prior or labels.dtype.kind == "f":
+        if not self.local.prior or self.data.train.y.dtype.kind == "f":
             return None
-        counts = np.bincount(labels[samples], minlength=self.data.num_outputs) + 1
-        shares: Prior = np.log(counts / counts.sum()).astype(np.float32)
-        return shares
+        return log_shares(self.data.class_counts(samples))
 
     @cached_property
     def blind_loss(self) -> float:
         """The loss of an answer that does not look: all classes alike, or the mean target."""
-        targets = self.data.train.y
-        if targets.dtype.kind == "f":
-            return float(targets.var(axis=0).mean()) or 1.0
+        if self.data.train.y.dtype.kind == "f":
+            return self.data.target_variance or 1.0
         return math.log(self.data.num_outputs) or 1.0
 
     @property
@@ -178,12 +174,14 @@ class Federation:
 
     def fingerprint(self) -> str:
         """The same for the same samples, dealt out alike, and a model of the same size."""
-        digest = hashlib.blake2b(digest_size=16)
-        splits = [array for part in (self.data.train, self.data.test) for array in (part.x, part.y)]
-        rows = [rows for c in self.data.clients for rows in (c.train, c.holdout, c.test)]
-        for array in (*splits, *rows):
-            digest.update(np.ascontiguousarray(array).data)
-        return f"{len(self.initial())} {digest.hexdigest()}"
+        return f"{len(self.initial())} {self.data.digest()}"
+
+
+def log_shares(counts: NDArray[np.int64]) -> Prior:
+    """The log of how common each class is, one more than counted of each."""
+    more = counts + 1
+    shares: Prior = np.log(more / more.sum()).astype(np.float32)
+    return shares
 
 
 def _bytes(*models: Model) -> int:

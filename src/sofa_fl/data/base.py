@@ -6,6 +6,7 @@ row has one owner, a row number says both owner and index.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,3 +88,21 @@ class FederatedData:
     def sizes(self) -> NDArray[np.int64]:
         """Training samples of every client."""
         return np.array([len(client.train) for client in self.clients], dtype=np.int64)
+
+    def class_counts(self, rows: Samples) -> NDArray[np.int64]:
+        """How many of these training samples are of each class."""
+        return np.bincount(self.train.y[rows], minlength=self.num_outputs)
+
+    @property
+    def target_variance(self) -> float:
+        """Of the training targets of a regression."""
+        return float(self.train.y.var(axis=0).mean())
+
+    def digest(self) -> str:
+        """The same for the same samples, dealt out alike."""
+        digest = hashlib.blake2b(digest_size=16)
+        splits = [array for part in (self.train, self.test) for array in (part.x, part.y)]
+        rows = [rows for c in self.clients for rows in (c.train, c.holdout, c.test)]
+        for array in (*splits, *rows):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()

@@ -27,7 +27,7 @@ BATCHES = 2  # per client in the measurement
 class Pick:
     """An engine, its name, and why it is this one, if it was not asked for."""
 
-    name: Name
+    name: EngineName
     engine: Engine
     why: str = ""
 

@@ -16,7 +16,8 @@ import torch
 
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.federate import federate
-from sofa_fl.engine.select import pick_engine
+from sofa_fl.engine.base import Engine
+from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
@@ -107,6 +108,7 @@ class Own:
     data: FederatedData | tuple[Arrays, Arrays] | None = None
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
+    engine: Engine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +132,13 @@ class Experiment:
             data = federate(config.data, config.seed, data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
-        self.pick = pick_engine(config.engine, factory, data, config.local)
-        self.engine = self.pick.engine
-        # What was picked is written down: a run goes on as it began, to the same bits.
-        self.config = replace(config, engine=self.pick.name)
+        if own.engine is None:
+            self.pick = pick_engine(config.engine, factory, data, config.local)
+            # What was picked is written down: a run goes on as it began, to the same bits.
+            config = replace(config, engine=self.pick.name)
+        else:
+            self.pick = Pick(config.engine, own.engine)
+        self.engine, self.config = self.pick.engine, config
         self.fed = Federation(
             data,
             self.engine,
