@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sofa_fl.methods.hierfavg import HierFavgConfig as HierFavgConfig
     from sofa_fl.methods.hypcluster import HypClusterConfig as HypClusterConfig
     from sofa_fl.methods.oracle import OracleConfig as OracleConfig
-    from sofa_fl.methods.sofa import SofaConfig as SofaConfig
+    from sofa_fl.methods.sofa_config import SofaConfig as SofaConfig
     from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
     from sofa_fl.sharing import SharingConfig as SharingConfig
@@ -82,7 +82,7 @@ _HOME = {
     "HierFavgConfig": "methods.hierfavg",
     "HypClusterConfig": "methods.hypcluster",
     "OracleConfig": "methods.oracle",
-    "SofaConfig": "methods.sofa",
+    "SofaConfig": "methods.sofa_config",
     "as_vector": "models.mix",
     "ModelConfig": "models.networks",
     "SharingConfig": "sharing",

@@ -5,7 +5,7 @@ A plan over row numbers; no sample is touched here. NumPy and the topology only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -71,6 +71,10 @@ class Ledger:
             received[client] = _with_rows(before, new) if len(new) else before
         return Ledger(received)
 
+    def without(self, clients: Collection[NodeId]) -> Ledger:
+        """The ledger without what these clients, who have left, were given."""
+        return Ledger({c: bits for c, bits in self.received.items() if c not in clients})
+
     def disclosed(self, owned: Owned) -> dict[NodeId, Samples]:
         """The samples of every client that anyone else has been given."""
         known = self.known(owned)
@@ -131,9 +135,16 @@ def share(
 
 
 def foreign(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
-    """What every client gets from the pools of its path, its own samples left out; sorted."""
+    """What every client gets from the pools of its path, its own samples left out; sorted.
+
+    Nor does it get what nobody has any more: data change, and clients leave.
+    """
     # Of every row number, whether the path down to here holds it: no sorting, no comparing.
-    path: list[tuple[NodeId | None, NDArray[np.bool_]]] = [(None, np.zeros(_num_rows(owned), bool))]
+    none = np.zeros(max(_num_rows(owned), _num_rows(pools)), bool)
+    there = none.copy()
+    for rows in owned.values():
+        there[rows] = True
+    path: list[tuple[NodeId | None, NDArray[np.bool_]]] = [(None, none)]
     gets: dict[NodeId, Samples] = {}
     for node in tree.walk():
         while path[-1][0] != tree.parent[node]:
@@ -141,7 +152,7 @@ def foreign(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
         held = path[-1][1].copy()
         if node in tree.members:
             held[owned[node]] = False
-            gets[node] = np.flatnonzero(held)
+            gets[node] = np.flatnonzero(held & there)
         else:
             held[pools.get(node, _NONE)] = True
             path.append((node, held))
@@ -164,8 +175,8 @@ def union(parts: list[Samples]) -> Samples:
     return np.unique(np.concatenate([_NONE, *parts]))
 
 
-def _num_rows(owned: Owned) -> int:
-    return 1 + max((int(rows.max(initial=-1)) for rows in owned.values()), default=-1)
+def _num_rows(held: Mapping[NodeId, Samples]) -> int:
+    return 1 + max((int(rows.max(initial=-1)) for rows in held.values()), default=-1)
 
 
 def _within_cap(is_new: NDArray[np.bool_], cap: int) -> NDArray[np.bool_]:

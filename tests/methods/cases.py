@@ -26,7 +26,8 @@ from sofa_fl.methods.hierfavg import HierFavg, HierFavgConfig
 from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.local import Local
 from sofa_fl.methods.oracle import Oracle, OracleConfig
-from sofa_fl.methods.sofa import Sofa, SofaConfig
+from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
 

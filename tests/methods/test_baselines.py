@@ -19,9 +19,9 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.config import Config
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
-from sofa_fl.methods.clustered import clusters_tree
+from sofa_fl.methods.clustered import choose, clusters_tree
 from sofa_fl.methods.fedavg import FedAvg
-from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig, choose
+from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.registry import MethodName, make_method
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import FlatNetwork, Vector
@@ -121,7 +121,7 @@ def test_a_model_that_nobody_chose_stays_as_it_is() -> None:
 def test_choose_takes_the_lowest_held_out_loss() -> None:
     fed = federation()
     models = [fed.initial(i) * 3 for i in range(4)]
-    choice = choose(models, fed)
+    choice = choose(models, fed.clients, fed)
     for client in fed.clients:
         losses = [score.loss for score in fed.held_out([(client, model) for model in models])]
         assert choice[client] == int(np.argmin(losses))

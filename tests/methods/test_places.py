@@ -9,7 +9,8 @@ from scipy.spatial.distance import cdist
 
 from sofa_fl.methods import places
 from sofa_fl.methods.places import places_of, sketch_size, sketched
-from sofa_fl.methods.sofa import Sofa, SofaConfig
+from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.dmac import DmacConfig, dmac

@@ -9,7 +9,7 @@ import os
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -48,10 +48,10 @@ class FileShelf:
 class MemoryShelf:
     """Lives as long as the mapping does."""
 
-    kept: MutableMapping[str, bytes]
+    kept: MutableMapping[str, Any]
 
     def read(self, name: str) -> bytes:
-        return self.kept.get(name, b"")
+        return bytes(self.kept.get(name, b""))
 
     def write(self, name: str, content: bytes) -> None:
         self.kept[name] = content

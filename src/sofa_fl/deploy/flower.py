@@ -15,12 +15,13 @@ from flwr.serverapp import Grid, ServerApp
 from sofa_fl.deploy.disclosure import FileShelf, MemoryShelf, Shelf
 from sofa_fl.deploy.grid import GridPost, from_record, to_record
 from sofa_fl.deploy.nodedata import LoadData, NodeConfig, node_data
-from sofa_fl.deploy.serve import Server, Terms, tell
+from sofa_fl.deploy.serve import Server, Terms
 from sofa_fl.deploy.setup import Setup
 from sofa_fl.deploy.site import Network, Site
 from sofa_fl.deploy.wire import Parcel
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.config import load_config
+from sofa_fl.experiment.folder import Event
 
 
 def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
@@ -35,6 +36,7 @@ def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
         terms = Terms(
             run=Path(str(given.get("run", "runs/flower"))).expanduser(),
             clients=int(given.get("clients", 0)) or loaded.data.num_clients,
+            most=int(given.get("most", 0)),
             timeout=float(given.get("timeout", 600)),
             transport="float16" if given.get("transport") == "float16" else "float32",
         )
@@ -42,7 +44,12 @@ def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
         def say(line: str) -> None:
             log(INFO, line)
 
-        Server(GridPost(grid), loaded, terms, say).run(network, [tell(say)])
+        def tell(event: Event) -> None:
+            if event["event"] == "round":
+                mean = event["client"]["mean"]
+                say(f"round {event['round']}/{event['rounds']}: mean accuracy {mean:.4f}")
+
+        Server(GridPost(grid), loaded, terms, say).run(network, [tell])
 
     return app
 

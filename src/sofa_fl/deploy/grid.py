@@ -10,46 +10,60 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from sofa_fl.deploy.wire import KINDS, GarbageError, Parcel
 
-RAW = "sofa-fl.raw"  # an array's bytes as they lie in memory, little-endian
+RAW = "sofa-fl.raw"  # bytes as they lie in memory, little-endian
+SMALL = 1 << 20  # bytes that go along with the header; Flower sends larger ones in pieces
 
 
 def to_record(parcel: Parcel) -> RecordDict:
-    """A parcel as what Flower sends: one text, and arrays as their bytes; no pickle."""
-    arrays = {
-        name: Array(dtype=str(array.dtype), shape=array.shape, stype=RAW, data=_bytes(array))
-        for name, array in parcel.arrays.items()
-    }
-    header = ConfigRecord({"json": json.dumps(dict(parcel.header))})
-    return RecordDict({"header": header, "arrays": ArrayRecord(arrays)})
+    """A parcel as what Flower sends: a text, and all arrays as one row of bytes; no pickle.
+
+    One row, since Flower carries every array of a message in several requests of its own.
+    """
+    shapes = [(name, str(a.dtype), a.shape) for name, a in parcel.arrays.items()]
+    data = b"".join(_bytes(array) for array in parcel.arrays.values())
+    header = ConfigRecord({"json": json.dumps({"header": parcel.header, "arrays": shapes})})
+    if len(data) <= SMALL:
+        header["data"] = data
+        return RecordDict({"sofa": header})
+    array = Array(dtype="uint8", shape=(len(data),), stype=RAW, data=data)
+    return RecordDict({"sofa": header, "data": ArrayRecord({"data": array})})
 
 
 def from_record(record: RecordDict) -> Parcel:
     """The parcel that `to_record` packed; anything else is garbage."""
     try:
-        header = json.loads(str(record["header"]["json"]))
-        arrays = {name: _array(array) for name, array in record["arrays"].items()}
+        header = record.config_records["sofa"]
+        read = json.loads(str(header["json"]))
+        big = record.array_records.get("data")
+        data = header["data"] if big is None else big["data"].data
+        if not isinstance(data, bytes) or not isinstance(read["header"], dict):
+            raise TypeError("a header and bytes are needed")
+        return Parcel(read["header"], _cut(data, read["arrays"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise GarbageError(f"a message cannot be read: {error!r}") from None
-    if not isinstance(header, dict):
-        raise GarbageError("the header of a message must have names and values")
-    return Parcel(header, arrays)
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> bytes:
+def _bytes(array: NDArray[Any]) -> bytes:
     return np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _array(array: Array) -> np.ndarray[Any, Any]:
-    if array.stype != RAW or array.dtype not in KINDS:
-        raise ValueError(f"arrays of {array.dtype} as {array.stype}")
-    kind = np.dtype(array.dtype).newbyteorder("<")
-    if min(array.shape, default=0) < 0 or prod(array.shape) * kind.itemsize != len(array.data):
-        raise ValueError(f"{len(array.data)} bytes are no {array.dtype} of {array.shape}")
-    read = np.frombuffer(array.data, dtype=kind).reshape(array.shape)
-    return read.astype(array.dtype, copy=False)
+def _cut(data: bytes, shapes: list[Any]) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    at = 0
+    for name, dtype, shape in shapes:
+        if dtype not in KINDS or not all(isinstance(n, int) and n >= 0 for n in shape):
+            raise ValueError(f"arrays of {dtype} and shape {shape}")
+        kind = np.dtype(dtype).newbyteorder("<")
+        read = np.frombuffer(data, dtype=kind, count=prod(shape), offset=at).reshape(shape)
+        arrays[str(name)] = read.astype(dtype, copy=False)
+        at += read.nbytes
+    if at != len(data):
+        raise ValueError(f"{len(data)} bytes, {at} of them in arrays")
+    return arrays
 
 
 class GridPost:

@@ -48,9 +48,7 @@ def make_server(folder: Path, hosts: Sequence[str]) -> None:
     )
     _write(folder / "ca.crt", ca.public_bytes(serial.Encoding.PEM), 0o644)
     _write(folder / "server.pem", certificate.public_bytes(serial.Encoding.PEM), 0o644)
-    pem = key.private_bytes(
-        serial.Encoding.PEM, serial.PrivateFormat.PKCS8, serial.NoEncryption()
-    )
+    pem = key.private_bytes(serial.Encoding.PEM, serial.PrivateFormat.PKCS8, serial.NoEncryption())
     _write(folder / "server.key", pem, 0o600)
 
 

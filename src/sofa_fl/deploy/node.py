@@ -20,7 +20,7 @@ SETTINGS = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-SHORTEST, LONGEST = 0.03, 1.0  # seconds between two looks: right after a message, and later
+SHORTEST, LONGEST = 0.1, 1.0  # seconds between two looks: right after a message, and later
 DEFAULT_PORT = 9094  # of Flower's, for the process that the ClientApp runs in
 
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
     port = _value(arguments, "--port") or str(DEFAULT_PORT)
     host = _value(arguments, "--host") or "127.0.0.1"
     threading.Thread(target=_keep_worker, args=(f"{host}:{port}",), daemon=True).start()
-    start_client_internal.time = Pace()  # type: ignore[attr-defined]
+    start_client_internal.time = Pace()  # type: ignore[attr-defined,assignment]
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
     flower_supernode()
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from sofa_fl.data.base import Arrays, Samples
 from sofa_fl.data.config import DataConfig
-from sofa_fl.data.federate import federate, hold_out
+from sofa_fl.data.federate import federate
+from sofa_fl.data.partition import hold_out
 from sofa_fl.errors import DataError
 
 NodeConfig = Mapping[str, bool | float | int | str]  # what was said when the node was started
@@ -48,8 +50,9 @@ def node_data(loaded: Loaded) -> NodeData:
     """What a loader returned: `NodeData`, or training and test samples."""
     if isinstance(loaded, NodeData):
         return loaded
-    if isinstance(loaded, tuple) and all(isinstance(part, Arrays) for part in loaded):
-        return NodeData(*loaded)
+    pair: Any = loaded  # a user's function may return anything
+    if isinstance(pair, tuple) and [type(part) for part in pair] == [Arrays, Arrays]:
+        return NodeData(*pair)
     raise DataError(f"load_data must return (train, test), got {type(loaded).__name__}")
 
 

@@ -1,4 +1,4 @@
-"""The engine of a deployment: every task and exam is a message to the node that owns the samples."""
+"""The engine of a deployment: tasks and exams are messages to the nodes that own the samples."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import FlatNetwork, Vector
+from sofa_fl.models.mix import identity
 from sofa_fl.models.networks import NetworkFactory, build
 from sofa_fl.topology.tree import NodeId
 
@@ -35,6 +36,7 @@ class RemoteEngine:
         self.lending = Lending()
         self._size = len(self.initial(0))
         self._expected: Samples = np.empty(0, dtype=np.int64)
+        self._known: dict[object, tuple[Exam, Score]] = {}  # with the exam: ids must stay taken
 
     @property
     def num_trainable(self) -> int:
@@ -74,9 +76,18 @@ class RemoteEngine:
             for number, outcome in zip(by_node[node], found):
                 outcomes[number] = outcome
         self.lending.keep(np.concatenate([*needed, self._expected[:0]]))
+        self._known = {}
         return outcomes
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
+        """What was asked since the last training is not asked again: nodes' samples stay."""
+        keys = [(identity(e.params), id(e.samples), e.split, e.prior is not None) for e in exams]
+        new = {key: exam for key, exam in zip(keys, exams) if key not in self._known}
+        for key, score in zip(new, self._evaluate(list(new.values()))):
+            self._known[key] = new[key], score
+        return [self._known[key][1] for key in keys]
+
+    def _evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         parts = [
             (number, exam, owner, rows)
             for number, exam in enumerate(exams)
@@ -144,7 +155,7 @@ class RemoteEngine:
             counts.append(weights[node])
         if not features:
             raise GarbageError("no node gave features of its samples; use sofa.place=weights")
-        return np.average(features, axis=0, weights=counts)
+        return np.average(np.stack(features), axis=0, weights=counts)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -180,8 +191,8 @@ class RemoteEngine:
         member = self.roster.members[client]
         kind = member.card.kind
         gave = answer.array("gave", "int32", (None,)).astype(np.int64)
-        x = answer.array("gave_x", str(kind.input[0]), (len(gave), *_sizes(kind.input)))
-        y = answer.array("gave_y", str(kind.target[0]), (len(gave), *_sizes(kind.target)))
+        x = answer.array("gave_x", kind.input[0], (len(gave), *kind.input[1]))
+        y = answer.array("gave_y", kind.target[0], (len(gave), *kind.target[1]))
         if not np.isin(gave, asked).all():
             raise GarbageError("it gave samples that nobody asked for")
         self.lending.put(member.rows.train[gave], x, y)
@@ -210,7 +221,8 @@ class RemoteEngine:
             x, y = self.lending.get(given)
             packer.add(x, "given_x")
             packer.add(y, "given_y")
-        size = len(index_rows(self.roster, tasks[0].site))
+        card = self.roster.members[tasks[0].site].card
+        size = card.num_train + card.num_holdout
         specs = []
         for task in tasks:
             own = index.owner[task.samples] == task.site
@@ -252,7 +264,7 @@ class RemoteEngine:
         return dict(sorted(good.items()))
 
     def _set_aside(self, node: int, why: str, strike: bool = True) -> None:
-        self.roster.set_aside(node, why, strike)
+        self.roster.set_aside(node, why, strike=strike)
         self.office.record(
             {"set_aside": str(node), "client": self.roster.client_at(node), "why": why}
         )
@@ -274,17 +286,9 @@ class RemoteEngine:
         return Outcome(params, answer.array(spec.get("losses"), "float32", (None,)))
 
 
-def index_rows(roster: Roster, client: NodeId) -> Samples:
-    rows = roster.members[client].rows
-    return np.concatenate([rows.train, rows.holdout])
-
-
 def _foreign(task: Task, index: Index) -> Samples:
-    return task.samples[index.owner[task.samples] != task.site]
-
-
-def _sizes(kind: tuple[str | int, ...]) -> tuple[int, ...]:
-    return tuple(int(size) for size in kind[1:])
+    rows: Samples = task.samples[index.owner[task.samples] != task.site]
+    return rows
 
 
 def _score(values: Any) -> Score:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import ClientData, Samples, Split
-from sofa_fl.deploy.description import Card, Described, Kind, rows_of, variance_of
+from sofa_fl.data.base import ClientData, Samples, Split, Stage
+from sofa_fl.deploy.description import Card, Described, rows_of, variance_of
+from sofa_fl.deploy.roster_file import Member, load_members, save_members
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.folder import write_text
 from sofa_fl.topology.tree import NodeId
 
 MAX_STRIKES = 3  # answers that are no answers, until a node is not asked again
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A client and the node that is it."""
-
-    node: int
-    card: Card
-    rows: ClientData
 
 
 @dataclass(slots=True)
@@ -34,15 +25,22 @@ class Roster:
 
     Attributes:
         file: Where it is written.
+        room: How many clients there may ever be.
         present: The nodes that are asked to work.
         barred: Those that are not asked again, and why.
     """
 
     file: Path
+    room: int
     members: dict[NodeId, Member] = field(default_factory=dict)
     present: set[int] = field(default_factory=set)
     strikes: dict[int, int] = field(default_factory=dict)
     barred: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, file: Path, room: int) -> Roster:
+        """The roster that was written there, nobody present; or an empty one."""
+        return cls(file, room, load_members(file))
 
     def client_at(self, node: int) -> NodeId | None:
         return next((c for c, member in self.members.items() if member.node == node), None)
@@ -52,69 +50,68 @@ class Roster:
         member = self.members.get(client)
         return member.node if member is not None and member.node in self.present else None
 
-    def returning(self, node: int, card: Card) -> NodeId | None:
-        """The client that this node is already: by its name, or by its samples.
+    def welcome(self, node: int, card: Card) -> bool:
+        """Let a client that is known take part again: by its node's name, or by its samples.
 
-        Flower gives a node a new name when the server has lost its database, or in a simulation;
+        Flower gives a node a new name when the server has lost its database, and in a simulation;
         what it has to show then is the mark of its samples, which nobody else has.
         """
         client = self.client_at(node)
         if client is None:
             same = [c for c, m in self.members.items() if m.card.mark == card.mark]
             free = [c for c in same if self.members[c].node not in self.present]
-            client = next((c for c in free if c == card.number), free[0] if free else None)
-        return client
-
-    def welcome(self, node: int, card: Card) -> str | None:
-        """Let a known client take part again; say why not, if it cannot."""
-        client = self.returning(node, card)
-        if client is None:
-            return "unknown"
+            if not free:
+                return False
+            client = NodeId(card.number) if card.number in free else free[0]
         member = self.members[client]
         if card.mark != member.card.mark:
-            return f"client {client} has other samples than before"
+            return False
         self.members[client] = replace(member, node=node)
         self.present.add(node)
-        return None
+        if node != member.node:
+            save_members(self.file, self.members)
+        return True
 
-    def admit(self, cards: dict[int, Card]) -> list[NodeId]:
-        """Take in new clients: those who name a free number get it, the others the next ones."""
-        if not cards:
-            return []
-        free = list(range(len(self.members) + len(cards)))
-        taken = set(self.members)
-        wishes: dict[NodeId, int] = {}
-        for node, card in sorted(cards.items()):
-            if card.number in free and card.number not in taken | wishes.keys():
-                wishes[NodeId(card.number)] = node
-        left = sorted(cards.keys() - set(wishes.values()))
-        rest = [number for number in free if number not in taken | wishes.keys()]
-        wishes |= {NodeId(number): node for number, node in zip(rest, left)}
-        ids = [card.ids for card in cards.values() if card.ids is not None]
-        for client, node in sorted(wishes.items()):
-            rows = rows_of(cards[node], self._end("train", ids), self._end("test"))
-            self.members[client] = Member(node, cards[node], rows)
-            self.present.add(node)
-        self.members = dict(sorted(self.members.items()))
-        self.save()
-        return sorted(wishes)
-
-    def refusal(self, card: Card, others: Iterable[Card]) -> str | None:
-        """Why a new node cannot take part, if it cannot."""
+    def refusal(self, node: int, card: Card, others: Iterable[Card]) -> str | None:
+        """Why a node that is not known cannot take part, if it cannot."""
+        if (client := self.client_at(node)) is not None:
+            return f"client {client} has other samples than before"
+        others = list(others)
+        if len(others) >= self.room:
+            return f"there is room for {self.room} clients; raise `most`"
         for other in others:
             if card.kind != other.kind:
-                return f"samples are {card.kind}, those of the others {other.kind}"
-            if _overlap(card, other):
+                return f"its samples are {card.kind}, those of the others {other.kind}"
+            if _overlap(card.ids, other.ids):
                 return "some of its ids are another node's"
         if self.members:
             if card.num_classes > self.num_classes:
-                return f"it has {card.num_classes} classes, the network {self.num_classes}"
-            taken = self.index("train").owner
-            if card.ids is not None and (taken[card.ids[card.ids < len(taken)]] >= 0).any():
+                return f"it has {card.num_classes} classes, and the network {self.num_classes}"
+            if card.ids is not None and (self.index("train").owners(card.ids) >= 0).any():
                 return "some of its ids are taken"
         return None
 
-    def set_aside(self, node: int, why: str, strike: bool) -> None:
+    def admit(self, cards: Mapping[int, Card], since: int) -> None:
+        """Take in new clients: those who name a free number get it, the others the next ones.
+
+        Numbers go up without a gap, since a client is its place in a list.
+        """
+        free = [i for i in range(len(self.members) + len(cards)) if i not in self.members]
+        chosen: dict[int, int] = {}
+        for node, card in sorted(cards.items()):
+            if card.number in free and card.number not in chosen:
+                chosen[card.number] = node
+        left = sorted(cards.keys() - set(chosen.values()))
+        chosen |= dict(zip((i for i in free if i not in chosen), left))
+        ids = [card.ids for card in cards.values() if card.ids is not None]
+        for number, node in sorted(chosen.items()):
+            rows = rows_of(cards[node], self._end("train", ids), self._end("test"))
+            self.members[NodeId(number)] = Member(node, cards[node], rows, since)
+            self.present.add(node)
+        self.members = dict(sorted(self.members.items()))
+        save_members(self.file, self.members)
+
+    def set_aside(self, node: int, why: str, *, strike: bool) -> None:
         """Ask a node no more until it says hello again; after some strikes, never again."""
         self.present.discard(node)
         self.strikes[node] = self.strikes.get(node, 0) + strike
@@ -123,53 +120,39 @@ class Roster:
 
     @property
     def num_classes(self) -> int:
-        return max((m.card.num_classes for m in self.members.values()), default=0)
+        """Of those who began: a network's outputs stay as many."""
+        cards = [m.card for m in self.members.values() if m.since == 0]
+        return max((card.num_classes for card in cards), default=0)
 
     def describe(self) -> Described:
         """The data of all clients, as far as the server knows them."""
         if list(self.members) != list(range(len(self.members))):
             raise RunError(f"{self.file} does not name all clients")
-        cards = [member.card for member in self.members.values()]
-        kind = cards[0].kind
-        is_float = str(kind.target[0]).startswith("float")
-        num_outputs = int(np.prod(kind.target[1:], dtype=int)) if is_float else self.num_classes
+        members = self.members.values()
+        first = [member.card for member in members if member.since == 0]
+        kind = first[0].kind
         return Described(
             kind.stand_in(self._end("train")),
             kind.stand_in(self._end("test")),
-            tuple(member.rows for member in self.members.values()),
-            num_outputs,
-            marks=tuple(card.mark for card in cards),
-            variance=variance_of(cards),
+            tuple(member.rows for member in members),
+            prod(kind.target[1]) if kind.is_regression else self.num_classes,
+            stages=tuple(
+                Stage(since, {int(c): m.rows for c, m in self.members.items() if m.since <= since})
+                for since in sorted({member.since for member in members})
+            ),
+            marks=tuple(card.mark for card in first),
+            variance=variance_of(first),
+            room=self.room,
         )
 
     def index(self, split: Split) -> Index:
         """Whose each row is, and where its owner has it."""
-        return Index.of([m.rows for m in self.members.values()], list(self.members), split)
+        return Index.of({client: member.rows for client, member in self.members.items()}, split)
 
     def _end(self, split: Split, ids: Sequence[Samples] = ()) -> int:
-        """The first row number that nobody has, or will have of those who bring `ids`."""
-        tops = [int(rows.max(initial=-1)) for rows in ids]
-        for member in self.members.values():
-            parts = (
-                (member.rows.test,) if split == "test" else (member.rows.train, member.rows.holdout)
-            )
-            tops += [int(rows.max(initial=-1)) for rows in parts]
-        return 1 + max(tops, default=-1)
-
-    def save(self) -> None:
-        members = {str(c): _plain(member) for c, member in self.members.items()}
-        write_text(self.file, json.dumps({"members": members}) + "\n")
-
-    @classmethod
-    def load(cls, file: Path) -> Roster:
-        """The roster that was written there, nobody present; or an empty one."""
-        if not file.exists():
-            return cls(file)
-        try:
-            members = json.loads(file.read_text(encoding="utf-8"))["members"]
-            return cls(file, {NodeId(int(c)): _member(plain) for c, plain in members.items()})
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{file} is damaged: {error!r}") from None
+        """The first row number that nobody has, nor will have of those who bring `ids`."""
+        rows = [_rows(member.rows, split) for member in self.members.values()]
+        return 1 + max((int(part.max(initial=-1)) for part in (*rows, *ids)), default=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,64 +163,26 @@ class Index:
     position: NDArray[np.int64]
 
     @classmethod
-    def of(cls, parts: Sequence[ClientData], clients: Sequence[NodeId], split: Split) -> Index:
-        rows = [p.test if split == "test" else np.concatenate([p.train, p.holdout]) for p in parts]
-        end = 1 + max((int(r.max(initial=-1)) for r in rows), default=-1)
+    def of(cls, parts: Mapping[NodeId, ClientData], split: Split) -> Index:
+        rows = {client: _rows(part, split) for client, part in parts.items()}
+        end = 1 + max((int(own.max(initial=-1)) for own in rows.values()), default=-1)
         owner, position = np.full(end, -1, np.int64), np.zeros(end, np.int64)
-        for client, own in zip(clients, rows):
+        for client, own in rows.items():
             owner[own], position[own] = client, np.arange(len(own))
         return cls(owner, position)
 
-
-def _overlap(card: Card, other: Card) -> bool:
-    if card.ids is None or other.ids is None:
-        return False
-    return bool(np.isin(card.ids, other.ids).any())
-
-
-def _plain(member: Member) -> dict[str, object]:
-    card, rows = member.card, member.rows
-    arrays = {
-        name: None if value is None else value.tolist()
-        for name, value in (
-            ("ids", card.ids),
-            ("target_sums", card.target_sums),
-            ("target_squares", card.target_squares),
-        )
-    }
-    return {
-        "node": str(member.node),  # larger than what JSON readers elsewhere take for a number
-        "first": [_first(part) for part in (rows.train, rows.holdout, rows.test)],
-        "num": [card.num_train, card.num_holdout, card.num_test],
-        "kind": [card.kind.input, card.kind.target, card.kind.scale, card.kind.shift],
-        "num_classes": card.num_classes,
-        "number": card.number,
-        "mark": card.mark,
-        "cap": card.cap,
-        **arrays,
-    }
+    def owners(self, rows: Samples) -> NDArray[np.int64]:
+        """Of each row; also of numbers beyond the last."""
+        found = np.full(len(rows), -1, np.int64)
+        inside = rows < len(self.owner)
+        found[inside] = self.owner[rows[inside]]
+        return found
 
 
-def _first(rows: Samples) -> int:
-    return int(rows[0]) if len(rows) else 0
+def _rows(part: ClientData, split: Split) -> Samples:
+    """A client's rows of a split, in the order in which the client has them."""
+    return part.test if split == "test" else np.concatenate([part.train, part.holdout])
 
 
-def _member(plain: dict[str, object]) -> Member:
-    values: dict[str, object] = dict(plain)
-    node = int(str(values.pop("node")))
-    first, num, kind = (values.pop(name) for name in ("first", "num", "kind"))
-    assert isinstance(first, list) and isinstance(num, list) and isinstance(kind, list)
-    ids, sums, squares = (
-        None if (value := values.pop(name)) is None else np.array(value, dtype=dtype)
-        for name, dtype in (("ids", np.int64), ("target_sums", float), ("target_squares", float))
-    )
-    card = Card(
-        *num,
-        Kind(tuple(kind[0]), tuple(kind[1]), kind[2], kind[3]),
-        ids=ids,
-        target_sums=sums,
-        target_squares=squares,
-        **values,  # type: ignore[arg-type]
-    )
-    train, holdout, test = (np.arange(start, start + n) for start, n in zip(first, num))
-    return Member(node, card, ClientData(train if ids is None else ids, holdout, test))
+def _overlap(ids: Samples | None, others: Samples | None) -> bool:
+    return ids is not None and others is not None and bool(np.isin(ids, others).any())

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from sofa_fl.deploy.deployed import Deployed
 from sofa_fl.deploy.description import Card
 from sofa_fl.deploy.office import Office, Post
 from sofa_fl.deploy.remote import RemoteEngine
@@ -20,10 +19,8 @@ from sofa_fl.deploy.site import Network, factory_of
 from sofa_fl.deploy.wire import GarbageError, Packer, Transport, check_version
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
-from sofa_fl.experiment.folder import Event, RunFolder
-from sofa_fl.experiment.loop import Experiment, Observer, Own, Result
-from sofa_fl.methods.base import Notes
-from sofa_fl.sharing import foreign
+from sofa_fl.experiment.folder import RunFolder, write_config
+from sofa_fl.experiment.loop import Observer, Own, Result
 
 NODES_FILE = "nodes.json"
 EXCHANGES_FILE = "exchanges.jsonl"
@@ -37,24 +34,36 @@ class Terms:
     Attributes:
         run: The run folder on the server.
         clients: How many nodes to wait for before the first round.
+        most: How many there may ever be, those who come later included; by default twice as many.
         timeout: Seconds that an answer is waited for.
         transport: How models travel: `float32`, or `float16` at half the bytes.
     """
 
     run: Path
     clients: int
+    most: int = 0
     timeout: float = 600.0
     transport: Transport = "float32"
+
+    @property
+    def room(self) -> int:
+        return self.most or 2 * self.clients
 
 
 class Server:
     """Everything between the post and the experiment."""
 
     def __init__(self, post: Post, config: Config, terms: Terms, say: Say = print) -> None:
-        self.config, self.terms, self.say = config, terms, say
+        self.terms, self.say = terms, say
+        self.folder = RunFolder(terms.run)
+        if self.folder.summary() is not None:
+            raise RunError(f"the run in {terms.run} has ended; choose another folder")
         terms.run.mkdir(parents=True, exist_ok=True)
+        if self.folder.config_file.exists():
+            config = load_config(self.folder.config_file)
+        self.config = replace(config, out=str(terms.run))
         self.office = Office(post, terms.timeout, self.record)
-        self.roster = Roster.load(terms.run / NODES_FILE)
+        self.roster = Roster.load(terms.run / NODES_FILE, terms.room)
         self.setup = Setup(
             seed=config.seed,
             holdout=config.data.holdout,
@@ -63,130 +72,70 @@ class Server:
             transport=terms.transport,
         )
 
-    def record(self, event: dict[str, Any]) -> None:
-        with (self.terms.run / EXCHANGES_FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": round(time.time(), 3), **event}) + "\n")
-        if "set_aside" in event:
-            self.say(f"node {event['set_aside']} (client {event['client']}): {event['why']}")
-
-    def look_around(self) -> dict[int, Card]:
-        """Let known nodes take part again; return the cards of new ones that may."""
-        hello = Packer().parcel(ask="hello", setup=self.setup.plain())
-        roster, new = self.roster, dict[int, Card]()
-        skip = roster.present | roster.barred.keys()
-        for node, answer in self.office.greet(hello, skip).items():
-            try:
-                if isinstance(answer, str):
-                    raise GarbageError(answer)
-                check_version(answer)
-                card = Card.read(answer)
-            except GarbageError as error:
-                self.turn_away(node, str(error))
-                continue
-            why = roster.welcome(node, card)
-            if why == "unknown":
-                others = [*new.values(), *(m.card for m in roster.members.values())]
-                why = roster.refusal(card, others)
-                if why is None:
-                    new[node] = card
-            if why is not None:
-                self.turn_away(node, why)
-        return new
-
-    def turn_away(self, node: int, why: str) -> None:
-        self.roster.set_aside(node, why, strike=True)
-        self.record({"set_aside": str(node), "client": None, "why": why})
-
-    def gather(self) -> None:
-        """Wait until there are enough nodes; on a resumed run, a while for those of before."""
-        waiting: dict[int, Card] = {}
-        deadline = time.monotonic() + self.terms.timeout if self.roster.members else None
-        pause = 0.05
-        while True:
-            waiting |= self.look_around()
-            if self.roster.members:
-                here = len(self.roster.present)
-                late = deadline is not None and time.monotonic() > deadline
-                if here == len(self.roster.members) or (here and late):
-                    return
-            elif len(waiting) >= self.terms.clients:
-                self.roster.admit(waiting)
-                return
-            self.roster.present -= set(waiting)
-            time.sleep(pause)
-            pause = min(pause * 1.3, 1.0)
-
-    def run(self, network: Network | None, observers: Sequence[Observer] = ()) -> Result:
+    def run(self, network: Network | None = None, observers: Sequence[Observer] = ()) -> Result:
         """All rounds, from the first or from where the folder left off."""
-        folder = RunFolder(self.terms.run)
-        if (summary := folder.summary()) is not None:
-            raise RunError(f"the run in {folder.path} has ended; choose another folder ({summary})")
-        self.say(f"waiting for {self.terms.clients} nodes")
         self.gather()
         data = self.roster.describe()
         self.setup = replace(self.setup, num_outputs=data.num_outputs)
         factory = factory_of(self.setup, tuple(data.train.x.shape[1:]), network)
         engine = RemoteEngine(self.office, self.roster, self.setup, factory)
-        config = replace(self.config, out=str(folder.path))
-        if folder.config_file.exists():
-            config = replace(load_config(folder.config_file), out=str(folder.path))
-        else:
-            caps = {int(c): m.card.cap for c, m in self.roster.members.items()}
-            config = capped(config, caps)
-            write_config(folder, config)
-        with Deployed(config, Own(data, factory, engine=engine), self) as experiment:
-            saved = folder.saved_rounds()
+        if not self.folder.config_file.exists():
+            write_config(self.folder.config_file, config_to_dict(self.config))
+        own = Own(data, factory, engine=engine)
+        with Deployed(self.config, own, engine, self.look_around) as experiment:
+            saved = self.folder.saved_rounds()
             if not saved:
-                return experiment.begin(folder, observers)
-            experiment.restore(folder, saved[-1])
-            experiment.announce(folder, saved[-1], observers)
-            return experiment.go_on(folder, saved[-1], observers)
+                return experiment.begin(self.folder, observers)
+            experiment.restore(self.folder, saved[-1])
+            experiment.announce(self.folder, saved[-1], observers)
+            return experiment.go_on(self.folder, saved[-1], observers)
 
+    def gather(self) -> None:
+        """Wait until there are enough nodes; on a resumed run, a while for those of before."""
+        known = len(self.roster.members)
+        self.say(f"waiting for {known or self.terms.clients} nodes")
+        deadline = time.monotonic() + self.terms.timeout
+        waiting: dict[int, Card] = {}
+        pause = 0.05
+        while True:
+            waiting |= self.look_around(waiting)
+            here = len(self.roster.present)
+            if known and (here == known or (here and time.monotonic() > deadline)):
+                return
+            if not known and len(waiting) >= self.terms.clients:
+                self.roster.admit(waiting, since=0)
+                return
+            time.sleep(pause)
+            pause = min(pause * 1.3, 1.0)
 
-def capped(config: Config, caps: dict[int, float]) -> Config:
-    """Plan with what the nodes said they would give; they keep to it in any case."""
-    sharing = config.sharing
-    lowest = {c: min(cap, sharing.cap_of(c)) for c, cap in caps.items()}  # type: ignore[arg-type]
-    return replace(config, sharing=replace(sharing, max_disclosure=lowest))
+    def look_around(self, waiting: dict[int, Card] | None = None) -> dict[int, Card]:
+        """Let nodes that are known take part again; return the cards of others that may."""
+        hello = Packer().parcel(ask="hello", setup=self.setup.plain())
+        new: dict[int, Card] = {}
+        busy = self.roster.present | self.roster.barred.keys() | (waiting or {}).keys()
+        for node, answer in self.office.greet(hello, busy).items():
+            try:
+                if isinstance(answer, str):
+                    raise GarbageError(answer)
+                check_version(answer)
+                card = Card.read(answer)
+                if self.roster.welcome(node, card):
+                    continue
+                members = [member.card for member in self.roster.members.values()]
+                others = [*members, *(waiting or {}).values(), *new.values()]
+                if (why := self.roster.refusal(node, card, others)) is not None:
+                    raise GarbageError(why)
+                new[node] = card
+            except GarbageError as error:
+                self.roster.set_aside(node, str(error), strike=True)
+                self.record({"set_aside": str(node), "client": None, "why": str(error)})
+        return new
 
-
-def write_config(folder: RunFolder, config: Config) -> None:
-    import yaml
-
-    from sofa_fl.experiment.folder import write_text
-
-    write_text(folder.config_file, yaml.safe_dump(config_to_dict(config), sort_keys=False))
-
-
-class Deployed(Experiment):
-    """An experiment whose clients are nodes."""
-
-    def __init__(self, config: Config, own: Own, server: Server) -> None:
-        super().__init__(config, own)
-        self.server = server
-        assert isinstance(own.engine, RemoteEngine)
-        self.remote = own.engine
-
-    def hand_over(self) -> Any:
-        """A round begins: see who is there."""
-        self.server.look_around()
-        return super().hand_over()
-
-    def close_round(
-        self, folder: RunFolder, round: int, notes: Notes, observers: Sequence[Observer]
-    ) -> None:
-        view = self.method.view(self.state)
-        rows = foreign(view.tree, view.shared.pools, self.fed.owned).values()
-        self.remote.expect(np.unique(np.concatenate([*rows])))
-        super().close_round(folder, round, notes, observers)
-
-
-def tell(say: Say) -> Observer:
-    """Says a line per round."""
-
-    def observe(event: Event) -> None:
-        if event["event"] == "round":
-            mean = event["client"]["mean"]
-            say(f"round {event['round']}/{event['rounds']}: accuracy {mean:.4f}")
-
-    return observe
+    def record(self, event: dict[str, Any]) -> None:
+        """Write down what happened between the machines, and say what a person should see."""
+        with (self.terms.run / EXCHANGES_FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"time": round(time.time(), 3), **event}) + "\n")
+        if "set_aside" in event:
+            client = event["client"]
+            who = f"node {event['set_aside']}" if client is None else f"client {client}"
+            self.say(f"{who} is set aside: {event['why']}")

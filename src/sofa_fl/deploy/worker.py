@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from logging import ERROR, INFO
+from typing import Any
 
 import httpx
 from flwr.app import Message
@@ -16,7 +17,7 @@ from flwr.app.error import Error
 from flwr.cli.install import install_from_fab
 from flwr.clientapp.utils import get_load_client_app_fn
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest  # type: ignore[attr-defined]
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore import log
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
@@ -25,7 +26,7 @@ from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-SHORTEST, LONGEST = 0.02, 0.25  # seconds between two looks for a message
+SHORTEST, LONGEST = 0.04, 0.25  # seconds between two looks for a message
 KEPT = "SOFA_FL_TASK"  # a task that was taken by the process before this one, and its app
 
 
@@ -59,7 +60,7 @@ class Worker:
 
     def client(self, token: str | None) -> RuntimeHttpClient:
         name = "SuperExec" if token is None else "flwr-clientapp"
-        interceptors = [RuntimeVersionHttpInterceptor(component_name=name)]
+        interceptors: list[Any] = [RuntimeVersionHttpInterceptor(component_name=name)]
         if token is not None:
             interceptors.append(RuntimeTokenHttpInterceptor(token))
         retry = make_simple_http_retry_invoker()

@@ -117,8 +117,11 @@ class Engine(Protocol):
     def initial(self, seed: int) -> Vector:
         """The untrained model."""
 
-    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
-        """The outcomes; tasks may be drawn as they are needed, so not all of them need exist."""
+    def train(self, tasks: Iterable[Task]) -> Sequence[Outcome | None]:
+        """The outcomes; tasks may be drawn as they are needed, so not all of them need exist.
+
+        None stands for a task that nobody answered.
+        """
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]: ...
 

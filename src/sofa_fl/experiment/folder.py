@@ -44,7 +44,7 @@ class RunFolder:
                     "or choose another folder with 'out'"
                 )
             path.mkdir(parents=True, exist_ok=True)
-            write_text(folder.config_file, yaml.safe_dump(config, sort_keys=False))
+            write_config(folder.config_file, config)
         except OSError as error:
             raise RunError(f"cannot write the run folder {path}: {error.strerror}") from None
         return folder
@@ -128,3 +128,7 @@ def write_text(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".partial")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
+
+
+def write_config(path: Path, config: dict[str, Any]) -> None:
+    write_text(path, yaml.safe_dump(config, sort_keys=False))

@@ -17,6 +17,7 @@ import torch
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import Engine
+from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
@@ -25,7 +26,8 @@ from sofa_fl.experiment.folder import Event, RunFolder, write_text
 from sofa_fl.experiment.metrics import Examiner
 from sofa_fl.experiment.records import describe, summarize
 from sofa_fl.experiment.writer import Writer
-from sofa_fl.federation import Federation, Meter
+from sofa_fl.federation import Federation
+from sofa_fl.guard import Register
 from sofa_fl.methods.base import Method, Notes, View
 from sofa_fl.methods.registry import make_method
 from sofa_fl.models.networks import NetworkFactory, network_factory
@@ -108,7 +110,7 @@ class Own:
     data: FederatedData | tuple[Arrays, Arrays] | None = None
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
-    engine: Engine | None = None
+    engine: Engine | None = None  # whose clients may well not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Progress:
     bytes_down: int
     bytes_up: int
     fingerprint: str
+    register: Register
 
 
 class Experiment:
@@ -139,6 +142,8 @@ class Experiment:
         else:
             self.pick = Pick(config.engine, own.engine)
         self.engine, self.config = self.pick.engine, config
+        if config.faults.are_there:
+            self.engine = FaultyEngine(self.engine, config.faults, len(data.clients), config.seed)
         self.fed = Federation(
             data,
             self.engine,
@@ -146,7 +151,9 @@ class Experiment:
             config.seed,
             config.warmup,
             rounds=config.rounds,
-            meter=Meter(),
+            participation=config.participation,
+            lossy=config.faults.are_there or own.engine is not None,
+            guard=config.guard,
         )
         self.examiner = Examiner(self.fed)
         self.method: Method[Any] = own.method or make_method(config)
@@ -186,15 +193,17 @@ class Experiment:
         folder.checkpoints.mkdir(exist_ok=True)
         self.announce(folder, None, observers)
         self.state, notes = self.method.init(self.fed)
-        self.close_round(folder, 0, notes, observers)
+        self.close_round(folder, self.fed, notes, observers)
         return self.go_on(folder, 0, observers)
 
     def go_on(self, folder: RunFolder, last: int, observers: Sequence[Observer]) -> Result:
         """The rounds after `last`, then the summary."""
         for round in range(last + 1, self.config.rounds + 1):
-            self.examiner.forget()
-            self.state, notes = self.method.round(self.hand_over(), self.fed.at(round))
-            self.close_round(folder, round, notes, observers)
+            fed = self.enter(round)
+            self.examiner.turn_to(fed)
+            fed.register.keep(fed.clients)
+            self.state, notes = self.method.round(self.hand_over(), fed)
+            self.close_round(folder, fed, notes, observers)
         view = self.method.view(self.state)
         edits = [edit_from_json(edit) for event in folder.events() for edit in event["edits"]]
         summary = {
@@ -207,23 +216,26 @@ class Experiment:
             observer({"event": "end", "summary": summary})
         return Result(folder.path, summary, view)
 
+    def enter(self, round: int) -> Federation:
+        """The federation as it is in a round that begins."""
+        return self.fed.at(round)
+
     def hand_over(self) -> Any:
         """The state, for the method alone: its models can go while new ones are made."""
         state, self.state = self.state, None
         return state
 
     def close_round(
-        self, folder: RunFolder, round: int, notes: Notes, observers: Sequence[Observer]
+        self, folder: RunFolder, fed: Federation, notes: Notes, observers: Sequence[Observer]
     ) -> None:
         """Score and record a round, then begin to save the state.
 
         The event comes after the checkpoint of the round before it and before its own: so a kill
         costs the round under way and, while the one before is being saved, that one.
         """
-        view = self.method.view(self.state)
-        self.fed.count_shared(*traffic(view.tree, view.shared.pools, self.fed.owned))
-        fed, rounds = self.fed.at(round), self.config.rounds
-        event = describe(view, notes, fed, self.examiner, rounds, self.elapsed())
+        view, round = self.method.view(self.state), fed.round
+        fed.count_shared(*traffic(view.tree, view.shared.pools, fed.owned))
+        event = describe(view, notes, fed, self.examiner, self.config.rounds, self.elapsed())
         self.writer.wait()
         length = folder.append(event)
         meter = self.fed.meter
@@ -234,6 +246,7 @@ class Experiment:
             meter.bytes_down,
             meter.bytes_up,
             self.fingerprint,
+            self.fed.register,
         )
         if round % self.config.save_every == 0 or round == self.config.rounds:
             if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -259,6 +272,7 @@ class Experiment:
         meter = self.fed.meter
         meter.samples_trained = progress.samples_trained
         meter.bytes_down, meter.bytes_up = progress.bytes_down, progress.bytes_up
+        self.fed = replace(self.fed, register=progress.register)
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started

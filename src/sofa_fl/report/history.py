@@ -102,7 +102,7 @@ def make_round(path: Path, config: Any, before: Event | None, event: Event) -> R
         round=event["round"],
         rounds=event["rounds"],
         tree=tree,
-        accuracy=dict(zip(tree.clients, event["accuracies"], strict=True)),
+        accuracy=dict(zip(_clients(event), event["accuracies"], strict=True)),
         mean=event["client"]["mean"],
         worst=event["client"]["min"],
         loss=_losses(event["path_loss"]),
@@ -114,8 +114,14 @@ def make_round(path: Path, config: Any, before: Event | None, event: Event) -> R
 
 def _tree(event: Event) -> Tree:
     parent = {NodeId(int(node)): up for node, up in event["tree"].items()}
-    clients = tuple(NodeId(client) for client in range(len(event["accuracies"])))
+    clients = tuple(client for client in _clients(event) if client in parent)
     return Tree(parent, clients, 1 + max(parent))
+
+
+def _clients(event: Event) -> list[NodeId]:
+    """Those whose accuracies there are; the tree may not know all of them yet."""
+    numbers = event.get("clients", range(len(event["accuracies"])))
+    return [NodeId(client) for client in numbers]
 
 
 def _losses(path_loss: Mapping[str, Mapping[str, float | None]]) -> dict[NodeId, float]:
