@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sofa_fl.deploy.disclosure import MemoryShelf
 from sofa_fl.deploy.nodedata import NodeData, part_of
@@ -86,5 +87,15 @@ def nodes_of(config: Config) -> dict[int, Node]:
     }
 
 
-def events(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+def events(folder: Path) -> list[dict[str, Any]]:
+    """What a run wrote of its rounds."""
+    return _lines(folder / "events.jsonl")
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    """What a server wrote of its messages."""
+    return _lines(folder / "exchanges.jsonl")
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]

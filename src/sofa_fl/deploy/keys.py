@@ -142,3 +142,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     """With these rights from the first moment on."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(content)
+
+
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ SETTINGS = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-SHORTEST, LONGEST = 0.1, 1.0  # seconds between two looks: right after a message, and later
+SHORTEST, LONGEST = 0.2, 1.0  # seconds between two looks: right after a message, and later
 DEFAULT_PORT = 9094  # of Flower's, for the process that the ClientApp runs in
 
 
@@ -36,15 +36,15 @@ class Pace:
     def sleep(self, seconds: float) -> None:
         if seconds < 1:  # it waits for the ClientApp, so a message has come
             self.pause = SHORTEST
-            time.sleep(min(seconds, SHORTEST))
+            time.sleep(min(seconds, 0.05))
             return
         time.sleep(min(seconds, self.pause))
-        self.pause = min(self.pause * 1.2, LONGEST)
+        self.pause = min(self.pause * 1.05, LONGEST)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperNode; `arguments` are those of `flower-supernode`."""
-    os.environ |= SETTINGS  # before Flower is imported: it reads them then
+    os.environ.update(SETTINGS)  # before Flower is imported: it reads them then
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 

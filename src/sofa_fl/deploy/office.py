@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sofa_fl.deploy.wire import Parcel
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.03, 0.2  # seconds between two looks for answers
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.25  # seconds between two looks for answers
 LOOK_AROUND = 3.0  # seconds between two looks at who is connected at all
 
 
