@@ -49,7 +49,8 @@ class Node:
 
     def answer(self, asked: Parcel) -> Parcel | str | None:
         setup = Setup.read(asked.header["setup"])
-        site = Site(self.data, setup, MemoryShelf(self.memory), self.cap, self.number)
+        site = Site(self.data, setup, self.cap, self.number)
+        site.shelf = MemoryShelf(self.memory)
         return self.spoil(asked, site.answer(asked))
 
 

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from sofa_fl.deploy.disclosure import FileShelf, MemoryShelf, Shelf
 from sofa_fl.deploy.grid import GridPost, from_record, to_record
-from sofa_fl.deploy.nodedata import LoadData, NodeConfig, node_data
+from sofa_fl.deploy.nodedata import LoadData, NodeConfig, NodeData, node_data
 from sofa_fl.deploy.serve import Server, Terms
 from sofa_fl.deploy.setup import Setup
 from sofa_fl.deploy.site import Network, Site
@@ -54,7 +54,10 @@ def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
     return app
 
 
-_sites: dict[object, Site] = {}  # of the last message: where a process answers more than one
+# Where a process answers more than one message: a resident node, or a simulation of many.
+_data: dict[object, NodeData] = {}
+_sites: dict[object, Site] = {}
+NUM_KEPT = 32
 
 
 def client_app(load_data: LoadData, network: Network | None = None) -> ClientApp:
@@ -79,24 +82,22 @@ def client_app(load_data: LoadData, network: Network | None = None) -> ClientApp
 def site_for(asked: Parcel, context: Context, load_data: LoadData, network: Network | None) -> Site:
     """The site that answers; kept, so that a process loads the samples once."""
     node = context.node_config
+    who = (context.run_id, context.node_id)
+    if who not in _data:
+        _data[who] = node_data(load_data(node))
     setup = Setup.read(asked.header.get("setup"))
-    key = (context.run_id, context.node_id, setup)
-    if key not in _sites:
+    if (who, setup) not in _sites:
         number = node.get("client", node.get("partition-id"))
-        shelf: Shelf = MemoryShelf(_memory(context))
-        if "state" in node:
-            shelf = FileShelf(Path(str(node["state"])).expanduser())
-        data = node_data(load_data(node))
-        _sites.clear()
-        _sites[key] = Site(
-            data,
-            setup,
-            shelf,
-            cap_of(node),
-            int(number) if number is not None else None,
-            network,
-        )
-    return _sites[key]
+        number = int(number) if number is not None else None
+        _sites[who, setup] = Site(_data[who], setup, cap_of(node), number, network)
+    for kept in (_data, _sites):
+        while len(kept) > NUM_KEPT:
+            del kept[next(iter(kept))]
+    shelf: Shelf = MemoryShelf(_memory(context))
+    if "state" in node:
+        shelf = FileShelf(Path(str(node["state"])).expanduser())
+    _sites[who, setup].shelf = shelf  # what Flower keeps comes anew with every message
+    return _sites[who, setup]
 
 
 def cap_of(node: NodeConfig) -> float:

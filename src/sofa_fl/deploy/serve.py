@@ -24,6 +24,7 @@ from sofa_fl.experiment.loop import Observer, Own, Result
 
 NODES_FILE = "nodes.json"
 EXCHANGES_FILE = "exchanges.jsonl"
+SAY_EVERY = 30.0  # seconds between two lines while waiting
 Say = Callable[[str], None]
 
 
@@ -96,7 +97,7 @@ class Server:
         self.say(f"waiting for {known or self.terms.clients} nodes")
         deadline = time.monotonic() + self.terms.timeout
         waiting: dict[int, Card] = {}
-        pause = 0.05
+        pause, said = 0.05, time.monotonic()
         while True:
             waiting |= self.look_around(waiting)
             here = len(self.roster.present)
@@ -105,6 +106,9 @@ class Server:
             if not known and len(waiting) >= self.terms.clients:
                 self.roster.admit(waiting, since=0)
                 return
+            if time.monotonic() - said > SAY_EVERY:
+                self.say(f"{max(here, len(waiting))} nodes are here, waiting for more")
+                said = time.monotonic()
             time.sleep(pause)
             pause = min(pause * 1.3, 1.0)
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from sofa_fl.data.base import Arrays, Samples, Split
-from sofa_fl.deploy.disclosure import Disclosure, Shelf
+from sofa_fl.deploy.disclosure import Disclosure, MemoryShelf, Shelf
 from sofa_fl.deploy.nodedata import NodeData, held_out, mark_of
 from sofa_fl.deploy.setup import Setup
 from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, check_version, typed
@@ -34,7 +34,6 @@ class Site:
     Args:
         data: What the node owns.
         setup: How the run trains.
-        shelf: Where the node remembers what has left it.
         cap: Fraction of its training samples that may ever leave.
         number: Which client it wants to be.
         network: Makes an own network; by default the configured one.
@@ -44,7 +43,6 @@ class Site:
         self,
         data: NodeData,
         setup: Setup,
-        shelf: Shelf,
         cap: float,
         number: int | None = None,
         network: Network | None = None,
@@ -52,7 +50,7 @@ class Site:
         self.mark = mark_of(data)
         self.data = data = held_out(data, setup.holdout, setup.seed, number or 0)
         self.setup, self.cap, self.number = setup, cap, number
-        self.disclosure = Disclosure(shelf, f"left-{self.mark}", len(data.train), cap)
+        self.shelf: Shelf = MemoryShelf({})  # where the node remembers what has left it
         self.own = data.train if data.holdout is None else _joined(data.train, data.holdout)
         self.test = data.test if data.test is not None and len(data.test) else None
         self.factory = factory_of(setup, data.train.x.shape[1:], network)
@@ -162,7 +160,8 @@ class Site:
         return packer.add(self.learner.embed(model, _rows(asked, spec, len(self.own))))
 
     def _give(self, positions: Samples, packer: Packer) -> None:
-        allowed = self.disclosure.release(positions)
+        name, size = f"left-{self.mark}", len(self.data.train)
+        allowed = Disclosure(self.shelf, name, size, self.cap).release(positions)
         packer.add(allowed.astype(np.int32), "gave")
         packer.add(self.data.train.x[allowed], "gave_x")
         packer.add(self.data.train.y[allowed], "gave_y")
