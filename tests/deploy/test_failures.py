@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import Popen
@@ -116,8 +116,11 @@ class Clinics:
         wait_until(lambda: any(is_so(e) for e in self.rounds()[since:]), what, 120)
         return len(self.rounds()) - 1
 
-    def absent(self) -> list[list[int]]:
-        return [event.get("absent", []) for event in self.rounds()]
+    def name(self, i: int) -> str:
+        """What Flower calls a node."""
+        found = re.search(r"SuperNode ID: (\d+)", self.machine.log(f"node-{i}.log"))
+        assert found is not None
+        return found[1]
 
 
 @pytest.fixture(scope="module")
@@ -132,23 +135,21 @@ def clinics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinics]:
 
 
 def without(client: int) -> Callable[[dict[str, Any]], bool]:
-    return lambda event: event.get("absent") == [client]
+    return lambda event: client in event.get("absent", [])
 
 
 def complete(event: dict[str, Any]) -> bool:
     return "absent" not in event
 
 
-def test_a_node_killed_in_mid_round_comes_back_as_the_same_client(clinics: Clinics) -> None:
+def test_a_round_ends_without_a_node_killed_in_it(clinics: Clinics) -> None:
     (clinics.state(1) / "hang").touch()
     wait_until((clinics.state(1) / "hanging").exists, "a message that node 1 works on")
     clinics.machine.kill(clinics.nodes[1])
     last = clinics.wait_for(without(1), "a round without node 1")
-    last = clinics.wait_for(without(1), "another one", last)
+    clinics.wait_for(without(1), "another one", last)
     (clinics.state(1) / "hang").unlink()
-    clinics.nodes[1] = clinics.start_node(1)
-    clinics.wait_for(complete, "a round with all", last)
-    assert all(event["clients"] == [0, 1, 2] for event in clinics.rounds())
+    clinics.nodes[1] = clinics.start_node(1)  # for a minute the server will not have it
 
 
 def test_a_node_that_never_answers_costs_one_time_out(clinics: Clinics) -> None:
@@ -156,23 +157,28 @@ def test_a_node_that_never_answers_costs_one_time_out(clinics: Clinics) -> None:
     os.killpg(clinics.nodes[0].pid, signal.SIGSTOP)
     try:
         last = clinics.wait_for(without(0), "a round without node 0", begin)
-        clinics.wait_for(without(0), "another one", last)
+        clinics.wait_for(without(0), "another one", last + 1)
     finally:
         os.killpg(clinics.nodes[0].pid, signal.SIGCONT)
-    waited = [line for line in lines(clinics.run) if line.get("failed")]
-    assert len([line for line in waited if line["time"] > time.time() - 120]) <= 2
-    clinics.wait_for(complete, "a round with all", len(clinics.rounds()))
+    waited = [
+        line["failed"] for line in lines(clinics.run) if clinics.name(0) in line.get("failed", ())
+    ]
+    assert len(waited) == 1
 
 
 def test_a_node_that_answers_garbage_is_set_aside(clinics: Clinics) -> None:
     begin = len(clinics.rounds())
     (clinics.state(2) / "babble").touch()
-    last = clinics.wait_for(without(2), "a round without node 2", begin)
+    clinics.wait_for(without(2), "a round without node 2", begin)
     (clinics.state(2) / "babble").unlink()
-    clinics.wait_for(complete, "a round with all", last + 1)
     said = [line["why"] for line in lines(clinics.run) if line.get("client") == 2]
     assert said
     assert "version" in said[0]
+
+
+def test_all_come_back_as_the_clients_they_were(clinics: Clinics) -> None:
+    clinics.wait_for(complete, "a round with all", len(clinics.rounds()))
+    assert all(event["clients"] == [0, 1, 2] for event in clinics.rounds())
 
 
 def test_a_killed_server_goes_on_from_the_last_round(clinics: Clinics) -> None:
@@ -182,6 +188,6 @@ def test_a_killed_server_goes_on_from_the_last_round(clinics: Clinics) -> None:
     clinics.start_run()
     clinics.wait_for(lambda event: event["round"] > before[-1]["round"] + 1, "a later round")
     assert [event["round"] for event in clinics.rounds()] == list(range(len(clinics.rounds())))
-    kept = min(len(before), len(clinics.rounds())) - 2  # the last ones may have been made again
+    kept = len(before) - 2  # the last ones may have been made again
     assert clinics.rounds()[:kept] == before[:kept]
     clinics.wait_for(complete, "a round with all", len(before))

@@ -21,6 +21,8 @@ SETTINGS = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 SHORTEST, LONGEST = 0.2, 1.0  # seconds between two looks: right after a message, and later
+TRIES = "SOFA_FL_TRIES"  # how often it has been refused
+MAX_TRIES, RETRY_AFTER, LONG = 24, 5.0, 60.0  # seconds, the last two
 DEFAULT_PORT = 9094  # of Flower's, for the process that the ClientApp runs in
 
 
@@ -45,23 +47,51 @@ class Pace:
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperNode; `arguments` are those of `flower-supernode`."""
     os.environ.update(SETTINGS)  # before Flower is imported: it reads them then
+    tries = int(os.environ.pop(TRIES, "0"))
+    if tries:
+        time.sleep(RETRY_AFTER)
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
     port = _value(arguments, "--port") or str(DEFAULT_PORT)
     host = _value(arguments, "--host") or "127.0.0.1"
-    threading.Thread(target=_keep_worker, args=(f"{host}:{port}",), daemon=True).start()
+    worker = Worker(f"{host}:{port}")
+    threading.Thread(target=worker.keep, daemon=True).start()
     start_client_internal.time = Pace()  # type: ignore[attr-defined,assignment]
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
-    flower_supernode()
+    began = time.monotonic()
+    try:
+        flower_supernode()
+    except SystemExit as end:
+        worker.stop()
+        if time.monotonic() - began > LONG:
+            tries = 0
+        if end.code in (None, 0) or tries >= MAX_TRIES:
+            raise
+        # For a minute after a node was cut off, the server takes it for there, and refuses it.
+        os.environ[TRIES] = str(tries + 1)
+        os.execv(sys.executable, [sys.executable, "-m", "sofa_fl.deploy.node", *arguments])
 
 
-def _keep_worker(address: str) -> None:
-    """Start the process that the ClientApp runs in, and another one should it die."""
-    while True:
+class Worker:
+    """The process that the ClientApp runs in; another one is started should it die."""
+
+    def __init__(self, address: str) -> None:
         command = [sys.executable, "-m", "sofa_fl.deploy.worker", address, str(os.getpid())]
-        subprocess.run(command, check=False)
-        time.sleep(1)
+        self.command, self.stopped = command, threading.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def keep(self) -> None:
+        while not self.stopped.is_set():
+            self.process = subprocess.Popen(self.command)
+            self.process.wait()
+            self.stopped.wait(1)
+
+    def stop(self) -> None:
+        self.stopped.set()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
 
 def _value(arguments: Sequence[str], name: str) -> str | None:

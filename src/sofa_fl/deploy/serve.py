@@ -16,7 +16,7 @@ from sofa_fl.deploy.remote import RemoteEngine
 from sofa_fl.deploy.roster import Roster
 from sofa_fl.deploy.setup import Setup
 from sofa_fl.deploy.site import Network, factory_of
-from sofa_fl.deploy.wire import GarbageError, Packer, Transport, check_version
+from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, Transport, check_version
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.folder import RunFolder, write_config
@@ -131,7 +131,8 @@ class Server:
                     raise GarbageError(why)
                 new[node] = card
             except GarbageError as error:
-                self.roster.set_aside(node, str(error), strike=True)
+                # Who has gone again before it could answer has done nothing wrong.
+                self.roster.set_aside(node, str(error), strike=isinstance(answer, Parcel))
                 self.record({"set_aside": str(node), "client": None, "why": str(error)})
         return new
 
