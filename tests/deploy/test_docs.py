@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from machines import Machine, closing, free_port, wait_until
 
 from sofa_fl.experiment.config import load_config
 from sofa_fl.experiment.loop import run
 from tests.deploy.cases import events, lines
-from tests.deploy.machines import Machine, closing, free_port, wait_until
 
 pytest.importorskip("flwr")
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from machines import Machine, free_port, wait_until
 
 from tests.deploy.cases import events, lines
-from tests.deploy.machines import Machine, free_port, wait_until
 
 pytest.importorskip("flwr")
 TIMEOUT = 20.0  # longer than any answer takes on a busy machine

@@ -255,3 +255,12 @@ def test_nodes_that_do_not_fit_are_turned_away(tmp_path: Path) -> None:
     serve(config, tmp_path, nodes)
     assert events(tmp_path)[-1]["clients"] == [0, 1, 2, 3]
     assert {line["set_aside"] for line in lines(tmp_path) if "set_aside" in line} == {"7"}
+
+
+def test_a_run_waits_when_nobody_is_left(tmp_path: Path) -> None:
+    config = tiny(rounds=2)
+    nodes = nodes_of(config)
+    for node in nodes.values():
+        node.spoil = failing(in_training(1), None)
+    serve(config, tmp_path, nodes)
+    assert [event.get("absent", []) for event in events(tmp_path)] == [[], [0, 1, 2, 3], []]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from sofa_fl.data.base import Samples
 from sofa_fl.deploy.description import Card
 from sofa_fl.deploy.remote import RemoteEngine
 from sofa_fl.deploy.roster import Roster
+from sofa_fl.errors import DataError
 from sofa_fl.experiment.config import Config
 from sofa_fl.experiment.folder import RunFolder
 from sofa_fl.experiment.loop import Experiment, Observer, Own
@@ -26,7 +27,8 @@ class Deployed(Experiment):
     """The same rounds, and in each of them a look at who is there.
 
     Args:
-        look_around: Lets nodes that are known take part again, and gives the cards of new ones.
+        attend: Lets nodes that are known take part again, waits until one of them is there, and
+            gives the cards of new ones.
     """
 
     def __init__(
@@ -34,17 +36,19 @@ class Deployed(Experiment):
         config: Config,
         own: Own,
         engine: RemoteEngine,
-        look_around: Callable[[], Mapping[int, Card]],
+        attend: Callable[[], dict[int, Card]],
     ) -> None:
         super().__init__(capped(config, engine.roster), own)
-        self.remote, self.look_around = engine, look_around
+        self.remote, self.attend = engine, attend
         self.examiner = OwnExaminer(self.fed)
+        self.newcomers: dict[int, Card] = {}
         self.mark = time.monotonic(), replace(engine.office.traffic)
 
     def enter(self, round: int) -> Federation:
         """A round begins: newcomers are clients from now on."""
         roster = self.remote.roster
-        if new := self.look_around():
+        if new := self.newcomers | self.attend():
+            self.newcomers = {}
             roster.admit(new, since=round)
             self.fed = replace(self.fed, data=roster.describe())
             self.config = capped(self.config, roster)
@@ -58,7 +62,15 @@ class Deployed(Experiment):
         view = self.method.view(self.state)
         rows = foreign(view.tree, view.shared.pools, fed.owned).values()
         self.remote.expect(np.unique(np.concatenate([_NONE, *rows])))
-        super().close_round(folder, fed, notes, observers)
+        while True:
+            try:
+                super().close_round(folder, fed, notes, observers)
+                break
+            except DataError:  # nobody was left who could be scored
+                if self.remote.roster.present:
+                    raise
+                self.newcomers |= self.attend()
+                self.examiner.turn_to(fed)
         now, (began, before) = time.monotonic(), self.mark
         traffic = self.remote.office.traffic
         self.remote.office.record(

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from sofa_fl.deploy.wire import Parcel
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.25  # seconds between two looks for answers
+MARGIN = 5.0  # seconds that a message lives longer than its answer is waited for
 LOOK_AROUND = 3.0  # seconds between two looks at who is connected at all
 
 
@@ -102,7 +103,7 @@ class Office:
 
     def send(self, asks: Mapping[int, Parcel], kind: str, wait: float = 0) -> dict[int, str]:
         self.traffic.down += sum(parcel.nbytes for parcel in asks.values())
-        return self.post.send(asks, kind, wait or self.timeout)
+        return self.post.send(asks, kind, wait or self.timeout + MARGIN)
 
     def collect(self, letters: Mapping[int, str]) -> dict[int, Parcel | str]:
         if not letters:

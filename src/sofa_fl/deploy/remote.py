@@ -83,9 +83,9 @@ class RemoteEngine:
         """What was asked since the last training is not asked again: nodes' samples stay."""
         keys = [(identity(e.params), id(e.samples), e.split, e.prior is not None) for e in exams]
         new = {key: exam for key, exam in zip(keys, exams) if key not in self._known}
-        for key, score in zip(new, self._evaluate(list(new.values()))):
-            self._known[key] = new[key], score
-        return [self._known[key][1] for key in keys]
+        found = dict(zip(new, self._evaluate(list(new.values()))))
+        self._known |= {k: (new[k], score) for k, score in found.items() if score.num_samples}
+        return [self._known[key][1] if key in self._known else found[key] for key in keys]
 
     def _evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         parts = [

@@ -83,7 +83,7 @@ class Server:
         if not self.folder.config_file.exists():
             write_config(self.folder.config_file, config_to_dict(self.config))
         own = Own(data, factory, engine=engine)
-        with Deployed(self.config, own, engine, self.look_around) as experiment:
+        with Deployed(self.config, own, engine, self.attend) as experiment:
             saved = self.folder.saved_rounds()
             if not saved:
                 return experiment.begin(self.folder, observers)
@@ -111,6 +111,16 @@ class Server:
                 said = time.monotonic()
             time.sleep(pause)
             pause = min(pause * 1.3, 1.0)
+
+    def attend(self) -> dict[int, Card]:
+        """Look around, and if nobody is left, wait for somebody; the cards of new nodes."""
+        new = self.look_around()
+        if not self.roster.present:
+            self.say("no node is left; waiting for one")
+        while not self.roster.present:
+            time.sleep(1.0)
+            new |= self.look_around(new)
+        return new
 
     def look_around(self, waiting: dict[int, Card] | None = None) -> dict[int, Card]:
         """Let nodes that are known take part again; return the cards of others that may."""
