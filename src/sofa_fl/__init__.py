@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sofa_fl.methods.base import View as View
     from sofa_fl.methods.cfl import CflConfig as CflConfig
     from sofa_fl.methods.ditto import DittoConfig as DittoConfig
+    from sofa_fl.methods.feddrift import FedDriftConfig as FedDriftConfig
     from sofa_fl.methods.fedprox import FedProxConfig as FedProxConfig
     from sofa_fl.methods.fl_hc import FlHcConfig as FlHcConfig
     from sofa_fl.methods.hierfavg import HierFavgConfig as HierFavgConfig
@@ -77,6 +78,7 @@ _HOME = {
     "View": "methods.base",
     "CflConfig": "methods.cfl",
     "DittoConfig": "methods.ditto",
+    "FedDriftConfig": "methods.feddrift",
     "FedProxConfig": "methods.fedprox",
     "FlHcConfig": "methods.fl_hc",
     "HierFavgConfig": "methods.hierfavg",
