@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sofa_fl.errors import RunError
+from sofa_fl.study.contenders import FULL
 from sofa_fl.study.docs import (
     BEGIN,
     END,
@@ -64,6 +65,18 @@ def test_what_all_were_given_is_told() -> None:
     assert common([*both, row("ditto")]) == {}
 
 
+def test_the_commands_are_those_that_made_the_rows(tmp_path: Path) -> None:
+    given = {"local.precision": "bf16"}
+    add_rows(tmp_path / "ablation.json", rows(FULL, [0.9, 0.8], overrides=given))
+    chosen = {"setting": "S1", "method": "fedavg", "sharing": 0.1, "seed": 0, "seeds": [100]}
+    add_rows(tmp_path / "choices.json", [{**chosen, "overrides": {}, "of": 2}])
+    text = results_page(tmp_path, tmp_path)
+    assert "\nsofa-fl reproduce sweep --seeds 100 --set local.precision=bf16\n" in text
+    assert "\nsofa-fl reproduce ablation --set local.precision=bf16\n" in text
+    assert "(the paper's), 0.1 shared**" in text
+    assert "seed 100, by the mean client" in text
+
+
 def test_the_page_has_what_there_is(tmp_path: Path) -> None:
     assert "no results yet" in results_page(tmp_path, tmp_path)
     add_rows(tmp_path / "benchmark.json", [*rows("sofa", [0.9, 0.8]), *rows("fedavg", [0.7, 0.7])])
@@ -75,5 +88,6 @@ def test_the_page_has_what_there_is(tmp_path: Path) -> None:
     for words in ("second table", "](images/losses.svg)", "No hyperparameters were chosen", "S1"):
         assert words in text
     assert "first table" not in text
+    assert "\nsofa-fl reproduce table2\n" in text
     assert "clients.svg" not in text
     assert "\n\n\n" not in text
