@@ -65,6 +65,10 @@ def perform(
     if strangers := {c for phase in script for c in phase.concepts} - set(range(len(parts.train))):
         raise DataError(f"the script has clients {sorted(strangers)}, for whom there are no rows")
     played = list(dict.fromkeys(cast for phase in script for cast in phase.concepts.items()))
+    if not played:
+        raise DataError("a script needs a client that sees something, got none")
+    for _, concept in played:
+        _check_labels(concept, train, num_outputs)
     if missing := set(range(len(parts.train))) - {client for client, _ in played}:
         raise DataError(f"the script says nothing of clients {sorted(missing)}")
     trains, train = _copies(train, parts.train, played)
@@ -129,6 +133,18 @@ def _copies(
         new = np.concatenate([found[at] for at in which])
         x[new], y[new] = concept.apply(arrays.x[old], arrays.y[old])
     return found, replace(arrays, x=x, y=y)
+
+
+def _check_labels(concept: Concept, train: Arrays, num_classes: int) -> None:
+    if concept.labels is None:
+        return
+    if train.y.dtype.kind == "f":
+        raise DataError(f"swapped labels need integer class labels, got {train.y.dtype} targets")
+    if len(concept.labels) != num_classes or not set(concept.labels) <= set(range(num_classes)):
+        raise DataError(
+            f"a concept must name a class for each of the {num_classes} classes, "
+            f"got {concept.labels}"
+        )
 
 
 def _number(phase: Phase, client: int, numbers: Mapping[Concept, int]) -> int:
