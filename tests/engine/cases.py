@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
-from sofa_fl.engine.base import SureEngine, LocalConfig, Outcome, Prior, Task
+from sofa_fl.engine.base import LocalConfig, Outcome, Prior, SureEngine, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sofa_fl.engine.base import SureEngine, Exam, Outcome, Pull
+from sofa_fl.engine.base import Exam, Outcome, Pull, SureEngine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.workers import MAX_PULLS, WorkersEngine
 from sofa_fl.errors import EngineError, ModelError

@@ -260,7 +260,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @methods
 def test_training_that_blows_up_is_an_error(values: dict[str, Any], tmp_path: Path) -> None:
     config = tiny(tmp_path / "run", **values, local={"learning_rate": 1e30, "optimizer": "sgd"})
-    with pytest.raises(ModelError, match=r"not finite .* round 0; lower local\.learning_rate"):
+    with pytest.raises(ModelError, match=r"not finite .* round 0, .*; lower local\.learning_rate"):
         run(config, data=own_data())
 
 

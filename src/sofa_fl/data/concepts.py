@@ -66,6 +66,10 @@ def perform(
     if strangers := {c for phase in script for c in phase.concepts} - set(range(len(parts.train))):
         raise DataError(f"the script has clients {sorted(strangers)}, for whom there are no rows")
     played = list(dict.fromkeys(cast for phase in script for cast in phase.concepts.items()))
+    if not played:
+        raise DataError("a script needs a client that sees something, got none")
+    for _, concept in played:
+        _check_labels(concept, train, num_outputs)
     if missing := set(range(len(parts.train))) - {client for client, _ in played}:
         raise DataError(f"the script says nothing of clients {sorted(missing)}")
     trains, train = _copies(train, parts.train, played)
@@ -147,9 +151,8 @@ def true_groups(script: Script) -> list[dict[int, int]]:
             if concept in numbers:
                 continue
             clients = [client for client, other in phase.concepts.items() if other == concept]
-            before = (
-                Counter(found[-1][c] for c in clients if c in found[-1]) if found else Counter()
-            )
+            last = found[-1] if found else {}
+            before = Counter(last[client] for client in clients if client in last)
             number = next((n for n, _ in before.most_common(1) if n not in taken), next_number)
             next_number = max(next_number, number + 1)
             numbers = {other: n for other, n in numbers.items() if n != number}
@@ -157,3 +160,15 @@ def true_groups(script: Script) -> list[dict[int, int]]:
             taken.add(number)
         found.append({client: numbers[concept] for client, concept in phase.concepts.items()})
     return found
+
+
+def _check_labels(concept: Concept, train: Arrays, num_classes: int) -> None:
+    if concept.labels is None:
+        return
+    if train.y.dtype.kind == "f":
+        raise DataError(f"swapped labels need integer class labels, got {train.y.dtype} targets")
+    if len(concept.labels) != num_classes or not set(concept.labels) <= set(range(num_classes)):
+        raise DataError(
+            f"a concept must name a class for each of the {num_classes} classes, "
+            f"got {concept.labels}"
+        )
