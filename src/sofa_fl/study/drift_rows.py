@@ -55,6 +55,7 @@ def faults_row(entry: Entry, summary: Mapping[str, Any], folder: Path) -> Row:
         **_begin(entry, summary, events),
         **_agreement(events),
         "honest": [_mean_of(event, lambda c: c not in bad) for event in events],
+        "heard": [_heard(event) for event in events],
         "set_aside": [len(event.get("set_aside", ())) for event in events],
         "finite": all(_is_finite(event) for event in events),
     }
@@ -112,6 +113,11 @@ def _mean_of(event: Event, is_meant: Callable[[int], bool]) -> float | None:
         if accuracy is not None and is_meant(client)
     ]
     return rounded(fmean(found)) if found else None
+
+
+def _heard(event: Event) -> int:
+    """From how many clients an update came that could be used."""
+    return len(event["clients"]) - sum(len(event.get(key, ())) for key in ("absent", "set_aside"))
 
 
 def _is_finite(event: Event) -> bool:
