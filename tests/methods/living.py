@@ -20,6 +20,7 @@ from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import LOCAL, Spy
 
+SIZE = 12  # numbers of a model
 A, B, C, D = (Concept(10.0 * k) for k in range(4))
 THREE_GROUPS = {client: (A, B, C)[client // 3] for client in range(9)}
 # One of every group goes, two come; then another goes, one comes, and one is back.
@@ -41,8 +42,8 @@ def world(script: Script, noise: float = 0.3, spread: float = 0.3) -> tuple[Fede
     played = list(dict.fromkeys(cast for phase in script for cast in phase.concepts.items()))
     numbers = {concept: at for at, concept in enumerate(dict.fromkeys(c for _, c in played))}
     everybody = sorted({client for client, _ in played})
-    points = 3 * np.random.default_rng(5).normal(size=(len(numbers), 6))
-    sides = spread * np.random.default_rng(6).normal(size=(len(everybody), 6))
+    points = 4 * np.eye(len(numbers), SIZE)  # all equally far apart
+    sides = spread * np.random.default_rng(6).normal(size=(len(everybody), SIZE))
     centres = np.array([points[numbers[concept]] + sides[client] for client, concept in played])
     data, engine = quadratic_data(centres, num_samples=40, noise=noise)
     rows = {  # of unequal size
@@ -96,7 +97,7 @@ def check_view(view: View, fed: Federation, heard: Sequence[NodeId] | None = Non
     assert view.tree.root in view.models
     for model in (*view.models.values(), *view.served.values()):
         vector = as_vector(model)
-        assert vector.shape == (6,)
+        assert vector.shape == (SIZE,)
         assert bool(vector.isfinite().all())
     assert set(view.shared.pools) == set(view.tree.clusters)
 
