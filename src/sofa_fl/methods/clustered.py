@@ -86,10 +86,13 @@ class Clustered:
         self, state: ClusteredState, outcomes: Mapping[NodeId, Outcome], fed: Federation
     ) -> ClusteredState:
         """New models, new clusters, newly shared samples."""
-        after = self.aggregate(state, outcomes, fed)
+        return self.share(self.aggregate(state, outcomes, fed), fed)
+
+    def share(self, state: ClusteredState, fed: Federation) -> ClusteredState:
+        """Samples are shared anew, along the tree as it is now."""
         seed, round = fed.seed, fed.round
-        shared = share(after.tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
-        return replace(after, shared=shared)
+        shared = share(state.tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
+        return replace(state, shared=shared)
 
     def aggregate(
         self, state: ClusteredState, outcomes: Mapping[NodeId, Outcome], fed: Federation

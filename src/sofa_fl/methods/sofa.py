@@ -96,12 +96,22 @@ class Sofa:
         params |= self.cluster_update(tree, learned, own, fed)
         known = {client: losses for client, losses in known.items() if client not in learned}
         losses = compare(tree, params, fed, known, learned)
-        tree, edits = shape(joined := tree, space, self.config.shape)
-        params = inherit(joined, params, edits, fed)
+        tree, edits = self.reshape(joined := tree, space)
+        params = self.inherited(joined, tree, params, edits, fed)
         losses = compare(tree, params, fed, losses, learned)
         shared = self.share(tree, space, shared, fed)
         notes = Notes(edits=(*moves, *joins, *edits), local_loss=curves, path_loss=losses)
         return SofaState(tree, params, losses, self.steadied(tree, losses, fed), shared), notes
+
+    def reshape(self, tree: Tree, space: Space) -> tuple[Tree, Sequence[Edit]]:
+        """The tree after a pass of SHAPE, and what it did."""
+        return shape(tree, space, self.config.shape)
+
+    def inherited(
+        self, before: Tree, tree: Tree, models: Models, edits: Sequence[Edit], fed: Federation
+    ) -> dict[NodeId, Vector]:
+        """The models of the new tree."""
+        return inherit(before, models, edits, fed)
 
     def steadied(self, tree: Tree, losses: Losses, fed: Federation) -> Losses:
         return steady(tree, losses, fed, self.config.steadiness)

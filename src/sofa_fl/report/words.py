@@ -20,6 +20,8 @@ TITLES = {
     "fl_hc": "FL+HC",
     "hierfavg": "HierFAVG",
     "oracle": "Oracle",
+    "feddrift": "FedDrift",
+    "regroup": "DMAC every round",
 }
 
 

@@ -91,7 +91,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     if not any(found.values()):
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
-    yield f"## What was run\n\n{_what_was_run(found, len(choices))}"
+    yield f"## What was run\n\n{_what_was_run(found, choices)}"
     if rows := found["benchmark"]:
         yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
         yield from _picture(pages, "benchmark")
@@ -104,14 +104,16 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     if rows := found["benchmark"]:
         yield f"## All methods\n\n{READING}\n{benchmark_tables(rows)}"
     if rows := found["ablation"]:
-        yield f"## SOFA-FL without each of its parts\n\n{_over(rows)}\n\n{tables.ablation(rows)}"
+        yield f"## SOFA-FL without each of its parts\n\n{_over(rows)}\n\n{PARTS}"
+        yield tables.ablation(rows)
     yield from _picture(pages, "edits")
     if choices:
-        seeds = sorted({seed for row in choices for seed in row["seeds"]})
         yield (
-            "## What was chosen\n\nOn validation data (a sixth of the training images), seeds "
-            f"{listed(list(map(str, seeds)))}, by the mean client; where the choice differs, "
-            f"without / with sharing. Every run that was tried is in `{out.name}/sweep.json`.\n\n"
+            "## What was chosen\n\nOn validation data (a sixth of the training images), "
+            f"{_seeds(swept(choices))}, by the mean client; where the choice differs, without / "
+            "with sharing. A cell is empty where there is nothing to choose: in S4 HypCluster is "
+            "told how many groups there are, and the oracle needs groups. Every run that was tried "
+            f"is in `{out.name}/sweep.json`.\n\n"
             f"{choices_table(choices)}"
         )
 
@@ -122,29 +124,41 @@ nothing else of it. Differences are SOFA-FL's number minus the other's, seed by 
 with 95% intervals (Student's t); bold marks the best number of a column, no more.
 """
 
+PARTS = """\
+One part is off at a time, all else stays; without a tree all clients are the root's own children,
+for good. Differences are seed by seed, in points.
+"""
 
-def _what_was_run(found: dict[str, list[Row]], num_choices: int) -> str:
+
+def _what_was_run(found: dict[str, list[Row]], choices: Sequence[Row]) -> str:
     rows = [row for rows in found.values() for row in rows]
     engines = listed(sorted({row["engine"] for row in rows}))
     budgets = listed([f"{n:,}" for n in sorted({row["samples_trained"] for row in rows})])
     chosen = (
         "Hyperparameters of the baselines were chosen per setting and sharing on validation data "
         "of other seeds (below); SOFA-FL has the same, its defaults, in all settings."
-        if num_choices
+        if choices
         else "**No hyperparameters were chosen: all methods ran with their defaults.**"
     )
-    given = [f"`{key}={value}`" for key, value in common(rows).items()]
-    also = f" Everywhere {listed(given)}." if given else ""
+    given = [f"{key}={value}" for key, value in common(rows).items()]
+    also = f" Everywhere {listed([f'`{each}`' for each in given])}." if given else ""
     lines = [f"- {s.name}: {s.title}" for s in SETTINGS.values() if _has(rows, s.name)]
-    commands = [f"sofa-fl reproduce {name}" for name, of in found.items() if of]
-    sweep = ["sofa-fl reproduce sweep"] if num_choices else []
+    sets = "".join(f" --set {each}" for each in given)
+    sweep = [f"sweep --seeds {','.join(map(str, swept(choices)))}"] if choices else []
+    runs = [f"{name}{sets}" for name in [*sweep, *(name for name, of in found.items() if of)]]
+    commands = [f"sofa-fl reproduce {words}" for words in [*runs, "figures", "docs"]]
     return (
         "\n".join(lines)
         + f"\n\n{_over(rows)} 20 rounds of 25 batches of 100 per client, the paper's CNN; samples "
         f"trained per run: {budgets}. Engine: {engines}.{also} {chosen}\n\n```\n"
-        + "\n".join([*sweep, *commands, "sofa-fl reproduce figures", "sofa-fl reproduce docs"])
+        + "\n".join(commands)
         + "\n```\n"
     )
+
+
+def swept(choices: Sequence[Row]) -> list[int]:
+    """The seeds that choices were made by."""
+    return sorted({seed for row in choices for seed in row["seeds"]})
 
 
 def common(rows: Sequence[Row]) -> dict[str, Any]:
@@ -161,7 +175,12 @@ def _over(rows: Sequence[Row]) -> str:
     seeds = sorted({row["seed"] for row in rows})
     if len(seeds) == 1:
         return f"Seed {seeds[0]} alone: no intervals."
-    return f"Mean over seeds {listed(list(map(str, seeds)))}; ± is a 95% interval."
+    return f"Mean over {_seeds(seeds)}; ± is a 95% interval."
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """`seed 100`, `seeds 0 and 1`."""
+    return f"seed{'s' * (len(seeds) > 1)} {listed(list(map(str, seeds)))}"
 
 
 def _picture(pages: Path, *names: str) -> Iterator[str]:

@@ -23,6 +23,7 @@ from sofa_fl.study.settings import SETTINGS
 
 Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second: what they are for
 Save = Callable[[list[Row]], object]
+Planned = Callable[[Scope, Choices], list[Entry]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,33 +75,23 @@ class Outcome:
 
 
 def table1(study: Study) -> Outcome:
-    """The paper's fairness table; what its figures need is kept."""
-    entries = plan.table1(study.scope, _choices(study, plan.table1))
-    outcome = _reproduce(study, "table1", entries, tables.table1)
-    if study.job(entries[0]).folder.exists():  # else its row was there, and so are the pieces
-        kept.keep(study.out, pieces_of_table1(study, entries))
-    return outcome
+    """The paper's fairness table; what its figure needs is kept."""
+    return _reproduce(study, "table1", plan.table1, tables.table1, pieces_of_table1)
 
 
 def table2(study: Study) -> Outcome:
     """The paper's table of sharing; the loss curves are kept."""
-    entries = plan.table2(study.scope, _choices(study, plan.table2))
-    outcome = _reproduce(study, "table2", entries, tables.table2)
-    if study.job(entries[0]).folder.exists():  # else its row was there, and so are the pieces
-        kept.keep(study.out, pieces_of_table2(study, entries))
-    return outcome
+    return _reproduce(study, "table2", plan.table2, tables.table2, pieces_of_table2)
 
 
 def benchmark(study: Study) -> Outcome:
     """All contenders in all settings."""
-    entries = plan.benchmark(study.scope, _choices(study, plan.benchmark))
-    return _reproduce(study, "benchmark", entries, benchmark_tables)
+    return _reproduce(study, "benchmark", plan.benchmark, benchmark_tables)
 
 
 def ablation(study: Study) -> Outcome:
     """SOFA-FL without each of its parts."""
-    entries = plan.ablation(study.scope, _choices(study, plan.ablation))
-    return _reproduce(study, "ablation", entries, tables.ablation)
+    return _reproduce(study, "ablation", plan.ablation, tables.ablation)
 
 
 def figures(study: Study) -> Outcome:
@@ -162,7 +153,25 @@ def _keep_tree(study: Study) -> None:
     kept.keep(study.out, kept.tree_of(run, "sofa", entry.config.data.name, seed))
 
 
-def _choices(study: Study, planned: Callable[[Scope, Choices], list[Entry]]) -> Choices:
+def _reproduce(
+    study: Study,
+    name: str,
+    planned: Planned,
+    render: Callable[[Sequence[Row]], str],
+    pieces: Callable[[Study, Sequence[Entry]], kept.Kept] | None = None,
+) -> Outcome:
+    """Make the rows of a table, and keep the pieces of its figure where it has one."""
+    entries = planned(study.scope, _choices(study, planned))
+    file = study.out / f"{name}.json"
+    rows = study.run_missing(entries, name, partial(add_rows, file), read_rows(file))
+    first = [entry for entry in entries if entry.seed == entries[0].seed]
+    # Where a run is not here, its row was there before, and so are the pieces.
+    if pieces and all(study.job(entry).folder.exists() for entry in first):
+        kept.keep(study.out, pieces(study, entries))
+    return Outcome((file,), tuple(rows), render(read_rows(file)))
+
+
+def _choices(study: Study, planned: Planned) -> Choices:
     """What was chosen; for what nobody has chosen the defaults are taken, and that is said."""
     choices = read_choices(study.out)
     needed = {
@@ -178,14 +187,6 @@ def _choices(study: Study, planned: Callable[[Scope, Choices], list[Entry]]) -> 
             "'sofa-fl reproduce sweep' chooses"
         )
     return choices
-
-
-def _reproduce(
-    study: Study, name: str, entries: Sequence[Entry], render: Callable[[Sequence[Row]], str]
-) -> Outcome:
-    file = study.out / f"{name}.json"
-    rows = study.run_missing(entries, name, partial(add_rows, file), read_rows(file))
-    return Outcome((file,), tuple(rows), render(read_rows(file)))
 
 
 def _key(keys: Mapping[str, Any]) -> str:
