@@ -93,6 +93,27 @@ def test_only_what_clients_have_now_is_trained_on(name: str, script: Script) -> 
 
 
 @methods
+@scripts
+def test_the_ledger_has_all_that_was_given_to_anybody(name: str, script: Script) -> None:
+    """Also where a client was moved to others between sharing and training."""
+    method, fed = METHODS[name](SharingConfig(ratio=0.6)), living(script, spy=True)
+    assert isinstance(fed.engine, Spy)
+    state, _ = method.init(fed.at(0))
+    given = 0
+    for round in range(1, 6):
+        now = fed.at(round)
+        fed.engine.tasks.clear()
+        state, _ = method.round(state, now)
+        ledger = method.view(state).shared.ledger
+        for task in fed.engine.tasks:
+            if task.site in now.owned:
+                foreign = np.setdiff1d(task.samples, now.owned[task.site])
+                np.testing.assert_array_equal(ledger.given(foreign, task.site), foreign)
+                given += len(foreign)
+    assert given, "or this shows nothing"
+
+
+@methods
 def test_whose_data_changed_is_served_better_in_time(name: str) -> None:
     """Than by what it was served before they did."""
     method, fed = METHODS[name](SHARING), living(DRIFT)
