@@ -54,9 +54,9 @@ class Oracle(Clustered):
 
         A group that is new begins with what its first client has used so far.
         """
-        if state.choice == (choice := self.groups(fed)):
-            return state
         before = super(Oracle, self).welcome(state, fed)
+        if state.choice == (choice := self.groups(fed)):
+            return before
         models = list(state.models)
         for client, group in choice.items():
             if group not in state.choice.values() and group not in before.choice.values():

@@ -60,5 +60,5 @@ def kept(state: SofaState, fed: Federation) -> dict[NodeId, Vector]:
 
     Of clients only where it may well be that some are not: all others' old models can go.
     """
-    keeps = state.tree.parent if fed.may_miss else state.tree.clusters
+    keeps = state.tree.parent if fed.may_miss else state.tree.clusters or state.tree.clients
     return {node: state.params[node] for node in keeps}
