@@ -82,6 +82,19 @@ def test_only_those_who_are_asked_can_notice() -> None:
     assert len(set(found)) > 1
 
 
+def test_beside_clusters_a_client_goes_by_its_own_model() -> None:
+    """That of all clients loses no more for it than before, and it could never go home."""
+    script = [Phase(0, THREE_GROUPS | {0: D}), Phase(2, THREE_GROUPS)]
+    fed, tree = living(script), tree_of([0, [1, 2], [3, 4, 5], [6, 7, 8]])  # 9: 10, 11, 12
+    models = models_of(tree, fed)
+    losses = compare(tree, models, fed)
+    assert find_contradicted(tree, models, losses, 1e-6, fed.at(1)) == {}
+    limits = find_contradicted(tree, models, losses, 3.0, fed.at(2))
+    assert limits == {0: losses[node(0)][node(0)] + 3.0}
+    ways = look_around(tree, models, list(limits), fed.at(2))
+    assert find_moves(tree, ways, limits) == [Graft(node(0), node(10))]
+
+
 def test_a_client_alone_is_contradicted_by_itself() -> None:
     fed = living([Phase(0, {0: A, 1: A}), Phase(2, {0: B, 1: A})])
     alone = tree_of(0)
