@@ -20,7 +20,6 @@ from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.agreement import ari
 from sofa_fl.topology.edits import Edit, Join, Leave
-from sofa_fl.topology.shape import ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import METHODS, after_rounds
 from tests.methods.living import THREE_GROUPS, A, B, check_view, living
@@ -89,14 +88,14 @@ def test_churn_is_joins_and_leaves_and_nothing_else(seed: int) -> None:
     assert len(edits) == len(before ^ after)
 
 
-def test_without_an_alert_it_takes_longer() -> None:
+def test_shape_alone_follows_few_that_change_and_the_alert_more() -> None:
     """SHAPE goes by what clients have learned, and first they learn in the wrong place."""
-    fed = scenario("swap", 0, 5)
     patient = Sofa(SofaConfig(alert=1e9), SharingConfig(ratio=0.1))
-    now = agreement(after_rounds(patient, fed, AT).tree, fed.at(AT))
-    stuck = Sofa(SofaConfig(alert=1e9, shape=ShapeConfig(operations=())), SharingConfig(ratio=0.1))
-    never = agreement(after_rounds(stuck, fed, AT + 4).tree, fed.at(AT + 4))
-    assert never < now < followed(fed)[AT][0] == 1
+    for per_group, follows in ((3, True), (5, False)):  # one of three, two of five
+        fed = scenario("swap", 0, per_group)
+        score = agreement(after_rounds(patient, fed, AT).tree, fed.at(AT))
+        assert (score == 1) == follows
+        assert followed(fed)[AT][0] == 1
 
 
 def test_few_are_asked_and_the_tree_follows_as_they_are() -> None:
