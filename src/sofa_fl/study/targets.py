@@ -24,6 +24,13 @@ from sofa_fl.study.settings import SETTINGS
 Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second: what they are for
 Save = Callable[[list[Row]], object]
 Planned = Callable[[Scope, Choices], list[Entry]]
+RowOf = Callable[[Entry, Summary, Path], Row]  # the last: its run folder
+
+
+def summary_row(entry: Entry, summary: Summary, _folder: Path) -> Row:
+    """The end of a run, by its summary alone."""
+    e = entry
+    return make_row(e.setting, e.method, e.sharing, e.seed, e.overrides, summary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,23 +53,38 @@ class Study:
         return make_job(entry.config, entry.title, self.runs)
 
     def run_missing(
-        self, entries: Sequence[Entry], what: str, save: Save, there: Sequence[Row]
+        self,
+        entries: Sequence[Entry],
+        what: str,
+        save: Save,
+        there: Sequence[Row],
+        row_of: RowOf = summary_row,
     ) -> list[Row]:
         """As `run_entries`; but where asked so, not for entries whose rows are `there`."""
         known = {_key(row): row for row in there} if self.only_missing else {}
         missing = [entry for entry in entries if _key(entry.keys) not in known]
-        made = self.run_entries(missing, what, save) if missing else []
+        made = self.run_entries(missing, what, save, row_of) if missing else []
         known |= {_key(entry.keys): row for entry, row in zip(missing, made)}
         return [known[_key(entry.keys)] for entry in entries]
 
-    def run_entries(self, entries: Sequence[Entry], what: str, save: Save) -> list[Row]:
+    def run_entries(
+        self, entries: Sequence[Entry], what: str, save: Save, row_of: RowOf = summary_row
+    ) -> list[Row]:
         """A row per entry, in their order; each is saved as soon as it is there."""
         jobs = [self.job(entry) for entry in entries]
+        made: dict[int, Row] = {}
 
         def on_summary(job: Job, summary: Summary) -> None:
-            save([_row(e, summary) for e, j in zip(entries, jobs) if j.folder == job.folder])
+            new = {
+                at: row_of(entries[at], summary, job.folder)
+                for at, other in enumerate(jobs)
+                if other.folder == job.folder
+            }
+            save(list(new.values()))
+            made.update(new)
 
-        return [_row(e, s) for e, s in zip(entries, self.run(jobs, what, on_summary))]
+        self.run(jobs, what, on_summary)
+        return [made[at] for at in range(len(entries))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +214,6 @@ def _choices(study: Study, planned: Planned) -> Choices:
 def _key(keys: Mapping[str, Any]) -> str:
     """A run and what was chosen for it: another choice is another run."""
     return json.dumps([*row_key(keys), keys["overrides"]], sort_keys=True)
-
-
-def _row(entry: Entry, summary: Summary) -> Row:
-    e = entry
-    return make_row(e.setting, e.method, e.sharing, e.seed, e.overrides, summary)
 
 
 def datasets(settings: Sequence[str]) -> dict[str, list[str]]:
