@@ -1,4 +1,4 @@
-"""Runs in which data change and clients come, go and fail: recorded, and resumed to the same end."""
+"""Runs in which data change and clients come, go and fail: recorded, resumed to the same end."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ def test_events_say_who_is_there_and_who_was_heard(tmp_path: Path) -> None:
 
 
 def test_where_all_are_heard_there_is_nothing_to_say_of_it(tmp_path: Path) -> None:
-    plain = {"participation": 1.0, "faults": {}, "guard": {}}
+    plain: dict[str, Any] = {"participation": 1.0, "faults": {}, "guard": {}}
     for event in events_of(run(living(tmp_path / "run", **plain), data=own_data()).run):
         assert not event.keys() & {"absent", "set_aside", "quarantined"}
 
 
 def test_folding_the_edits_over_the_first_tree_gives_the_last(tmp_path: Path) -> None:
-    plain = {"participation": 0.8, "faults": {"dropout": 0.2}}
+    plain: dict[str, Any] = {"participation": 0.8, "faults": {"dropout": 0.2}}
     result = run(living(tmp_path / "run", **plain), data=own_data())
     first, *rest = events_of(result.run)
     parent = {NodeId(int(node)): up for node, up in first["tree"].items()}

@@ -71,8 +71,8 @@ def test_the_absent_keep_their_models(name: str) -> None:
 @pytest.mark.parametrize("script", [CHURN, DRIFT], ids=["churn", "drift"])
 def test_all_of_it_at_once(name: str, script: Script, tmp_path: Path) -> None:
     """Change, few who are asked, some who fail: and a saved state goes on to the same bits."""
-    faults = {"dropout": 0.3, "straggle": 0.4, "bad": 0.2}
-    method, fed = METHODS[name](SHARING), living(script, participation=0.6, **faults)
+    fed = living(script, participation=0.6, dropout=0.3, straggle=0.4, bad=0.2)
+    method = METHODS[name](SHARING)
     kind, _ = typing.get_args(typing.get_type_hints(method.init)["return"])
     state, _ = method.init(fed.at(0))
     for round in range(1, 8):
