@@ -33,10 +33,10 @@ class Odd(Spy):
         return [self._answer(task, out) for task, out in zip(tasks, super().train(tasks))]
 
     def _answer(self, task: Task, outcome: Outcome | None) -> Outcome | None:
-        way = self.ways.get(task.site, lambda params: params)
-        if way is None or outcome is None:
-            return None
-        return replace(outcome, params=way(outcome.params))
+        if outcome is None or task.site not in self.ways:
+            return outcome
+        way = self.ways[task.site]
+        return None if way is None else replace(outcome, params=way(outcome.params))
 
 
 def nan(params: Vector) -> Vector:

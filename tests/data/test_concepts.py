@@ -161,7 +161,7 @@ def test_an_own_script_takes_the_place_of_scenario_and_number_of_clients() -> No
 
 def test_a_script_goes_with_any_partition() -> None:
     for partition in ("dirichlet", "shards", "iid", "groups"):
-        config = DataConfig(partition=partition, min_samples=2)  # type: ignore[arg-type]
+        config = DataConfig(partition=partition, min_samples=2)
         data = federate(config, 3, (images(200, 0), images(80, 1)), SCRIPT)
         assert [len(stage.clients) for stage in data.stages] == [3, 4, 3]
         assert min(len(client.train) for client in data.clients) >= 1

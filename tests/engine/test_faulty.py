@@ -65,9 +65,10 @@ def test_any_fault_is_one(key: str) -> None:
 
 def test_faults_are_those_of_the_task_whatever_else_is_asked() -> None:
     """So a run that goes on from a checkpoint has them again."""
-    values = {"dropout": 0.4, "straggle": 0.5, "bad": 0.3}
-    whole = {round: faulty(**values).train(tasks(round)) for round in (1, 2, 3)}
-    again = faulty(**values)
+    config = FaultsConfig(dropout=0.4, straggle=0.5, bad=0.3)
+    engines = [FaultyEngine(PLAIN, config, NUM_CLIENTS) for _ in range(2)]
+    whole = {round: engines[0].train(tasks(round)) for round in (1, 2, 3)}
+    again = engines[1]
     for round in (3, 1):
         for task, outcome in zip(reversed(tasks(round)), reversed(whole[round])):
             (alone,) = again.train([task])

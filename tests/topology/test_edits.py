@@ -54,7 +54,8 @@ def edits_of(draw: Draw, tree: Tree) -> Edit:
     kind = draw(st.sampled_from([name for name, choices in possible.items() if choices]))
     skip = draw(st.integers(0, 2))  # a history may leave gaps between ids
     if kind == "join":
-        client, onto = NodeId(tree.next_id + skip), draw(st.sampled_from(possible["join"]))
+        client = NodeId(tree.next_id + skip)
+        onto = draw(st.sampled_from(tree.clusters or tree.clients))
         return Join(client, onto, None if tree.clusters else NodeId(client + 1))
     if kind == "leave":
         return Leave(draw(st.sampled_from(tree.clients)))

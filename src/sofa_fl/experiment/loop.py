@@ -265,6 +265,7 @@ class Experiment:
         meter.samples_trained = progress.samples_trained
         meter.bytes_down, meter.bytes_up = progress.bytes_down, progress.bytes_up
         self.fed = replace(self.fed, register=progress.register)
+        self.examiner.turn_to(self.fed.at(round))  # should there be no round after it
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started

@@ -27,7 +27,7 @@ from sofa_fl.methods.clustered import (
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.tree import NodeId
+from sofa_fl.topology.tree import NodeId, Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,12 @@ class FedDrift:
     def init(self, fed: Federation) -> tuple[FedDriftState, Notes]:
         """Everybody alone, from one untrained model."""
         alone = {client: number for number, client in enumerate(fed.clients)}
-        return self.trained(begin([fed.initial()] * len(alone), alone, fed), fed)
+        state = begin([fed.initial()] * len(alone), alone, fed)
+        return self.trained(state, state.tree, fed)
 
     def round(self, state: FedDriftState, fed: Federation) -> tuple[FedDriftState, Notes]:
         clusters = self.base.welcome(state.clusters, fed)
-        return self.trained(self.chosen(clusters, state.losses, fed), fed)
+        return self.trained(self.chosen(clusters, state.losses, fed), clusters.tree, fed)
 
     def chosen(
         self, state: ClusteredState, before: dict[NodeId, float], fed: Federation
@@ -80,9 +81,14 @@ class FedDrift:
                 choice[client] = len(models) - 1
         return used(replace(state, models=tuple(models), choice=choice), fed)
 
-    def trained(self, state: ClusteredState, fed: Federation) -> tuple[FedDriftState, Notes]:
-        """Train and average each model; then merge those that are near."""
-        outcomes = self.base.local_update(state, fed)
+    def trained(
+        self, state: ClusteredState, given: Tree, fed: Federation
+    ) -> tuple[FedDriftState, Notes]:
+        """Train and average each model; then merge those that are near.
+
+        Clients train on what was shared with them, along the tree `given`, before they chose.
+        """
+        outcomes = self.base.local_update(replace(state, tree=given), fed)
         state = averaged(state, outcomes, fed)
         losses = losses_of(state.models, fed.clients, fed)
         groups = merged(
