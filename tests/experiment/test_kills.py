@@ -30,7 +30,7 @@ NUM_KILLS = 50
 # All that a run can have to remember: data that change, clients that are missing, late, or bad.
 LIVELY: dict[str, Any] = {
     "seed": 3,
-    "rounds": 110,
+    "rounds": 80,  # more than there can be before the last kill
     "warmup": 2,
     "participation": 0.7,
     "data": {
@@ -38,7 +38,7 @@ LIVELY: dict[str, Any] = {
         "num_clients": 6,
         "num_rotations": 2,
         "num_swaps": 1,
-        "scenario": {"name": "swap", "at": 30},
+        "scenario": {"name": "swap", "at": 8},
     },
     "local": {"batches": 2, "batch_size": 8},
     "faults": {"dropout": 0.2, "straggle": 0.2, "bad": 0.17, "kind": "huge"},
@@ -133,7 +133,7 @@ def assert_the_same(cut: Path, whole: Path) -> None:
 
 
 def test_fifty_kills_over_one_run(tmp_path: Path) -> None:
-    """Half of them at a drawn time, half at a drawn moment of writing."""
+    """Half of them at a drawn time, or when a round is told; half at a drawn moment of writing."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     live(whole, LIVELY, None)
     seconds = json.loads((whole / "summary.json").read_text())["seconds"]
@@ -142,12 +142,12 @@ def test_fifty_kills_over_one_run(tmp_path: Path) -> None:
     for number in range(NUM_KILLS):
         fault = None
         if number % 2:
-            fault = (MOMENTS[number // 2 % len(MOMENTS)], draws.randint(1, 4), draws.random())
+            fault = (MOMENTS[number // 2 % len(MOMENTS)], draws.randint(1, 3), draws.random())
         life = Life(live, cut, LIVELY, fault=fault)
         if fault is None:
             if draws.random() < 0.9:  # else it dies while it gets ready
                 life.listen()
-            time.sleep(draws.uniform(0, 2.5) * seconds / LIVELY["rounds"])
+            life.news.poll(draws.uniform(0, 1.5) * seconds / LIVELY["rounds"])
             life.process.kill()
         life.end()
         assert life.process.exitcode == -signal.SIGKILL, "killed, each of them"
@@ -155,7 +155,7 @@ def test_fifty_kills_over_one_run(tmp_path: Path) -> None:
             assert life.began_after >= done, "what was done is not done again"
         done = max(done, life.done, RunFolder(cut).num_recorded() - 1)
         found[left_behind(cut)] += 1
-    assert done > 20, "kills are spread over the run"
+    assert done > 10, "kills are spread over the run"
     assert min(found[what] for what in ("half a checkpoint", "half an event", "no event")) >= 2
     assert found["none"] >= 10
     live(cut, LIVELY, None)

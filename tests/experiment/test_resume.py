@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import shutil
-import signal
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,7 @@ import pytest
 import yaml
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment import checkpoint, loop
+from sofa_fl.experiment import checkpoint, loop, saving
 from sofa_fl.experiment.checkpoint import Packed
 from sofa_fl.experiment.folder import Event, RunFolder
 from sofa_fl.experiment.loop import resume, run
@@ -156,7 +152,7 @@ def test_checkpoints_are_written_over_the_oldest_of_several(
     keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files: dict[int, int] = {}
-    plain = loop.save
+    plain = saving.save
 
     def save(folder: RunFolder, round: int, packed: Packed, keep: int, event: Event) -> None:
         plain(folder, round, packed, keep, event)

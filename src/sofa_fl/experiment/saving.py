@@ -55,9 +55,7 @@ def is_light(packed: checkpoint.Packed) -> bool:
     return not packed.on_gpu and packed.nbytes <= LIGHT
 
 
-def save(
-    folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int, event: Event
-) -> None:
+def save(folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int, event: Event) -> None:
     """Write the checkpoint of a round over the oldest, if others are left; then record it."""
     saved = folder.saved_rounds()
     spare = folder.checkpoint(saved[0]) if len(saved) >= max(keep, 2) else None
@@ -86,7 +84,7 @@ def restore_newest(
             continue
         folder.forget_after(round)  # else the whole one would be the first to be written over
         return round, _sentence(problems, f"going on from round {round}")
-    if len(recorded) > 1:
+    if max([*recorded, *saved], default=0) > 0:
         told = _sentence(problems, f"begin anew with 'sofa-fl run {folder.config_file} --out DIR'")
         raise RunError(f"{folder.path} has no checkpoint left to resume from: {told}")
     return None, _sentence(problems, "beginning anew")
