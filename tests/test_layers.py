@@ -48,6 +48,19 @@ OUTSIDE = {
     "scipy": {"topology", "data", "methods", "study/statistics"},
     "matplotlib": {"study/figures", "study/edits_figure", "study/benchmark_figure"},
 }
+# What loads pickles, always or unless told not to; `weights_only` goes with `torch.load`.
+UNPICKLERS = (
+    "pickle", "torch.load", "weights_only", "np.load", "marshal", "shelve", "joblib", "dill",
+)  # fmt: skip
+# Who writes files, and how each makes sure that they are whole: by the disk module, by a flushed
+# line or a checksum, by the published checksum; a user's own data are the user's to check.
+WRITERS = {
+    "experiment/disk.py",
+    "experiment/checkpoint.py",
+    "experiment/folder.py",
+    "data/download.py",
+    "data/idx.py",
+}
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 modules = pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 
@@ -101,11 +114,22 @@ def test_others_are_imported_where_they_belong(path: Path) -> None:
 @modules
 def test_nothing_unpickles(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    for word in ("pickle", "torch.load", "marshal", "shelve", "joblib", "eval(", "exec("):
+    for word in (*UNPICKLERS, "eval(", "exec("):
         allowed = {"eval(": ".eval("}.get(word, "")
         left = text.replace(allowed, "") if allowed else text
         lines = [line for line in left.splitlines() if word in line]
         assert all("no pickle" in line.lower() for line in lines), lines
+
+
+@modules
+def test_files_are_written_in_one_place(path: Path) -> None:
+    """Which writes them whole or not at all; but for what is not of a run."""
+    if str(path.relative_to(SOURCE)) in WRITERS:
+        return
+    text = path.read_text(encoding="utf-8")
+    # Pictures are drawn into memory first.
+    for word in (".write_text(", ".write_bytes(", '"w"', '"wb"', "json.dump(", "savefig(path"):
+        assert word not in text, f"{word}: use sofa_fl.experiment.disk"
 
 
 def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ class Lines(Follower):
     def start(self, event: Event) -> None:
         if why := event["why"]:
             self.say([f"engine {event['engine']} ({why})"])
+        if note := event["note"]:
+            self.say([note])
         self.say([_begin(event["round"], event["rounds"])])
 
     def round(self, event: Event) -> None:
@@ -121,6 +123,8 @@ class Bar(Follower):
         if why := event["why"]:
             line = self.label(f"engine {event['engine']} ({why})")
             self.console.print(line, style="dim", highlight=False)
+        if note := event["note"]:
+            self.console.print(self.label(note), style="yellow", highlight=False, markup=False)
         self.display = _Display(self.console)
         begin = _begin(event["round"], event["rounds"])
         self.display.add_task(self.label(begin), total=None, deadline=None)
