@@ -9,7 +9,7 @@ from typing import Any
 from sofa_fl.experiment.folder import write_text
 from sofa_fl.study import drift_goals as goals
 from sofa_fl.study.docs import common, over, picture, seeds_told
-from sofa_fl.study.drift_tables import drift_tables
+from sofa_fl.study.drift_tables import drift_tables, standing
 from sofa_fl.study.faults_tables import attendance_parts, bad_parts
 from sofa_fl.study.markdown import listed, table
 from sofa_fl.study.rows import Row, read_rows
@@ -55,7 +55,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
             if words := make(drift):
                 yield f"### {heading}\n\n{intro}\n{words}"
         if made := drift_tables(drift):
-            yield f"## Every scenario\n\n{READING}\n{made}"
+            yield f"## Every scenario\n\n{READING}\n{standing(drift)}\n{made}"
     if faults:
         yield f"## Clients that fail\n\n{_what_was_run(faults, 'faults')}\n{SOFA_ALONE}"
         if bad := list(bad_parts(faults)):
@@ -78,9 +78,9 @@ The mean client in the round before the change, in the first round with the new 
 over all rounds since; the worst client likewise; in %. Rounds count from the change on, 1 being
 the first with the new data: until the tree is the truth (adjusted Rand index of at least 0.95), and
 until the mean client is within a point of SOFA-FL's and of its own level before the change, to
-stay until the next change; where there are two changes, after each. Edits are those of SOFA-FL's tree,
-and `moved` says how many clients changed their cluster, both since the change. Differences are
-SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t).
+stay until the next change; where there are two changes, after each. Edits are those of SOFA-FL's
+tree, and `moved` says how many clients changed their cluster, both since the change. Differences
+are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t).
 """
 
 SOFA_ALONE = "All of this is SOFA-FL, with its defaults but for what is said.\n"

@@ -67,7 +67,8 @@ def draw_drift(rows: Sequence[Row], path: Path) -> None:
             row, column = divmod(empty, across)
             for axes in panels[2 * row : 2 * row + 2, column]:
                 axes.set_axis_off()
-        figure.supxlabel("round; the vertical line is the change", fontsize=9.5)
+        words = "round; a vertical line is a change; who is far below is named, with the mean since"
+        figure.supxlabel(words, fontsize=9.5)
         handles = [
             Line2D([], [], label=title(label), **{**PLAIN, **STYLES[label]}) for label in labels
         ]
@@ -97,12 +98,13 @@ def _accuracy(axes: Axes, by: By) -> None:
     low = min(float(line[since:].min()) for line in lines.values())
     high = max(float(line.max()) for line in lines.values())
     room = max(0.06 * (high - low), 0.05)
-    axes.set_ylim(low - 3 * room, high + room)
+    axes.set_ylim(low - 2.5 * room, high + room)
     far = [label for label in by if label not in shown]
-    words = [f"{title(label)}: {_average(by[label]):.1f} since the change" for label in far]
-    if words:
-        text = "below: " + "; ".join(words)
-        axes.text(0.02, 0.02, text, transform=axes.transAxes, fontsize=7, color=SOFT)
+    if words := [f"{title(label)} {_average(by[label]):.1f}" for label in far]:
+        text = f"below: {', '.join(words)}"
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        style: Any = {"ha": "right", "fontsize": 7.5, "color": SOFT, "bbox": box}
+        axes.text(0.98, 0.05, text, transform=axes.transAxes, **style)
 
 
 def _agreement(axes: Axes, by: By) -> None:

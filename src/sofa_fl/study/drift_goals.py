@@ -71,7 +71,8 @@ def _said(name: str, flags: Mapping[str, Sequence[list[bool]]], there: Sequence[
     text += f"; so {_do(others)} {listed(others)}" if others else ""
     text += f". Not in all seeds: {listed([title(label) for label in rest])}" if rest else ""
     if by_accuracy:
-        text += f"; of these, {listed(by_accuracy)} by accuracy, but not by the tree"
+        are = "are" if len(by_accuracy) > 1 else "is"
+        text += f"; of these, {listed(by_accuracy)} {are} back by accuracy, but not by the tree"
     return f"{text}.\n"
 
 

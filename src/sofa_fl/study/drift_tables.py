@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from sofa_fl.study.benchmark_tables import against, not_won
+from sofa_fl.study.benchmark_tables import against, counted, not_won
 from sofa_fl.study.contenders import title
 from sofa_fl.study.markdown import NOTHING, difference, share, table
 from sofa_fl.study.recovery import (
@@ -30,6 +30,12 @@ def drift_tables(rows: Sequence[Row]) -> str:
         if by := by_label(rows, name):
             parts.append(f"### {name}: {setting.title}\n\n{scenario_table(by)}\n{not_won(by)}")
     return "\n".join(parts)
+
+
+def standing(rows: Sequence[Row]) -> str:
+    """How many comparisons SOFA-FL wins, and how many it does not, over all scenarios."""
+    places = [by for name in SCENARIOS if (by := by_label(rows, name))]
+    return counted(places, "a method, a scenario; means since the change")
 
 
 def by_label(rows: Sequence[Row], setting: str) -> dict[str, list[Row]]:
