@@ -13,7 +13,10 @@ import pytest
 import sofa_fl
 
 SOURCE = Path(sofa_fl.__file__).parent
-LAYERS = ("topology", "data", "sharing", "models", "engine", "federation", "methods", "experiment")
+LAYERS = (
+    "topology", "data", "sharing", "models", "engine", "guard", "federation", "methods",
+    "experiment",
+)  # fmt: skip
 
 # What of this package a layer may import besides itself; `errors` and `seeding` serve all.
 BELOW = {
@@ -22,7 +25,8 @@ BELOW = {
     "sharing": {"data", "topology"},
     "models": set[str](),
     "engine": {"data", "models", "topology"},
-    "federation": {"data", "engine", "models", "topology"},
+    "guard": {"engine", "models", "topology"},
+    "federation": {"data", "engine", "guard", "models", "topology"},
     "methods": {"data", "engine", "federation", "models", "sharing", "topology"},
     "experiment": set(LAYERS) - {"experiment"},
     "report": {"experiment", "topology"},
@@ -32,7 +36,7 @@ BELOW = {
 }
 # What of others only some may import.
 OUTSIDE = {
-    "torch": {"models", "engine", "methods", "experiment", "cli", "federation"},
+    "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard"},
     "triton": {"engine/kernels"},
     "safetensors": {"experiment"},
     "pydantic": {"experiment"},

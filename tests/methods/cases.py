@@ -93,7 +93,7 @@ class Spy:
     def initial(self, seed: int) -> Vector:
         return self.engine.initial(seed)
 
-    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
+    def train(self, tasks: Iterable[Task]) -> Sequence[Outcome | None]:
         tasks = list(tasks)
         self.tasks += tasks
         return self.engine.train(tasks)

@@ -17,7 +17,7 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from sofa_fl.cli.screen import console
-from sofa_fl.report.words import duration, percent, tally
+from sofa_fl.report.words import duration, number, percent, tally
 
 if TYPE_CHECKING:
     from sofa_fl.experiment.folder import Event
@@ -193,4 +193,9 @@ def _news(event: Event) -> list[str]:
     news = [f"mean {percent(client['mean'])}", f"worst {percent(client['min'])}"]
     if edits := tally(edit["edit"] for edit in event["edits"]):
         news.append(edits)
+    if absent := event.get("absent"):
+        news.append(f"{number(len(absent), 'client')} not heard")
+    if aside := event.get("set_aside"):
+        client, flaw = next(iter(aside.items()))
+        news.append(f"{number(len(aside), 'update')} set aside (client {client}: {flaw})")
     return news

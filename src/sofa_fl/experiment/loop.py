@@ -16,6 +16,7 @@ import torch
 
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.federate import federate
+from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import pick_engine
 from sofa_fl.errors import RunError
@@ -134,7 +135,7 @@ class Experiment:
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
         self.pick = pick_engine(config.engine, factory, data, config.local)
-        self.engine = self.pick.engine
+        self.engine: Engine = self.pick.engine
         if config.faults.are_there:
             self.engine = FaultyEngine(self.engine, config.faults, len(data.clients), config.seed)
         # What was picked is written down: a run goes on as it began, to the same bits.

@@ -50,8 +50,16 @@ class Oracle(Clustered):
         return {client: truth[client] for client in fed.clients}
 
     def welcome(self, state: ClusteredState, fed: Federation) -> ClusteredState:
-        """Whoever came, left or changed, all are in the group that is theirs now."""
+        """Whoever came, left or changed, all are in the group that is theirs now.
+
+        A group that is new begins with what its first client has used so far.
+        """
         if state.choice == (choice := self.groups(fed)):
             return state
-        state = super(Oracle, self).welcome(state, fed)
-        return replace(state, choice=choice, tree=clusters_tree(choice, fed.first_id))
+        before = super(Oracle, self).welcome(state, fed)
+        models = list(state.models)
+        for client, group in choice.items():
+            if group not in state.choice.values() and group not in before.choice.values():
+                models[group] = before.models[before.choice[client]]
+        tree = clusters_tree(choice, fed.first_id)
+        return replace(before, models=tuple(models), choice=choice, tree=tree)
