@@ -25,7 +25,7 @@ def drifting(method: str, seed: int = 0, after: Sequence[float] = (), **more: ob
 
 def still(method: str, seed: int = 0, **more: object) -> Row:
     """A row of a setting that stays as it is."""
-    return drifting(method, seed, setting="groups", changes=[], **more)
+    return {**drifting(method, seed, setting="groups", changes=[]), **more}
 
 
 def faulty(method: str, seed: int = 0, end: float = 0.9, **more: object) -> Row:

@@ -28,7 +28,8 @@ def drift_tables(rows: Sequence[Row]) -> str:
     parts = []
     for name, setting in SCENARIOS.items():
         if by := by_label(rows, name):
-            parts.append(f"### {name}: {setting.title}\n\n{scenario_table(by)}\n{not_won(by)}")
+            parts += [f"### {name}: {setting.title}\n", scenario_table(by)]
+            parts += [words] if (words := not_won(by)) else []
     return "\n".join(parts)
 
 
