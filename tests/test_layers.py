@@ -46,7 +46,12 @@ OUTSIDE = {
     "sklearn": {"topology"},
     "threadpoolctl": {"topology"},
     "scipy": {"topology", "data", "methods", "study/statistics"},
-    "matplotlib": {"study/figures", "study/edits_figure", "study/benchmark_figure"},
+    "matplotlib": {
+        "study/figures",
+        "study/edits_figure",
+        "study/benchmark_figure",
+        "study/drift_figure",
+    },
 }
 # What loads pickles, always or unless told not to; `weights_only` goes with `torch.load`.
 UNPICKLERS = (

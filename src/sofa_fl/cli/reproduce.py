@@ -20,12 +20,12 @@ from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.study.contenders import CONTENDERS
 from sofa_fl.study.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
 from sofa_fl.study.situations import (
-    DRIFT,
     DRIFTERS,
-    FAULTS,
     FAULTY,
     QUICK_DRIFT,
     QUICK_FAULTS,
+    SITUATIONS,
+    VARIANTS,
 )
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ class Known(NamedTuple):
 
 PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
 OWN: Mapping[str, Known] = {
-    "drift": Known(tuple(DRIFT), QUICK_DRIFT, tuple(DRIFTERS)),
-    "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(FAULTS)),
+    "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
+    "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
 }
 
 

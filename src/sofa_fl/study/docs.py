@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,6 +24,7 @@ PICTURES = {
     "losses": "Local loss with and without sharing",
     "tree": "The tree that SOFA-FL has made",
     "edits": "What SHAPE does to a tree when clients move",
+    "drift": "Accuracy and agreement with the truth, round by round",
 }
 
 
@@ -94,24 +95,24 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     yield f"## What was run\n\n{_what_was_run(found, choices)}"
     if rows := found["benchmark"]:
         yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
-        yield from _picture(pages, "benchmark")
+        yield from picture(pages, "benchmark")
     if rows := found["table1"]:
-        yield f"## The paper's first table: fairness\n\n{_over(rows)}\n\n{tables.table1(rows)}"
-        yield from _picture(pages, "clients", "tree")
+        yield f"## The paper's first table: fairness\n\n{over(rows)}\n\n{tables.table1(rows)}"
+        yield from picture(pages, "clients", "tree")
     if rows := found["table2"]:
-        yield f"## The paper's second table: sharing\n\n{_over(rows)}\n\n{tables.table2(rows)}"
-        yield from _picture(pages, "losses")
+        yield f"## The paper's second table: sharing\n\n{over(rows)}\n\n{tables.table2(rows)}"
+        yield from picture(pages, "losses")
     if rows := found["benchmark"]:
         yield f"## All methods\n\n{READING}\n{benchmark_tables(rows)}"
     if rows := found["ablation"]:
-        yield f"## SOFA-FL without each of its parts\n\n{_over(rows)}\n\n{PARTS}"
+        yield f"## SOFA-FL without each of its parts\n\n{over(rows)}\n\n{PARTS}"
         yield tables.ablation(rows)
-    yield from _picture(pages, "edits")
+    yield from picture(pages, "edits")
     if choices:
         yield (
             "## What was chosen\n\nOn validation data (a sixth of the training images), "
-            f"{_seeds(swept(choices))}, by the mean client; where the choice differs, without / "
-            "with sharing. A cell is empty where there is nothing to choose: in S4 HypCluster is "
+            f"{seeds_told(swept(choices))}, by the mean client; where the choice differs, without "
+            "/ with sharing. A cell is empty where there is nothing to choose: in S4 HypCluster is "
             "told how many groups there are, and the oracle needs groups. Every run that was tried "
             f"is in `{out.name}/sweep.json`.\n\n"
             f"{choices_table(choices)}"
@@ -149,7 +150,7 @@ def _what_was_run(found: dict[str, list[Row]], choices: Sequence[Row]) -> str:
     commands = [f"sofa-fl reproduce {words}" for words in [*runs, "figures", "docs"]]
     return (
         "\n".join(lines)
-        + f"\n\n{_over(rows)} 20 rounds of 25 batches of 100 per client, the paper's CNN; samples "
+        + f"\n\n{over(rows)} 20 rounds of 25 batches of 100 per client, the paper's CNN; samples "
         f"trained per run: {budgets}. Engine: {engines}.{also} {chosen}\n\n```\n"
         + "\n".join(commands)
         + "\n```\n"
@@ -161,29 +162,31 @@ def swept(choices: Sequence[Row]) -> list[int]:
     return sorted({seed for row in choices for seed in row["seeds"]})
 
 
-def common(rows: Sequence[Row]) -> dict[str, Any]:
+def common(rows: Sequence[Row], but: Collection[str] = CHOSEN) -> dict[str, Any]:
     """What all runs were given, but for hyperparameters."""
     first = rows[0]["overrides"]
     return {
         key: value
         for key, value in first.items()
-        if key not in CHOSEN and all(row["overrides"].get(key) == value for row in rows)
+        if key not in but and all(row["overrides"].get(key) == value for row in rows)
     }
 
 
-def _over(rows: Sequence[Row]) -> str:
+def over(rows: Sequence[Row]) -> str:
+    """Which seeds a number is a mean over, and what the ± is."""
     seeds = sorted({row["seed"] for row in rows})
     if len(seeds) == 1:
         return f"Seed {seeds[0]} alone: no intervals."
-    return f"Mean over {_seeds(seeds)}; ± is a 95% interval."
+    return f"Mean over {seeds_told(seeds)}; ± is a 95% interval."
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def seeds_told(seeds: Sequence[int]) -> str:
     """`seed 100`, `seeds 0 and 1`."""
     return f"seed{'s' * (len(seeds) > 1)} {listed(list(map(str, seeds)))}"
 
 
-def _picture(pages: Path, *names: str) -> Iterator[str]:
+def picture(pages: Path, *names: str) -> Iterator[str]:
+    """The pictures that there are."""
     for name in names:
         if (pages / "images" / f"{name}.svg").exists():
             yield f"![{PICTURES[name]}](images/{name}.svg)\n"

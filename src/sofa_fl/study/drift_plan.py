@@ -8,7 +8,15 @@ from dataclasses import replace
 from sofa_fl.study.choices import Choices
 from sofa_fl.study.plan import Entry, Scope, make_entry
 from sofa_fl.study.settings import SWEEP_SEEDS, Overrides
-from sofa_fl.study.situations import DRIFT, DRIFTERS, FAULTS, FAULTY, IN_STILL, SCENARIOS, SOFA
+from sofa_fl.study.situations import (
+    DRIFTERS,
+    FAULTY,
+    IN_STILL,
+    SCENARIOS,
+    SITUATIONS,
+    SOFA,
+    VARIANTS,
+)
 
 VALIDATION: Overrides = {"data.score_on": "validation"}
 
@@ -18,7 +26,7 @@ def drift(scope: Scope, choices: Choices) -> list[Entry]:
     return [
         make_entry(scope, setting, DRIFTERS[label], sharing, seed, choices)
         for setting in scope.settings
-        for sharing in DRIFT[setting].sharing
+        for sharing in SITUATIONS[setting].sharing
         for label in scope.methods
         if setting in SCENARIOS or label in IN_STILL
         for seed in scope.seeds
@@ -33,7 +41,7 @@ def trials(scope: Scope) -> list[Entry]:
         make_entry(tried, setting, DRIFTERS[label], sharing, seed, {}, chosen=values)
         for setting in scope.settings
         if setting in SCENARIOS
-        for sharing in DRIFT[setting].sharing
+        for sharing in SITUATIONS[setting].sharing
         for label in scope.methods
         for values in DRIFTERS[label].grid
         for seed in seeds
@@ -51,7 +59,7 @@ def faults(scope: Scope) -> list[Entry]:
             seed,
             {},
             label=label,
-            part=_shortened(FAULTS[label]) if scope.quick else FAULTS[label],
+            part=_shortened(VARIANTS[label]) if scope.quick else VARIANTS[label],
         )
         for setting in scope.settings
         for sharing in FAULTY[setting].sharing

@@ -58,7 +58,7 @@ STILL: Mapping[str, Setting] = {
     "S2": _shared(SETTINGS["S2"], NO_SHARING),
     "groups": GROUPS,
 }
-DRIFT: Mapping[str, Setting] = {**SCENARIOS, **STILL}
+SITUATIONS: Mapping[str, Setting] = {**SCENARIOS, **STILL}
 FAULTY: Mapping[str, Setting] = {"S1": _shared(SETTINGS["S1"], SOME_SHARING), "groups": GROUPS}
 EVERY: Mapping[str, Setting] = {**SCENARIOS, "groups": GROUPS, **SETTINGS}
 QUICK_DRIFT, QUICK_FAULTS = ("swap", "churn", "groups"), ("groups",)
@@ -93,7 +93,7 @@ def variant(kind: str, aggregate: str) -> str:
 
 
 # SOFA-FL with every fault: a label, and what it changes.
-FAULTS: Mapping[str, Overrides] = {
+VARIANTS: Mapping[str, Overrides] = {
     **{variant(CLEAN, how): {"guard.aggregate": how} for how in AGGREGATES},
     **{
         variant(kind, how): {"faults.bad": BAD, "faults.kind": kind, "guard.aggregate": how}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.errors import RunError
-from sofa_fl.study import kept, plan, tables
+from sofa_fl.study import drift_docs, kept, plan, tables
 from sofa_fl.study.benchmark_tables import benchmark_tables
 from sofa_fl.study.choices import Choices, read_choices
 from sofa_fl.study.contenders import CONTENDERS
@@ -128,6 +128,7 @@ def figures(study: Study) -> Outcome:
     if "tree" not in there:
         _keep_tree(one)
     from sofa_fl.study.benchmark_figure import draw_benchmark
+    from sofa_fl.study.drift_figure import draw_drift
     from sofa_fl.study.edits_figure import draw_edits
     from sofa_fl.study.figures import draw_kept
 
@@ -137,12 +138,16 @@ def figures(study: Study) -> Outcome:
     if rows := read_rows(study.out / "benchmark.json"):
         files.append(folder / "benchmark.svg")
         draw_benchmark(rows, files[-1])
+    if rows := read_rows(study.out / drift_docs.DRIFT):
+        files.append(folder / "drift.svg")
+        draw_drift(rows, files[-1])
     return Outcome(tuple(files))
 
 
 def docs(study: Study) -> Outcome:
     """The pages on the results."""
-    return Outcome(write_pages(study.out, study.pages, study.readme))
+    written = write_pages(study.out, study.pages, study.readme)
+    return Outcome((*written, drift_docs.write_page(study.out, study.pages)))
 
 
 def need_matplotlib() -> None:
