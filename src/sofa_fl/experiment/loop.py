@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from sofa_fl.engine.select import pick_engine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
-from sofa_fl.experiment.folder import Event, RunFolder, write_text
+from sofa_fl.experiment.folder import RunFolder, write_text
 from sofa_fl.experiment.metrics import Examiner
+from sofa_fl.experiment.observers import Observer, guarded
 from sofa_fl.experiment.records import describe, summarize
 from sofa_fl.experiment.writer import Writer
 from sofa_fl.federation import Federation, Meter
@@ -31,8 +32,6 @@ from sofa_fl.models.networks import NetworkFactory, network_factory
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import Tree
-
-Observer = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def run(
             says, or data already dealt out to clients.
         network: A function that makes an own network, in place of `config.model`.
         method: An own method, in place of `config.method`.
-        observers: Called with every event as it happens.
+        observers: Called with every event as it happens; one that fails is reported and left out.
     """
     config = config or Config()
     own = Own(data, network, method)
@@ -72,7 +71,7 @@ def run(
         path = Path(config.out).expanduser() if config.out else _fresh_folder(config)
         config = replace(experiment.config, out=str(path))
         folder = RunFolder.create(path, config_to_dict(config))
-        return experiment.begin(folder, observers)
+        return experiment.begin(folder, guarded(observers))
 
 
 def resume(
@@ -92,6 +91,7 @@ def resume(
     saved = folder.saved_rounds()
     if not saved and any(event["round"] > 0 for event in folder.events()):
         raise RunError(f"{path} has no checkpoint left to resume from")
+    observers = guarded(observers)
     with Experiment(config, Own(data, network, method)) as experiment:
         if not saved:  # stopped before the warm-up was done
             return experiment.begin(folder, observers)

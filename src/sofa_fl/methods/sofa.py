@@ -35,6 +35,7 @@ from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.dmac import DmacConfig, dmac
+from sofa_fl.topology.map import map_of
 from sofa_fl.topology.shape import ShapeConfig, shape
 from sofa_fl.topology.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -123,7 +124,7 @@ class Sofa:
         params = means_up(tree, {task.site: outcome.params for task, outcome in warm}, fed)
         losses = compare(tree, params, fed)
         shared = self.share(tree, space, Shared(), fed)
-        notes = Notes(local_loss=_curves(warm), path_loss=losses)
+        notes = Notes(local_loss=_curves(warm), path_loss=losses, places=map_of(space))
         return SofaState(tree, params, self.steadied(tree, losses, fed), shared), notes
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
@@ -143,7 +144,8 @@ class Sofa:
         params = inherit(before, params, edits, fed)
         losses = compare(tree, params, fed, known=losses)
         shared = self.share(tree, space, shared, fed)
-        notes = Notes(edits=tuple(edits), local_loss=curves, path_loss=losses)
+        places = map_of(space)
+        notes = Notes(edits=tuple(edits), local_loss=curves, path_loss=losses, places=places)
         return SofaState(tree, params, self.steadied(tree, losses, fed), shared), notes
 
     def steadied(self, tree: Tree, losses: Losses, fed: Federation) -> Losses:
