@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from rich.console import Console
+from synthetic_run import events
 
 from sofa_fl.cli.panel import Panel, sparks
-from tests.report.synthetic import events
 
 
 def shown(panel: Panel, height: int, width: int = 70) -> list[str]:

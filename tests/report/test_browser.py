@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from chromium import opened
 from playwright.sync_api import Browser, Page
+from synthetic_run import events, write_synthetic
 
 from sofa_fl.report.page import write_report
-from tests.report.browser import chromium, opened
-from tests.report.synthetic import events, write_synthetic
+from tests.report.browser import browser_for_tests
 from tests.report.test_live import serving
 from tests.report.test_page import HOSTILE
 
@@ -20,7 +21,7 @@ SIZES = [20, 200, 1000]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as found:
+    with browser_for_tests() as found:
         yield found
 
 

@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from synthetic_run import write_synthetic
 
 from sofa_fl.errors import RunError
 from sofa_fl.report.page import SCRIPTS, asset, page, scripts, write_report
 from sofa_fl.report.page_data import read_run
 from tests.report.cases import write_run
-from tests.report.synthetic import write_synthetic
 
 ASSETS = Path(__file__).parents[2] / "src" / "sofa_fl" / "report" / "assets"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> {{data}} & \u2028"

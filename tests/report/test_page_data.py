@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_run import events, write_synthetic
 
 from sofa_fl.errors import RunError
 from sofa_fl.report import page_data
 from sofa_fl.report.page_data import RunReader, read_run
 from tests.report.cases import EVENTS, event, write_run
-from tests.report.synthetic import events, write_synthetic
 
 TREE: dict[str, int | None] = {"0": 4, "1": 4, "2": 5, "3": 5, "4": 6, "5": 6, "6": None}
 

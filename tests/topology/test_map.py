@@ -29,7 +29,7 @@ def test_the_two_widest_directions_are_shown() -> None:
     places = rng.normal(size=(200, 12)) * [9, 6, *[1] * 10]
     found = plane(places, np.ones(200))
     values = np.linalg.svd(places - places.mean(0), compute_uv=False)
-    assert np.allclose(np.linalg.norm(found, axis=0), values[:2], rtol=1e-6)
+    assert np.allclose(np.linalg.norm(found, axis=0), values[:2], rtol=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (2, 1), (3, 2)])

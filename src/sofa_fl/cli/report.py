@@ -19,6 +19,7 @@ def report(
             help="Where to; by default report.html in the run folder, of several comparison.html.",
         ),
     ] = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in a browser, too.")] = False,
 ) -> None:
     """Write a report to open in a browser, of one run or of several to compare."""
     from sofa_fl.cli.screen import shell
@@ -26,4 +27,9 @@ def report(
 
     if out is None and len(runs) > 1:
         out = COMPARISON
-    typer.echo(f"wrote {shell(write_report(runs, out))}", err=True)
+    file = write_report(runs, out)
+    typer.echo(f"wrote {shell(file)}", err=True)
+    if browser:
+        import webbrowser
+
+        webbrowser.open(file.resolve().as_uri())

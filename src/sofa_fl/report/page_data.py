@@ -55,8 +55,8 @@ class RunReader:
                 "title": title_of(str(config["method"])),
                 "method": str(config["method"]),
                 "data": str(config["data"]["name"]),
-                "seed": config["seed"],
-                "rounds": config["rounds"],
+                "seed": int(config["seed"]),
+                "rounds": int(config["rounds"]),
                 "config": _plain(config),
                 "summary": _plain(self.folder.summary()),
             }

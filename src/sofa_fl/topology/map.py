@@ -13,7 +13,7 @@ from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId
 
 EXTRA = 6  # directions that are followed besides the two: they speed up convergence
-STEPS = 24  # of subspace iteration; it is a picture, and good to a pixel long before
+STEPS = 10  # of subspace iteration: it is a picture, and good to a pixel by then
 DIGITS = 4
 
 

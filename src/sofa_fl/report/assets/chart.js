@@ -50,7 +50,7 @@ function lineChart(app, options) {
     const height = options.height || 220;
     const named = lines.filter((line) => line.name);
     const longest = Math.max(0, ...named.map((line) => line.name.length));
-    const right = named.length > 1 || options.named ? Math.min(0.36 * room, 12 + 7.3 * longest) : 14;
+    const right = named.length > 1 || options.named ? Math.min(0.36 * room, 16 + 7.5 * longest) : 14;
     const last = Math.max(1, options.still ? options.still.last : app.lastRound());
     const x = (round) => BOX.left + (round / last) * (room - BOX.left - right);
     const y = (value) => BOX.top + (1 - axis.share(value)) * (height - BOX.top - BOX.bottom);

@@ -2,11 +2,18 @@
 
 function makeApp(run, live) {
   const app = {
-    run, live, at: Math.max(0, run.frames.length - 1), picked: null, status: statusOf(run, live), cards: [], bar: null,
+    run, live, at: Math.max(0, run.frames.length - 1), picked: null, status: statusOf(run, live), cards: [], kinds: "", bar: null,
+    body: h("main", {}),
     numFrames: () => run.frames.length,
     frame: () => run.frames[app.at] || null,
     edits: () => (run.frames.length ? editsOf(run, app.at) : []),
     lastRound: () => Math.max(run.rounds, run.history.length ? run.history[run.history.length - 1].round : 0),
+    // The cards for what there is to show; of a run that is going on, that may become more.
+    build() {
+      app.cards = [];
+      app.kinds = kindsOf(run).join();
+      app.body.replaceChildren(...cardsFor(app, new Set(kindsOf(run))));
+    },
     goTo(index) {
       if (index === app.at) return;
       const near = Math.abs(index - app.at) === 1;
@@ -30,12 +37,12 @@ function makeApp(run, live) {
       app.bar.draw();
     },
     grow(follow) {
-      if (!app.cards.length) return location.reload();
       const near = follow && app.at === run.frames.length - 2;
       if (follow || app.at >= run.frames.length) app.at = Math.max(0, run.frames.length - 1);
       app.draw(near);
     },
     draw(animate) {
+      if (app.kinds !== kindsOf(run).join()) app.build();
       app.bar.draw();
       drawHead(app);
       for (const view of app.cards) view.draw(animate);
@@ -81,49 +88,48 @@ function singlePage(root, run, live) {
   const head = h("header", { class: "top" },
     h("div", {}, h("h1", {}, `${run.title} on ${run.data}`), h("p", { class: "sub" }, h("b", { id: "name" }, run.name), " · ", h("span", { id: "facts" }))),
     themeButton(() => app.draw(false)));
-  root.replaceChildren(head, app.bar.element);
-  app.bar.draw();
-  drawHead(app);
-  if (!run.frames.length) {
-    root.append(h("p", { class: "empty" }, "No round is on record yet: the warm-up is under way."));
-  } else {
-    root.append(...cardsFor(app));
-    app.draw(false);
-  }
+  root.replaceChildren(head, app.bar.element, app.body);
+  app.draw(false);
   if (live) watchLive(app);
-  return app;
 }
 
-function cardsFor(app) {
-  const { run } = app;
+function kindsOf(run) {
+  if (!run.frames.length) return ["nothing"];
+  const some = (test) => run.history.some(test);
+  return ["main", run.frames.length < run.history.length && "thinned", some((r) => r.levels.length) && "levels",
+    run.frames.some((frame) => frame.raw.places) && "map", some((r) => (r.disclosed || {}).max) && "sharing",
+    some((r) => r.groups) && "groups", some((r) => r.absent || r.set_aside || r.quarantined) && "aside"].filter(Boolean);
+}
+
+function cardsFor(app, kinds) {
+  if (kinds.has("nothing")) return [h("p", { class: "empty" }, "No round is on record yet: the warm-up is under way.")];
   const add = (view) => {
     app.cards.push(view);
     return view.element;
   };
-  const has = (key) => run.frames.some((frame) => frame.raw[key]) || app.live;
-  const tree = card("tree-card", "The tree", null, legend(run), add(treeView(app)));
+  const tree = card("tree-card", "The tree", null, legend(app.run), add(treeView(app)));
   const edits = card("edits-card", "Edits", null, add(editsView(app)));
   const found = [
     h("div", { class: "row wide-left" }, tree, edits),
-    card("clients-card", "Clients", "Accuracy on each client's own test samples. Every step up the scale has the same part fewer errors.", add(clientsView(app))),
+    card("clients-card", "Clients", "Accuracy on each client's own test samples. The scale is one of errors: 90 to 95% is as far as 98 to 99%.", add(clientsView(app))),
     card("fairness-card", "Fairness", null, add(fairnessView(app))),
   ];
-  const levels = run.history.some((record) => record.levels.length) || app.live
+  const levels = kinds.has("levels")
     ? card("levels-card", "Levels", "Held-out loss of the models on a client's path: what is each level good for?", add(levelsView(app))) : null;
-  const map = has("places") ? card("map-card", "Map", null, add(mapView(app))) : null;
-  found.push(h("div", { class: "row" }, levels, map));
-  if (run.history.some((record) => (record.disclosed || {}).max) || app.live) {
+  const map = kinds.has("map") ? card("map-card", "Map", null, add(mapView(app))) : null;
+  if (levels || map) found.push(h("div", { class: "row" }, levels, map));
+  if (kinds.has("sharing")) {
     found.push(card("sharing-card", "Sharing", null, add(sharingView(app))));
   }
-  if (run.history.some((record) => record.groups)) {
+  if (kinds.has("groups")) {
     found.push(card("groups-card", "Known groups", "How well the tree agrees with the groups in the data, which no method is told; 1 is exactly.", add(groupsView(app))));
   }
-  if (run.history.some((record) => record.absent || record.set_aside || record.quarantined)) {
+  if (kinds.has("aside")) {
     found.push(card("aside-card", "Set aside", "Clients that did not take part as others did, and why.", add(asideView(app))));
   }
   found.push(card("cost-card", "Cost", null, add(costView(app))), card("config-card", "Configuration", null, add(configView(app))));
-  if (run.frames.length < run.history.length) {
-    found.unshift(h("p", { class: "note" }, `Of ${number(run.history.length, "round")} ${run.frames.length} are drawn, to keep the page small; edits and curves are complete.`));
+  if (kinds.has("thinned")) {
+    found.unshift(h("p", { class: "note" }, "Of so many clients and rounds only some rounds are drawn, to keep the page small; edits and means are complete."));
   }
   return found;
 }

@@ -40,15 +40,15 @@ function mapView(app) {
     }
     const height = Math.min(room, 420);
     const [wide, high] = reach(fixed.checked ? app.run.frames : [frame]);
-    const unit = Math.min((room / 2 - 18) / wide.half, (height / 2 - 18) / high.half);
-    const size = Math.max(2.2, Math.min(11, 0.55 * Math.sqrt((room * height) / frame.raw.clients.length) / 3));
+    const unit = Math.min((room / 2 - 34) / wide.half, (height / 2 - 34) / high.half);
+    const size = Math.max(2.2, Math.min(9, 0.55 * Math.sqrt((room * height) / frame.raw.clients.length) / 3));
     const at = (place) => ({ x: room / 2 + (place[0] - wide.middle) * unit, y: height / 2 + (place[1] - high.middle) * unit });
     svg.setAttribute("viewBox", `0 0 ${room} ${height}`);
     svg.style.height = `${height}px`;
     note.textContent = `Areas hold the clients of one cluster; dots that would cover each other are moved apart. The frame is ${(room / unit).toPrecision(3)} wide.`;
     const goals = new Map();
     for (const client of frame.raw.clients) if (frame.place(client)) goals.set(client, at(frame.place(client)));
-    spread([...goals.values()], 1.5 * size);
+    if (goals.size <= 2000) spread([...goals.values()], 2 * size);
     update(frame, goals, size);
     const from = new Map([...marks].map(([node, mark]) => [node, mark.now]));
     stop();
@@ -107,7 +107,7 @@ function mapView(app) {
 
 // Move dots that would cover each other apart, a little: clients of a cluster may be all but equal.
 function spread(points, gap) {
-  for (let sweep = 0; sweep < 14; sweep++) {
+  for (let sweep = 0; sweep < 30; sweep++) {
     const cells = new Map();
     const key = (x, y) => `${x} ${y}`;
     points.forEach((point, i) => {

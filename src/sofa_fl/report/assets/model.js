@@ -116,9 +116,11 @@ function nodeFacts(frame, node) {
   if (isNumber(frame.samples(node))) rows.push(["samples", count(frame.samples(node))]);
   if (isNumber(frame.disclosed(node))) rows.push(["disclosed", percent(frame.disclosed(node), 1)]);
   const [path, losses] = [pathOf(frame, node), frame.losses(node) || []];
-  rows.push(["path", path.slice(0, -1).join(" › ") || NONE]);
+  const skipped = Math.max(0, path.length - 6); // of a deep tree the root and what is near
+  rows.push(["path", path.slice(0, -1).filter((_, i) => !i || i > skipped).join(skipped ? " … " : " › ") || NONE]);
   path.forEach((up, i) => {
-    if (isNumber(losses[i])) rows.push([up === node ? "loss of its own" : `loss of ${up}`, decimal(losses[i])]);
+    if (!isNumber(losses[i]) || (i && i <= skipped)) return;
+    rows.push([up === node ? "loss of its own" : `loss of ${up}`, decimal(losses[i])]);
   });
   if (frame.absent.has(node)) rows.push(["absent", "in this round"]);
   if (frame.aside.has(node)) rows.push(["set aside", String(frame.aside.get(node))]);

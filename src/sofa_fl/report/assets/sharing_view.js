@@ -1,5 +1,7 @@
 // Who has how many samples of whom, as a matrix in the order of the tree, and what was disclosed.
 
+const MOST_ROWS = 1000; // of the matrix; more would be finer than any screen
+
 function sharingView(app) {
   const canvas = h("canvas", { class: "matrix", role: "img", "aria-label": "Samples shared, by owner and receiver" });
   const words = h("p", { class: "note" });
@@ -37,13 +39,13 @@ function sharingView(app) {
   function paint() {
     const frame = app.frame();
     if (!frame) return;
-    order = blocksOf(frame).flatMap((block) => block.clients);
+    const all = blocksOf(frame).flatMap((block) => block.clients);
+    order = all.filter((_, i) => i % Math.ceil(all.length / MOST_ROWS) === 0);
     const n = order.length;
     canvas.width = canvas.height = n;
     const context = canvas.getContext("2d");
     const image = context.createImageData(n, n);
-    const place = new Map(order.map((client, i) => [client, i]));
-    const spans = spansOf(frame, place);
+    const spans = spansOf(frame, order);
     let largest = 1;
     for (const client of order) for (const x of frame.shared(client) || []) largest = Math.max(largest, x);
     const [dark, full] = [theme.get() === "dark", Math.log1p(largest)];
@@ -60,9 +62,9 @@ function sharingView(app) {
       image.data.set([...empty, 255], 4 * (row * n + row));
     });
     context.putImageData(image, 0, 0);
-    const total = order.reduce((sum, client) => sum + ((frame.shared(client) || [])[0] || 0), 0);
+    const total = all.reduce((sum, client) => sum + ((frame.shared(client) || [])[0] || 0), 0);
     words.textContent = frame.raw.shared
-      ? `A row is whose samples they are, a column who gets them, in the order of the tree; the stronger the colour the more, up to ${number(largest, "sample")}. ${count(total)} samples are in a pool.`
+      ? `A row is whose samples they are, a column who gets them, in the order of the tree; the stronger the colour the more, up to ${number(largest, "sample")}. ${count(total)} samples are in a pool.${n < all.length ? ` Of ${count(all.length)} clients ${count(n)} are drawn.` : ""}`
       : "Nothing is shared.";
   }
 
@@ -98,15 +100,12 @@ function sharingView(app) {
   return { element, draw };
 }
 
-// Of every cluster, the first of its clients in the order of the tree, and the one after its last.
-function spansOf(frame, place) {
+// Of every cluster, where the first of its clients is in `order`, and the one after its last.
+function spansOf(frame, order) {
   const spans = new Map();
-  for (const client of frame.raw.clients) {
-    for (const up of pathOf(frame, client).slice(0, -1)) {
-      const [from, to] = spans.get(up) || [Infinity, 0];
-      spans.set(up, [Math.min(from, place.get(client)), Math.max(to, place.get(client) + 1)]);
-    }
-  }
+  order.forEach((client, i) => {
+    for (const up of pathOf(frame, client).slice(0, -1)) spans.set(up, [(spans.get(up) || [i])[0], i + 1]);
+  });
   return spans;
 }
 

@@ -46,7 +46,7 @@ function layoutTree(frame, largest, room, height) {
   const columns = (block) => Math.ceil(block.clients.length / rows);
   const wide = blocks.reduce((sum, block) => sum + columns(block), 0) + GAP * (blocks.length - 1);
   const width = Math.max(room, wide * size + pad.left + pad.right);
-  const row = Math.min(84, Math.max(18, (height - rows * size - 40) / Math.max(1, depth)));
+  const row = Math.min(84, Math.max(3, (height - rows * size - 40) / Math.max(1, depth)));
   const y = (at) => pad.top + (depth - at) * row;
   const under = y(0) + (rows > 1 ? size / 2 : 0);
   let x = pad.left + (width - pad.left - pad.right - wide * size) / 2;
@@ -82,7 +82,8 @@ function layoutTree(frame, largest, room, height) {
   };
   if (!frame.isClient(root)) place(root);
   const bottom = under + (rows - 0.5) * size + (rows === 1 && size >= 30 ? 20 : 6);
-  const guides = Array.from({ length: depth + 1 }, (_, at) => ({ at, y: y(at) }));
+  const every = Math.ceil(15 / row); // names of levels must not touch
+  const guides = Array.from({ length: depth + 1 }, (_, at) => ({ at, y: y(at) })).filter(({ at }) => at % every === 0);
   return { nodes, blocks, guides, rows, size, width, height: bottom, narrow };
 }
 

@@ -138,7 +138,11 @@ function treeView(app) {
   function drawMoves(frame, layout, edits) {
     const grafts = edits.filter((edit) => edit.edit === "graft" && frame.before && layout.nodes.has(edit.node));
     const shown = grafts.length > MANY_EDITS ? [] : grafts;
-    moves.replaceChildren(...shown.map((edit) => {
+    const rings = byAccuracy(frame).slice(0, 1).map((client) => {
+      const { x, y, r } = layout.nodes.get(client);
+      return s("circle", { class: "worst-ring", cx: x, cy: y, r: Math.max(6, r + 3) });
+    });
+    moves.replaceChildren(...rings, ...shown.map((edit) => {
       const old = frame.before.has(edit.node) ? layout.nodes.get(frame.before.parent(edit.node)) : null;
       const now = layout.nodes.get(edit.node);
       if (!old) return null;
