@@ -43,6 +43,7 @@ def shoot(browser: Browser, args: argparse.Namespace) -> None:
     ) as page:
         if args.frame is not None:
             page.locator("#slider").fill(str(args.frame))
+            page.locator("#slider").blur()
         if args.hover:
             page.locator(args.hover).first.hover()
         if args.card:

@@ -13,7 +13,7 @@ function barChart(app, options) {
     rows = options.rows(); // {round, parts: [numbers]}
     const height = options.height || 150;
     const totals = rows.map((row) => row.parts.reduce((a, b) => a + b, 0));
-    const axis = linearAxis(totals, options.format, true);
+    const axis = linearAxis(totals, options.tick || options.format, true);
     const y = (value) => BOX.top + (1 - axis.share(value)) * (height - BOX.top - BOX.bottom);
     const x = (round) => BOX.left + (round + 0.5) * step();
     const bars = rows.flatMap((row) => {

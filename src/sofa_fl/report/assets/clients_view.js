@@ -114,5 +114,5 @@ function histogram(run, frame, width) {
       class: "tick", x: x((i + 0.5) / num), y: height - bottom - 4 - (n / most) * (height - bottom - 16), "text-anchor": "middle",
     }, String(n)) : null)),
     ...apart(run.scale.ticks, run.scale.share, 34 / width).map((tick) => s("text", { class: "tick", x: x(run.scale.share(tick)), y: height - 5, "text-anchor": "middle" },
-      percent(tick, tick > 0.99 ? 1 : 0))));
+      percent(tick, tick > 0.99 && tick < 1 ? 1 : 0))));
 }

@@ -2,7 +2,7 @@
 
 // Viridis: even in lightness, and the same to the colour-blind.
 const VIRIDIS = ["440154", "46327e", "365c8d", "277f8e", "1fa187", "4ac16d", "a0da39", "fde725"];
-const FLOOR = 0.002; // of errors: 99.8% and better look alike
+const FLOOR = 0.002; // of errors: what is better looks the same
 
 const hex = (code, i) => parseInt(code.slice(2 * i, 2 * i + 2), 16);
 
@@ -18,12 +18,16 @@ function viridis(share) {
 function accuracyScale(values) {
   const known = values.filter(isNumber);
   const [worst, best] = known.length ? [least(known), most(known)] : [0, 1];
-  const error = (accuracy) => Math.log(Math.max(FLOOR, 1 - accuracy));
+  // Nobody is infinitely good: no error at all counts as somewhat fewer than the fewest there are.
+  const errors = known.map((accuracy) => 1 - accuracy).filter((error) => error > 1e-9);
+  const floor = errors.length ? Math.max(FLOOR, (best >= 1 ? 0.7 : 1) * least(errors)) : FLOOR;
+  const error = (accuracy) => Math.log(Math.max(floor, 1 - accuracy));
   let [low, high] = [error(worst), error(best)];
   if (low - high < 0.2) [low, high] = [low + 0.1, high - 0.1];
   const share = (accuracy) => (low - error(accuracy)) / (low - high);
   const marks = [0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998];
-  const ticks = marks.filter((mark) => share(mark) >= -0.001 && share(mark) <= 1.001);
+  const ticks = marks.filter((mark) => share(mark) >= -0.001 && share(mark) <= 1.001 && 1 - mark >= 0.99 * floor);
+  if (best >= 1) ticks.push(1);
   return { share, ticks: ticks.length > 1 ? ticks : [worst, best], worst, best };
 }
 

@@ -34,6 +34,10 @@ function duration(seconds) {
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
 
+// The same for an axis, where there is little room.
+const clock = (seconds) =>
+  seconds < 100 ? `${+seconds.toPrecision(2)} s` : `${Math.floor(seconds / 60)}:${String(Math.round(seconds % 60)).padStart(2, "0")}`;
+
 function bytes(n) {
   if (!isNumber(n)) return NONE;
   const units = ["B", "kB", "MB", "GB", "TB"];

@@ -66,7 +66,7 @@ function legend(run) {
   ramp.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
   const ticks = h("span", { class: "ramp-ticks" });
   for (const tick of apart(run.scale.ticks, run.scale.share, 0.19)) {
-    const mark = h("span", {}, percent(tick, tick > 0.99 ? 1 : 0));
+    const mark = h("span", {}, percent(tick, tick > 0.99 && tick < 1 ? 1 : 0));
     mark.style.left = `${100 * Math.min(1, Math.max(0, run.scale.share(tick)))}%`;
     ticks.append(mark);
   }

@@ -11,15 +11,16 @@ function addRounds(run, records) {
     run.history.push(record);
     if (record.frame) run.frames.push(makeFrame(record, run.frames[run.frames.length - 1]));
   }
-  run.scale = accuracyScale(withoutWorst(run.frames.flatMap((frame) => frame.raw.accuracy || [])));
+  run.scale = accuracyScale(withoutEnds(run.frames.flatMap((frame) => frame.raw.accuracy || [])));
   const sizes = run.frames.flatMap((frame) => frame.record.frame.samples || []).filter(isNumber);
   run.largest = sizes.length ? most(sizes) : 1;
 }
 
-// All but the worst fiftieth: a few that are lost after the warm-up need no colours of their own.
-function withoutWorst(values) {
+// All but the worst and the best fiftieth: those few need no colours of their own.
+function withoutEnds(values) {
   const sorted = values.filter(isNumber).sort((a, b) => a - b);
-  return sorted.slice(Math.floor(sorted.length / 50));
+  const few = Math.floor(sorted.length / 50);
+  return sorted.slice(few, sorted.length - few);
 }
 
 // All edits since the frame before: where only some rounds are drawn, those of the others too.

@@ -12,7 +12,7 @@ function costView(app) {
       }),
     }));
   };
-  const time = barChart(app, { label: "Seconds per round", rows: perRound(["seconds"]), names: ["time"], format: duration, hue: 4 });
+  const time = barChart(app, { label: "Seconds per round", rows: perRound(["seconds"]), names: ["time"], format: duration, tick: clock, hue: 4 });
   const traffic = barChart(app, { label: "Bytes per round", rows: perRound(["down", "up"]), names: ["to clients", "from clients"], format: bytes });
   const total = h("p", { class: "note" });
   const key = h("p", { class: "key" }, h("i", { class: "hue-0" }), "to clients ", h("i", { class: "hue-1" }), "from clients");
