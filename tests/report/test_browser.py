@@ -17,6 +17,17 @@ from tests.report.test_live import serving
 from tests.report.test_page import HOSTILE
 
 SIZES = [20, 200, 1000]
+# Keeps what the page shows at every step: the words, the edit under way, the nodes it touched.
+NOTE_STAGES = """() => {
+  window.seen = [];
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  new MutationObserver(() => window.seen.push([
+    document.querySelector(".edits-now").textContent,
+    all(".edits li.doing .kind").map((item) => item.textContent).join(),
+    all(".tree .changed").map((item) => Number(item.dataset.node)).sort(),
+    all(".tree .cluster").map((item) => Number(item.dataset.node)).sort(),
+  ])).observe(document.querySelector(".edits-now"), { childList: true });
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +135,42 @@ def test_play_and_the_keys(browser: Browser, reports: dict[int, Path]) -> None:
         page.wait_for_function("() => Number(document.getElementById('slider').value) >= 3")
         page.locator("#play").click()
         assert page.locator("#play").get_attribute("aria-label") == "Play"
+
+
+def test_played_edits_come_one_by_one(browser: Browser, tmp_path: Path) -> None:
+    """Five edits in a round: four trees on the way to the last."""
+    made = events(12, 1)
+    parent: dict[str, int | None] = {str(c): 20 + c // 4 for c in range(12)}
+    after: dict[str, int | None] = {str(c): 24 for c in range(8)} | {"0": 22, "24": 23}
+    after |= {str(c): 22 for c in range(8, 12)} | {"22": 23, "23": None}
+    made[0]["tree"] = parent | {"20": 23, "21": 23, "22": 23, "23": None}
+    made[1]["tree"] = after
+    made[1]["edits"] = [
+        {"edit": "graft", "node": 0, "onto": 22},
+        {"edit": "split", "node": 20, "into": [25, 26], "groups": [[1], [2, 3]]},
+        {"edit": "prune", "node": 25},
+        {"edit": "graft", "node": 1, "onto": 26},
+        {"edit": "merge", "nodes": [21, 26], "into": 24},
+    ]
+    for record in made:
+        record |= {"path_loss": {}, "shared": {}}
+    folder = write_synthetic(tmp_path / "run", 12, 1)
+    (folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in made))
+    with opened(browser, write_report([folder]).as_uri()) as page:
+        page.evaluate(NOTE_STAGES)
+        page.locator("#play").click()
+        page.wait_for_function("() => window.seen.some(([words]) => words.startsWith('In this'))")
+        seen = page.evaluate("window.seen.filter(([words]) => !words.includes('DMAC'))")
+        assert seen[:5] == [
+            ["Round 1: edit 1 of 5.", "graft", [0], [20, 21, 22, 23]],
+            ["Round 1: edit 2 of 5.", "split", [25, 26], [21, 22, 23, 25, 26]],
+            ["Round 1: edit 3 of 5.", "prune", [], [21, 22, 23, 26]],
+            ["Round 1: edit 4 of 5.", "graft", [1], [21, 22, 23, 26]],
+            ["In this round: 2 grafts, 1 split, 1 prune, 1 merge.", "", [0, 1, 24], [22, 23, 24]],
+        ]
+        assert page.locator("#round").inner_text() == "Round 1 of 1"
+        assert page.locator('.tree [data-node="24"]').count() == 1
+        assert page.locator('.tree [data-node="26"]').count() == 0
 
 
 def test_follow_a_client_through_all_views(browser: Browser, reports: dict[int, Path]) -> None:

@@ -27,6 +27,7 @@ SCRIPTS = (
     "dom",
     "colour",
     "model",
+    "stages",
     "tree_layout",
     "tree_view",
     "chart",

@@ -44,11 +44,20 @@ function makeComparison(runs) {
     numFrames: () => last + 1,
     lastRound: () => last,
     frame: () => ({ round: app.at }),
-    goToRound: (round) => app.goTo(round),
+    stage: null,
+    goToRound(round) {
+      app.bar.pause();
+      app.goTo(round);
+    },
+    advance(then) {
+      app.goTo(app.at + 1);
+      then();
+    },
     goTo(index) {
-      if (index === app.at) return;
-      const near = Math.abs(index - app.at) === 1;
-      app.at = index;
+      const to = Math.min(Math.max(index, 0), last);
+      if (to === app.at) return;
+      const near = Math.abs(to - app.at) === 1;
+      app.at = to;
       app.draw(near);
     },
     draw(animate) {

@@ -53,6 +53,7 @@ function treesView(app) {
     const own = {
       run, picked: null, pick() {},
       frame: () => frameAt(run, app.at),
+      shown: () => ({ frame: own.frame(), edits: own.edits() }),
       edits: () => (own.frame() ? editsOf(run, run.frames.indexOf(own.frame())) : []),
     };
     return { run, own, tree: treeView(own), note: h("p", { class: "note" }) };

@@ -29,10 +29,11 @@ function editsView(app) {
 
   function draw() {
     if (built !== app.run.history.length) build();
-    const frame = app.frame();
+    const { stage } = app;
+    const frame = stage ? stage.after : app.frame();
     const edits = app.edits();
     const first = frame && frame.round === 0;
-    now.replaceChildren(first ? "The tree as DMAC built it after the warm-up."
+    now.replaceChildren(stage ? `${nameOfRound(frame.round)}: edit ${stage.index + 1} of ${stage.count}.` : first ? "The tree as DMAC built it after the warm-up."
       : edits.length ? `In this round: ${tally(edits)}.` : "No edit in this round.");
     const since = frame && frame.before ? frame.before.round : -1;
     let shown = null;
@@ -43,11 +44,16 @@ function editsView(app) {
       item.classList.toggle("later", frame && round > frame.round);
       if (isNow) shown = shown || item;
     }
+    list.querySelectorAll("li.now ul > li").forEach((item, i) => {
+      item.classList.toggle("doing", Boolean(stage) && i === stage.index);
+      item.classList.toggle("later", Boolean(stage) && i > stage.index);
+      if (stage && i === stage.index) shown = item;
+    });
     if (shown) list.scrollTo({ top: shown.offsetTop - list.offsetTop - 4, behavior: calm.matches ? "auto" : "smooth" });
     none.hidden = list.children.length > 0 || !frame || frame.round === 0;
   }
 
-  return { element, draw };
+  return { element, draw, staged: true };
 }
 
 function tally(edits) {

@@ -19,7 +19,7 @@ function watchLive(app, seconds = ASK_EVERY) {
   }
 
   function take(news) {
-    const wasLast = app.at >= app.numFrames() - 1;
+    const wasLast = app.at >= app.numFrames() - 1 || app.stage !== null;
     if (news.from < app.run.history.length) {
       Object.assign(app.run, { history: [], frames: [] }); // resumed from an earlier round
     }

@@ -1,8 +1,11 @@
 // One run, or several: builds the page out of its cards and keeps them at one round.
 
+const STAGE_PACE = 750; // milliseconds an edit
+const ALL_STAGES = 6000; // and no more than this for all of a round
+
 function makeApp(run, live) {
   const app = {
-    run, live, at: Math.max(0, run.frames.length - 1), picked: null, status: statusOf(run, live), cards: [], kinds: "", bar: null,
+    run, live, at: Math.max(0, run.frames.length - 1), picked: null, status: statusOf(run, live), cards: [], kinds: "", bar: null, stage: null, timer: 0,
     body: h("main", {}),
     numFrames: () => run.frames.length,
     frame: () => run.frames[app.at] || null,
@@ -15,12 +18,39 @@ function makeApp(run, live) {
       app.body.replaceChildren(...cardsFor(app, new Set(kindsOf(run))));
     },
     goTo(index) {
-      if (index === app.at) return;
-      const near = Math.abs(index - app.at) === 1;
-      app.at = index;
+      const to = Math.min(Math.max(index, 0), run.frames.length - 1);
+      const staged = app.endStages();
+      if (to === app.at && !staged) return;
+      const near = Math.abs(to - app.at) <= 1;
+      app.at = to;
       app.draw(near);
     },
+    // To the next round, edit by edit; `then` is called once it is there.
+    advance(then) {
+      const left = stagesTo(run, app.at + 1);
+      const pace = Math.min(STAGE_PACE, ALL_STAGES / left.length);
+      const next = () => {
+        app.stage = left.shift() || null;
+        if (app.stage) {
+          app.timer = setTimeout(next, pace);
+          for (const view of app.cards.filter((card) => card.staged)) view.draw(true);
+          app.bar.draw();
+        } else {
+          app.goTo(app.at + 1);
+          then();
+        }
+      };
+      next();
+    },
+    endStages() {
+      const staged = Boolean(app.stage);
+      clearTimeout(app.timer);
+      app.stage = null;
+      return staged;
+    },
+    shown: () => app.stage || { frame: app.frame(), edits: app.edits() },
     goToRound(round) {
+      app.bar.pause();
       const behind = run.frames.findIndex((frame) => frame.round >= round);
       if (behind >= 0) app.goTo(behind);
     },
@@ -36,10 +66,13 @@ function makeApp(run, live) {
       app.status = status;
       app.bar.draw();
     },
+    // There are more rounds; who looked at the last one is taken along, edit by edit if it is one.
     grow(follow) {
-      const near = follow && app.at === run.frames.length - 2;
-      if (follow || app.at >= run.frames.length) app.at = Math.max(0, run.frames.length - 1);
-      app.draw(near);
+      const last = Math.max(0, run.frames.length - 1);
+      const staged = app.endStages();
+      if (follow && !staged && app.at === last - 1 && app.cards.length) return app.advance(() => {});
+      app.at = follow ? last : Math.min(app.at, last);
+      app.draw(false);
     },
     draw(animate) {
       if (app.kinds !== kindsOf(run).join()) app.build();

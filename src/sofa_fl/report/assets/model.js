@@ -75,7 +75,7 @@ function grown(frame) {
     const [cluster, below] = [raw.clusters[i], children.get(raw.clusters[i])];
     const total = (map) => below.reduce((sum, child) => sum + map.get(child), 0);
     first.set(cluster, below.reduce((low, child) => Math.min(low, first.get(child)), Infinity));
-    level.set(cluster, 1 + below.reduce((high, child) => Math.max(high, level.get(child)), -1));
+    level.set(cluster, 1 + below.reduce((high, child) => Math.max(high, level.get(child)), 0));
     clients.set(cluster, total(clients));
     samples.set(cluster, total(samples));
     sums.set(cluster, below.reduce(([a, n], c) => [a + sums.get(c)[0], n + sums.get(c)[1]], [0, 0]));

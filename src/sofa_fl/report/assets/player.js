@@ -9,16 +9,20 @@ function player(app) {
   const label = h("output", { id: "round", for: "slider" });
   const state = h("span", { id: "state" });
   const element = h("div", { class: "player" }, button, h("div", { class: "rail" }, ticks, slider), label, state);
-  let timer = null;
+  let timer = 0;
+  let playing = false;
 
   function toggle() {
-    if (timer) return pause();
+    if (playing) return pause();
     if (app.at >= app.numFrames() - 1) app.goTo(0);
-    timer = setInterval(() => {
-      if (app.at < app.numFrames() - 1) app.goTo(app.at + 1);
-      else pause();
-    }, PACE);
+    playing = true;
+    timer = setTimeout(next, PACE / 2);
     draw();
+  }
+
+  function next() {
+    if (app.at < app.numFrames() - 1) app.advance(() => (timer = setTimeout(next, PACE)));
+    else pause();
   }
 
   function slide() {
@@ -28,18 +32,24 @@ function player(app) {
   }
 
   function pause() {
-    clearInterval(timer);
-    timer = null;
+    clearTimeout(timer);
+    playing = false;
+    if (app.stage) app.goTo(app.at + 1); // not halfway: the round that was being shown
     draw();
   }
 
   document.addEventListener("keydown", (event) => {
     if (event.target.matches("input, textarea, button, summary") && event.target !== slider) return;
     if (event.metaKey || event.ctrlKey || event.altKey) return;
-    const to = { ArrowLeft: app.at - 1, ArrowRight: app.at + 1, Home: 0, End: app.numFrames() - 1 }[event.key];
-    if (event.key === " ") toggle();
-    else if (to !== undefined) app.goTo(Math.min(Math.max(to, 0), app.numFrames() - 1));
-    else return;
+    const where = { ArrowLeft: () => app.at - 1, ArrowRight: () => app.at + 1, Home: () => 0, End: () => app.numFrames() - 1 }[event.key];
+    if (event.key === " ") {
+      toggle();
+    } else if (where) {
+      pause();
+      app.goTo(where());
+    } else {
+      return;
+    }
     event.preventDefault();
   });
 
@@ -47,9 +57,9 @@ function player(app) {
     const num = app.numFrames();
     slider.max = Math.max(0, num - 1);
     slider.value = app.at;
-    button.textContent = timer ? "❚❚" : "▶";
-    button.setAttribute("aria-label", timer ? "Pause" : "Play");
-    const frame = app.frame();
+    button.textContent = playing ? "❚❚" : "▶";
+    button.setAttribute("aria-label", playing ? "Pause" : "Play");
+    const frame = app.stage ? app.stage.after : app.frame();
     label.textContent = frame ? `${nameOfRound(frame.round)}${frame.round ? ` of ${app.run.rounds}` : ""}` : "";
     slider.setAttribute("aria-valuetext", label.textContent);
     state.textContent = app.status;

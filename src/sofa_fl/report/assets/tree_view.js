@@ -26,13 +26,13 @@ function treeView(app) {
 
   function hover(event, on) {
     const node = on ? nodeAt(event) : null;
-    const frame = app.frame();
+    const { frame } = app.shown();
     if (node === null || !frame.has(node)) tip.hide();
     else tip.show(event, nodeName(frame, node), nodeFacts(frame, node));
   }
 
   function draw(animate) {
-    const frame = app.frame();
+    const { frame, edits } = app.shown();
     if (!frame || !room) return;
     const height = Math.max(300, Math.min(460, innerHeight * 0.55));
     const layout = layoutTree(frame, app.run.largest, room, height);
@@ -43,7 +43,6 @@ function treeView(app) {
     svg.setAttribute("aria-label", `The tree after ${nameOfRound(frame.round).toLowerCase()}: ${size}`);
     drawGuides(layout);
     drawBlocks(layout);
-    const edits = app.edits();
     const changed = new Set(edits.flatMap(nodesOf));
     update(frame, layout, changed);
     const from = new Map([...marks].map(([node, mark]) => [node, mark.now]));
@@ -184,7 +183,7 @@ function treeView(app) {
     room = width;
     draw(false);
   });
-  return { element: scroll, draw };
+  return { element: scroll, draw, staged: true };
 }
 
 // The nodes that an edit is about, as far as they are there after it.
