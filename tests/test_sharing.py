@@ -298,3 +298,19 @@ def test_who_shares_nothing_contributes_nothing() -> None:
     config = SharingConfig(ratio=0.5, max_disclosure={0: 0.0})
     pools = share(tree, owned, Shared(), config, seed=0, round=1).pools
     assert dict(contributions(tree, pools, owned)) == {1: [5]}
+
+
+def test_what_those_who_left_were_given_stays_out() -> None:
+    """Else a cap would be one until somebody leaves."""
+    world, config = world_of([0, 1]), SharingConfig(ratio=0.2, max_disclosure=0.3)
+    shared = world.rounds(config, 9)[-1]
+    left = shared.ledger.without({NodeId(1)})
+    assert list(left.received) == [0]
+    for client, rows in shared.ledger.disclosed(world.owned).items():
+        np.testing.assert_array_equal(left.disclosed(world.owned)[client], rows)
+    again = world_of([0, 2])
+    owned = {NodeId(0): world.owned[NodeId(0)], NodeId(2): again.owned[NodeId(2)] + 1000}
+    after = Shared({}, left)
+    for round in range(9, 20):
+        after = share(again.tree, owned, after, config, seed=0, round=round)
+    assert len(after.ledger.disclosed(owned)[NodeId(0)]) == 30

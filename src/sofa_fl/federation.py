@@ -11,16 +11,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
-from sofa_fl.data.base import FederatedData, Samples
+from sofa_fl.data.base import FederatedData, Samples, Stage
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import Vector, mean
+from sofa_fl.guard import NOT_FINITE, GuardConfig, Register, Roll, draw, flaws_of
+from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
+from sofa_fl.models.robust import aggregate
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
+
+Key = TypeVar("Key")
 
 
 @dataclass(slots=True)
@@ -41,6 +46,11 @@ class Federation:
         round: 0 is the warm-up.
         rounds: How many there will be after it: the learning rate falls until then. 0 if nobody
             knows, and it stays what it is.
+        participation: The fraction of the clients that are asked in a round.
+        lossy: Whether clients who are asked may well not answer.
+        guard: Which of their answers are used.
+        meter, register: What lasts from round to round.
+        roll: Who was heard in this round.
     """
 
     data: FederatedData
@@ -50,27 +60,54 @@ class Federation:
     warmup: int = 25
     round: int = 0
     rounds: int = 0
+    participation: float = 1.0
+    lossy: bool = False
+    guard: GuardConfig = field(default_factory=GuardConfig)
     meter: Meter = field(default_factory=Meter)
+    register: Register = field(default_factory=Register)
+    roll: Roll = field(default_factory=Roll)
 
     def at(self, round: int) -> Federation:
         """The same federation at another round."""
-        return replace(self, round=round)
+        return replace(self, round=round, roll=Roll())
+
+    @cached_property
+    def stage(self) -> Stage:
+        """What the data are in this round."""
+        return self.data.stage(self.round)
 
     @cached_property
     def clients(self) -> tuple[NodeId, ...]:
-        return tuple(NodeId(i) for i in range(len(self.data.clients)))
+        """Those who are there in this round, whether or not they answer."""
+        return tuple(map(NodeId, self.stage.clients))
+
+    @property
+    def first_id(self) -> int:
+        """The first number that no client ever has."""
+        return len(self.data.clients)
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether it is to be expected that some clients are not heard in a round."""
+        return self.participation < 1 or self.lossy
+
+    @cached_property
+    def asked(self) -> frozenset[NodeId]:
+        """The clients that are asked to train in this round."""
+        fit = [c for c in self.clients if not self.register.is_out(c, self.round)]
+        return draw(fit, self.participation, self.seed, self.round) if fit else frozenset()
 
     @cached_property
     def owned(self) -> Mapping[NodeId, Samples]:
         """The samples each client trains on and may share; the held-out ones are neither."""
-        return {client: self.data.clients[client].train for client in self.clients}
+        return {client: self.stage.clients[client].train for client in self.clients}
 
     def size(self, client: NodeId) -> int:
         return len(self.owned[client])
 
     def judged_on(self, client: NodeId) -> Samples:
         """The held-out samples of a client, or, where it has none, those it trains on."""
-        held = self.data.clients[client].holdout
+        held = self.stage.clients[client].holdout
         return held if len(held) else self.owned[client]
 
     @cached_property
@@ -131,31 +168,69 @@ class Federation:
             prior=self.prior_of(samples),
         )
 
-    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
-        """Train, and count what it costs; no task is held on to once it is done."""
+    def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
+        """Train, and count what it costs; no task is held on to once it is done.
+
+        None is what came of a client that was not asked, did not answer, or sent what cannot be
+        used: it keeps what it has.
+        """
         sites: list[NodeId] = []
+        starts: list[Model | None] = []  # of those who are asked
 
         def counted() -> Iterator[Task]:
             for task in tasks:
                 sites.append(task.site)
+                if task.site in self.owned and task.site not in self.asked:
+                    starts.append(None)
+                    continue
+                starts.append(task.start)
                 self.meter.samples_trained += task.batches * self.local.batch_size
                 self.meter.bytes_down += _bytes(task.start, *(pull.target for pull in task.pulls))
-                self.meter.bytes_up += _bytes(task.start)
                 yield task
                 del task
 
-        outcomes = self.engine.train(counted())
-        for site, outcome in zip(sites, outcomes):
-            if not math.isfinite(float(outcome.params.sum())):
-                raise ModelError(
-                    f"the model that node {site} trained is not finite in round {self.round}; "
-                    "lower local.learning_rate"
-                )
+        answers = iter(self.engine.train(counted()))
+        outcomes = [None if start is None else next(answers) for start in starts]
+        self._inspect(sites, starts, outcomes)
         return outcomes
 
-    def held_out(self, asks: Sequence[tuple[NodeId, Model]]) -> list[Score]:
-        """Score models on the held-out samples of clients, `(client, model)` by pair."""
-        self.meter.bytes_down += sum(_bytes(model) for _, model in asks)
+    def _inspect(
+        self, sites: list[NodeId], starts: list[Model | None], outcomes: list[Outcome | None]
+    ) -> None:
+        """Put None in the place of what cannot be used, and write down who was heard."""
+        heard = {
+            at: (start, outcome)
+            for at, (start, outcome) in enumerate(zip(starts, outcomes))
+            if start is not None and outcome is not None
+        }
+        if not heard:
+            return
+        size = next(start.nbytes for start, _ in heard.values()) // 4  # numbers of four bytes
+        flaws = flaws_of(heard, size, self.guard.scale)
+        # Of few it may well be that they are bad; of most it is the training.
+        most = 2 * len({sites[at] for at in heard}) > len(self.clients)
+        if most and len(flaws) == len(heard) and set(flaws.values()) == {NOT_FINITE}:
+            raise ModelError(
+                f"the model that node {sites[min(flaws)]} trained is not finite in round "
+                f"{self.round}, and so are all others; lower local.learning_rate"
+            )
+        for at, (start, _) in heard.items():
+            self.meter.bytes_up += _bytes(start)
+            if at in flaws:
+                outcomes[at] = None
+        found = {sites[at]: flaw for at, flaw in flaws.items()}
+        for client in dict.fromkeys(sites[at] for at in heard if sites[at] in self.owned):
+            self.register.note(client, found.get(client), self.round, self.guard)
+            if client not in found:
+                self.roll.heard.add(client)
+        self.roll.set_aside |= {site: flaw for site, flaw in found.items() if site in self.owned}
+
+    def held_out(self, asks: Sequence[tuple[NodeId, Model]], *, sent: bool = False) -> list[Score]:
+        """Score models on the held-out samples of clients, `(client, model)` by pair.
+
+        Models that are `sent` anyway, for training, cost nothing more.
+        """
+        self.meter.bytes_down += 0 if sent else sum(_bytes(model) for _, model in asks)
         return self.engine.evaluate(
             [Exam(model, self.judged_on(c), prior=self.priors[c]) for c, model in asks]
         )
@@ -167,8 +242,9 @@ class Federation:
         self.meter.bytes_down += down * sample
 
     def mean(self, models: Mapping[NodeId, Vector]) -> Vector:
-        """The mean of clients' models, weighted by their samples."""
-        return mean(list(models.values()), [self.size(client) for client in models])
+        """The mean of clients' models, weighted by their samples, or what `guard` has for one."""
+        sizes = [self.size(client) for client in models]
+        return aggregate(list(models.values()), sizes, self.guard.aggregate, self.guard.trim)
 
     def probe(self, num_samples: int) -> Samples:
         """A fixed batch of training samples, the same in every round."""
@@ -180,10 +256,21 @@ class Federation:
         """The same for the same samples, dealt out alike, and a model of the same size."""
         digest = hashlib.blake2b(digest_size=16)
         splits = [array for part in (self.data.train, self.data.test) for array in (part.x, part.y)]
-        rows = [rows for c in self.data.clients for rows in (c.train, c.holdout, c.test)]
+        stages = self.data.stages or (self.stage,)
+        rows = [
+            rows
+            for stage in stages
+            for client in stage.clients.values()
+            for rows in (client.train, client.holdout, client.test)
+        ]
         for array in (*splits, *rows):
             digest.update(np.ascontiguousarray(array).data)
         return f"{len(self.initial())} {digest.hexdigest()}"
+
+
+def answered(keys: Iterable[Key], outcomes: Iterable[Outcome | None]) -> dict[Key, Outcome]:
+    """The outcomes there are, by key."""
+    return {key: outcome for key, outcome in zip(keys, outcomes) if outcome is not None}
 
 
 def _bytes(*models: Model) -> int:

@@ -5,7 +5,7 @@ A plan over row numbers; no sample is touched here. NumPy and the topology only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -59,9 +59,11 @@ class Ledger:
     Attributes:
         received: By client, a bit per row number, packed: in a flat tree everybody gets much of
             everything, which as row numbers would be 64 times as much.
+        gone: The same, of all clients together that have left: what is out is out.
     """
 
     received: Mapping[NodeId, Bits] = field(default_factory=dict)
+    gone: Bits = field(default_factory=lambda: _NO_BITS)
 
     def record(self, tree: Tree, pools: Pools, owned: Owned) -> Ledger:
         """The ledger after `pools` have been distributed down `tree`."""
@@ -69,7 +71,13 @@ class Ledger:
         for client, new in foreign(tree, pools, owned).items():
             before = received.get(client, _NO_BITS)
             received[client] = _with_rows(before, new) if len(new) else before
-        return Ledger(received)
+        return Ledger(received, self.gone)
+
+    def without(self, clients: Collection[NodeId]) -> Ledger:
+        """The ledger without these clients, who have left; not without what they were given."""
+        left = [bits for client, bits in self.received.items() if client in clients]
+        stay = {c: bits for c, bits in self.received.items() if c not in clients}
+        return Ledger(stay, _either([self.gone, *left]))
 
     def disclosed(self, owned: Owned) -> dict[NodeId, Samples]:
         """The samples of every client that anyone else has been given."""
@@ -78,10 +86,7 @@ class Ledger:
 
     def known(self, owned: Owned) -> NDArray[np.bool_]:
         """Of every row number up to the last of `owned`, whether anyone has been given it."""
-        everything = np.zeros(max(map(len, self.received.values()), default=0), dtype=np.uint8)
-        for bits in self.received.values():
-            everything[: len(bits)] |= bits
-        return _unpack(everything, _num_rows(owned))
+        return _unpack(_either([self.gone, *self.received.values()]), _num_rows(owned))
 
     def given(self, owner_rows: Samples, to: NodeId) -> Samples:
         """The samples among `owner_rows` that client `to` has been given."""
@@ -131,9 +136,16 @@ def share(
 
 
 def foreign(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
-    """What every client gets from the pools of its path, its own samples left out; sorted."""
+    """What every client gets from the pools of its path, its own samples left out; sorted.
+
+    Nor does it get what nobody has any more: data change, and clients leave.
+    """
     # Of every row number, whether the path down to here holds it: no sorting, no comparing.
-    path: list[tuple[NodeId | None, NDArray[np.bool_]]] = [(None, np.zeros(_num_rows(owned), bool))]
+    none = np.zeros(max(_num_rows(owned), _num_rows(pools)), bool)
+    there = none.copy()
+    for rows in owned.values():
+        there[rows] = True
+    path: list[tuple[NodeId | None, NDArray[np.bool_]]] = [(None, none)]
     gets: dict[NodeId, Samples] = {}
     for node in tree.walk():
         while path[-1][0] != tree.parent[node]:
@@ -141,7 +153,7 @@ def foreign(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
         held = path[-1][1].copy()
         if node in tree.members:
             held[owned[node]] = False
-            gets[node] = np.flatnonzero(held)
+            gets[node] = np.flatnonzero(held & there)
         else:
             held[pools.get(node, _NONE)] = True
             path.append((node, held))
@@ -189,14 +201,22 @@ def union(parts: list[Samples]) -> Samples:
     return np.unique(np.concatenate([_NONE, *parts]))
 
 
-def _num_rows(owned: Owned) -> int:
-    return 1 + max((int(rows.max(initial=-1)) for rows in owned.values()), default=-1)
+def _num_rows(held: Mapping[NodeId, Samples]) -> int:
+    return 1 + max((int(rows.max(initial=-1)) for rows in held.values()), default=-1)
 
 
 def _within_cap(is_new: NDArray[np.bool_], cap: int) -> NDArray[np.bool_]:
     """Which samples leave the disclosed ones at or below `cap`: the old ones, and the first new."""
     num_disclosed = len(is_new) - np.count_nonzero(is_new)
     return ~is_new | (np.cumsum(is_new) <= cap - num_disclosed)
+
+
+def _either(parts: Sequence[Bits]) -> Bits:
+    """The rows in any of the parts."""
+    everything = np.zeros(max(map(len, parts)), dtype=np.uint8)
+    for bits in parts:
+        everything[: len(bits)] |= bits
+    return everything
 
 
 def _with_rows(bits: Bits, rows: Samples) -> Bits:

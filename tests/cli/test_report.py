@@ -44,7 +44,7 @@ def test_while_the_run_is_going_on(cli: Cli, run_folder: Path) -> None:
 
 def test_what_is_no_run_is_refused(cli: Cli, run_folder: Path, work_dir: Path) -> None:
     assert_refused(cli("report", "nowhere"), "nowhere is not a run folder")
-    assert_refused(cli("report", str(run_folder), "--out", "no/x.html"), "cannot write the report")
+    assert_refused(cli("report", str(run_folder), "--out", "no/x.html"), "cannot write no/x.html")
     (run_folder / "events.jsonl").write_text("no json\n")
     assert_refused(cli("report", str(run_folder)), "is damaged")
     assert_refused(cli("report"), "RUN")

@@ -18,7 +18,7 @@ def test_json_is_exactly_the_summary(cli: Cli, tiny: list[str], work_dir: Path) 
     summary = json.loads(result.stdout)
     assert set(summary) == SUMMARY_KEYS
     fairness = {"mean", "std", "min", "gap", "jain", "bottom10"}
-    assert set(summary["client"]) == fairness | {"accuracies"}
+    assert set(summary["client"]) == fairness | {"accuracies", "clients"}
     assert len(summary["client"]["accuracies"]) == 6
     assert all(set(row) == {"level", "num_nodes", "client", "full"} for row in summary["levels"])
     assert set(summary["tree"]) == {"num_clusters", "depth"}

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from sofa_fl.data.base import Arrays
-from sofa_fl.data.groups import client_groups, draw_swaps, form_groups, rotate
+from sofa_fl.data.concepts import turn
+from sofa_fl.data.groups import client_groups, draw_swaps, form_groups
 from sofa_fl.data.partition import iid
 from sofa_fl.errors import DataError
 
@@ -87,18 +88,18 @@ def test_more_swaps_than_there_are(num_classes: int, num_swaps: int, possible: i
 def test_quarter_turns_are_exact_and_agree_with_the_others() -> None:
     images = random_images(3).x
     for rotation in range(4):
-        turned = rotate(images, rotation, 4)
+        turned = turn(images, 90 * rotation)
         np.testing.assert_array_equal(turned, np.rot90(images, rotation, axes=(-2, -1)))
         # Same direction as the interpolated rotations.
         smooth = ndimage.rotate(images, 90 * rotation, axes=(-2, -1), reshape=False, order=1)
         np.testing.assert_array_equal(turned, smooth)
-    np.testing.assert_array_equal(rotate(images, 2, 8), rotate(images, 1, 4))
+    np.testing.assert_array_equal(turn(images, 450), turn(images, 90))
 
 
 def test_other_angles_turn_counterclockwise_and_keep_type_and_shape() -> None:
     image = np.zeros((1, 1, 21, 21), dtype=np.uint8)
     image[..., 9:12, 18:21] = 200  # on the right
-    turned = rotate(image, 1, 3)  # by 120 degrees: to the upper left
+    turned = turn(image, 120)  # to the upper left
     assert (turned.shape, turned.dtype.name) == (image.shape, "uint8")
     row, column = ndimage.center_of_mass(turned[0, 0])
     assert row == pytest.approx(10 - 9 * np.sin(np.radians(120)), abs=0.3)
@@ -108,13 +109,13 @@ def test_other_angles_turn_counterclockwise_and_keep_type_and_shape() -> None:
 def test_images_that_are_not_square_keep_their_shape() -> None:
     images = random_images(2).x[..., :4]
     for rotation in range(4):
-        assert rotate(images, rotation, 4).shape == images.shape
-    np.testing.assert_array_equal(rotate(images, 2, 4), images[..., ::-1, ::-1])
+        assert turn(images, 90 * rotation).shape == images.shape
+    np.testing.assert_array_equal(turn(images, 180), images[..., ::-1, ::-1])
 
 
 def test_what_cannot_be_rotated_or_swapped() -> None:
     with pytest.raises(DataError, match=r"got \(3, 4\); set data.num_rotations=1"):
-        rotate(np.zeros((3, 4)), 1, 4)
+        turn(np.zeros((3, 4)), 90)
     targets = Arrays(np.zeros((8, 4)), np.zeros(8, dtype=np.float32))
     parts = iid(8, 8, num_clients=4, seed=0)
     with pytest.raises(DataError, match=r"got float32 and float32 targets; .*num_swaps=1"):

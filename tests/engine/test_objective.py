@@ -14,7 +14,9 @@ from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import LocalConfig, Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
-from sofa_fl.methods.sofa import Sofa, SofaConfig, SofaState
+from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa_config import SofaConfig
+from sofa_fl.methods.sofa_state import SofaState
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import Shared, SharingConfig
@@ -82,12 +84,12 @@ def test_gradient_agrees_with_finite_differences(alpha: float, beta: float) -> N
     method = Sofa(SofaConfig(pull_siblings=alpha, pull_parent=beta), SharingConfig(ratio=0))
     params = {node: engine.initial(int(node)) for node in TREE.parent}
     losses = {c: dict.fromkeys(TREE.path(c), 1.0) for c in CLIENTS}
-    state = SofaState(TREE, params, losses, Shared())
-    lessons = method.local_update(method.passes(state, fed), fed)
+    state = SofaState(TREE, params, losses, losses, Shared())
+    lessons, _ = method.local_update(method.passes(state, fed), fed)
     rng = torch.Generator().manual_seed(0)
     for client in CLIENTS:
         parent = TREE.path(client)[-2]
-        asked, outcome = lessons[client, parent]
+        asked, outcome = lessons[client][parent]
         start = as_vector(asked.start)
         gradient = (start - outcome.params).double()
         siblings = [params[node] for node in TREE.children[parent] if node != client]
@@ -112,15 +114,15 @@ def test_a_stronger_pull_ends_nearer_to_its_target(which: str) -> None:
     fed = Federation(DATA, engine, local, round=1)
     params = {node: engine.initial(int(node)) for node in TREE.parent}
     losses = {c: dict.fromkeys(TREE.path(c), 1.0) for c in CLIENTS}
-    state = SofaState(TREE, params, losses, Shared())
+    state = SofaState(TREE, params, losses, losses, Shared())
     target = {"pull_siblings": params[CLIENTS[2]], "pull_parent": params[LOW]}[which]
     ends = []
     for weight in (0.0, 0.03, 0.3, 3.0):
         none = {"pull_siblings": 0.0, "pull_parent": 0.0}
         config = SofaConfig(**(none | {which: weight}))  # type: ignore[arg-type]
         method = Sofa(config, SharingConfig(ratio=0))
-        lessons = method.local_update(method.passes(state, fed), fed)
-        ends.append(distance(lessons[CLIENTS[1], LOW][1].params, target))
+        lessons, _ = method.local_update(method.passes(state, fed), fed)
+        ends.append(distance(lessons[CLIENTS[1]][LOW][1].params, target))
     assert ends == sorted(ends, reverse=True)
     assert ends[-1] < 0.3 * ends[0]
 

@@ -17,7 +17,9 @@ from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
 from sofa_fl.methods.hierarchy import compare, mean_of
-from sofa_fl.methods.sofa import Sofa, SofaConfig, SofaState
+from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa_config import SofaConfig
+from sofa_fl.methods.sofa_state import SofaState
 from sofa_fl.models.networks import ModelConfig, network_factory
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
@@ -94,7 +96,8 @@ def one_round(
     for cluster in reversed(tree.clusters):
         params[cluster] = mean_of(tree.children[cluster], tree, params, fed)
     pools = dict.fromkeys(tree.clusters, np.empty(0, dtype=np.int64))
-    state = SofaState(tree, params, compare(tree, params, fed), Shared(pools))
+    losses = compare(tree, params, fed)
+    state = SofaState(tree, params, losses, losses, Shared(pools))
     after, notes = METHOD.round(state, fed.at(1))
     assert set(after.params) == set(after.tree.parent)
     _, later = METHOD.round(after, fed.at(2))

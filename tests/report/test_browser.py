@@ -141,8 +141,8 @@ def test_played_edits_come_one_by_one(browser: Browser, tmp_path: Path) -> None:
     """Five edits in a round: four trees on the way to the last."""
     made = events(12, 1)
     parent: dict[str, int | None] = {str(c): 20 + c // 4 for c in range(12)}
-    after: dict[str, int | None] = {str(c): 24 for c in range(8)} | {"0": 22, "24": 23}
-    after |= {str(c): 22 for c in range(8, 12)} | {"22": 23, "23": None}
+    after: dict[str, int | None] = {str(c): 24 if c < 8 else 22 for c in range(12)}
+    after |= {"0": 22, "24": 23, "22": 23, "23": None}
     made[0]["tree"] = parent | {"20": 23, "21": 23, "22": 23, "23": None}
     made[1]["tree"] = after
     made[1]["edits"] = [

@@ -161,11 +161,11 @@ def test_no_run_folder(tmp_path: Path) -> None:
 
 def test_synthetic_runs_are_like_real_ones() -> None:
     """Their edits lead from each tree to the next."""
-    from sofa_fl.report.frames import tree_of
+    from sofa_fl.report.history import tree_in
     from sofa_fl.topology.edits import apply_all, edit_from_json
 
     made = events(40, 12)
     assert sum(len(e["edits"]) for e in made) > 5
     for before, after in pairwise(made):
         edits = [edit_from_json(edit) for edit in after["edits"]]
-        assert apply_all(tree_of(before), edits).parent == tree_of(after).parent
+        assert apply_all(tree_in(before), edits).parent == tree_in(after).parent

@@ -8,10 +8,9 @@ from hypothesis import given
 
 from sofa_fl.topology import shape as module
 from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, apply_all
+from sofa_fl.topology.edits import Edit, apply_all, count_edits
 from sofa_fl.topology.shape import (
     ShapeConfig,
-    count_edits,
     find_grafts,
     find_merges,
     find_prunes,
@@ -270,14 +269,3 @@ def test_the_form_counts_clusters_without_clients() -> None:
 
     assert form(with_empty(2)) == form(with_empty(3))
     assert len({form(with_empty()), form(with_empty(2)), form(with_empty(2, 3))}) == 3
-
-
-def test_counts_edits_by_operation() -> None:
-    edits: list[Edit] = [
-        Graft(node(0), node(5)),
-        Graft(node(1), node(5)),
-        Merge(ids(4, 5), node(6)),
-        Prune(node(3)),
-    ]
-    assert count_edits(edits) == {"graft": 2, "merge": 1, "split": 0, "prune": 1}
-    assert count_edits([]) == dict.fromkeys(OPERATIONS, 0)

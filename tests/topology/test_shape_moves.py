@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.edits import Graft, Merge, Prune
+from sofa_fl.topology.edits import Graft, Merge, Prune, count_edits
 from sofa_fl.topology.shape import (
-    count_edits,
     find_grafts,
     find_merges,
     find_prunes,
@@ -149,7 +148,7 @@ def test_cousins_are_not_merged() -> None:
 def test_merging_all_children_of_the_root_leaves_a_flat_tree() -> None:
     tree = tree_of([[0, 1], [2, 3]])
     after, edits = shape(tree, space_of([0, 2, 1, 3]), only("merge", "prune", merge=1, split=2))
-    assert count_edits(edits) == {"graft": 0, "merge": 1, "split": 0, "prune": 1}
+    assert {k: n for k, n in count_edits(edits).items() if n} == {"merge": 1, "prune": 1}
     assert nested(after) == frozenset(range(4))
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.config import Config
 
 METHODS_HELP = (
-    "sofa, local, fedavg, fedavg_ft, fedprox, ditto, hypcluster, cfl, fl_hc, hierfavg or oracle."
+    "sofa, local, fedavg, fedavg_ft, fedprox, ditto, hypcluster, cfl, fl_hc, hierfavg, oracle, "
+    "feddrift or regroup."
 )
 
 Settings = Annotated[

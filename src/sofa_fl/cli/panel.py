@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from sofa_fl.experiment.folder import Event
-from sofa_fl.report.frames import clients_of, tree_of
+from sofa_fl.report.history import clients_in, tree_in
 from sofa_fl.report.page_data import told
 from sofa_fl.report.words import number, percent
 from sofa_fl.topology.tree import NodeId, Tree
@@ -36,7 +36,7 @@ class Panel:
         self.worsts.append(event["client"]["min"])
         news = told(event["edits"], self.tree)
         self.edits = [*self.edits, *((event["round"], edit["told"]) for edit in news)][-NUM_EDITS:]
-        self.tree = tree_of(event)
+        self.tree = tree_in(event)
 
     def draw(self, height: int) -> RenderableType:
         """All of it, in no more than `height` lines, or less of it."""
@@ -87,7 +87,7 @@ def small_tree(tree: Tree, accuracy: dict[NodeId, float], lines: int) -> Drawing
 
 
 def accuracies(event: Event) -> dict[NodeId, float]:
-    pairs = zip(clients_of(event), event["accuracies"])
+    pairs = zip(clients_in(event), event["accuracies"])
     return {NodeId(client): value for client, value in pairs if value is not None}
 
 

@@ -19,7 +19,7 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from sofa_fl.cli.screen import console
-from sofa_fl.report.words import duration, percent, printable, tally
+from sofa_fl.report.words import duration, number, percent, printable, tally
 
 if TYPE_CHECKING:
     from sofa_fl.cli.panel import Panel
@@ -98,6 +98,8 @@ class Lines(Follower):
     def start(self, event: Event) -> None:
         if why := event["why"]:
             self.say([f"engine {event['engine']} ({why})"])
+        if note := event["note"]:
+            self.say([note])
         self.say([_begin(event["round"], event["rounds"])])
 
     def round(self, event: Event) -> None:
@@ -148,6 +150,8 @@ class Bar(Follower):
         if why := event["why"]:
             line = self.label(f"engine {event['engine']} ({why})")
             self.console.print(line, style="dim", highlight=False)
+        if note := event["note"]:
+            self.console.print(self.label(note), style="yellow", highlight=False, markup=False)
         self.display = _Display(self.console)
         begin = _begin(event["round"], event["rounds"])
         self.display.add_task(self.label(begin), total=None, deadline=None)
@@ -229,4 +233,9 @@ def _news(event: Event) -> list[str]:
     news = [f"mean {percent(client['mean'])}", f"worst {percent(client['min'])}"]
     if edits := tally(edit["edit"] for edit in event["edits"]):
         news.append(edits)
+    if absent := event.get("absent"):
+        news.append(f"{number(len(absent), 'client')} not heard")
+    if aside := event.get("set_aside"):
+        client, flaw = next(iter(aside.items()))
+        news.append(f"{number(len(aside), 'update')} set aside (client {client}: {flaw})")
     return news

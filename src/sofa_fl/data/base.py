@@ -6,7 +6,9 @@ row has one owner, a row number says both owner and index.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -57,6 +59,18 @@ class ClientData:
     test: Samples
 
 
+Truth = tuple[tuple[int, ...], ...]  # `truth[k][i]`: the group of client `i` at depth `k`
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What holds from round `since` on: who is there, with which rows, in which true groups."""
+
+    since: int
+    clients: Mapping[int, ClientData]
+    truth: Truth = ()
+
+
 @dataclass(frozen=True, slots=True)
 class FederatedData:
     """All samples, and which client owns which.
@@ -64,26 +78,59 @@ class FederatedData:
     Attributes:
         train: Samples to train on (and to hold out of).
         test: Samples that are only ever scored.
-        clients: The rows of every client; no training row has two owners.
+        clients: The rows of every client that is ever there, when it first is; no training row
+            has two owners.
         num_outputs: Size of a network's last layer.
         truth: Where the true groups are known: `truth[k][i]` is the group of client `i` at
             depth `k`, finest first. Only ever used for scoring, and by the oracle.
+        stages: Where data or clients change from round to round: what holds from when on. Without
+            any, everything stays as it is.
     """
 
     train: Arrays
     test: Arrays
     clients: tuple[ClientData, ...]
     num_outputs: int
-    truth: tuple[tuple[int, ...], ...] = ()
+    truth: Truth = ()
+    stages: tuple[Stage, ...] = ()
 
     def __post_init__(self) -> None:
-        owned = np.concatenate([np.concatenate([c.train, c.holdout]) for c in self.clients])
-        if len(np.unique(owned)) != len(owned):
-            raise DataError("a training sample belongs to more than one client")
-        if empty := [i for i, c in enumerate(self.clients) if not len(c.train)]:
-            raise DataError(f"clients {empty} have no sample to train on")
+        _check_order(self.stages)
+        owner = np.full(len(self.train), -1, dtype=np.int64)
+        for stage in self._stages:
+            if unknown := [i for i in stage.clients if not 0 <= i < len(self.clients)]:
+                raise DataError(f"there are {len(self.clients)} clients, and no {unknown[0]}")
+            if empty := [i for i, c in stage.clients.items() if not len(c.train)]:
+                raise DataError(f"clients {empty} have no sample to train on")
+            for i, client in stage.clients.items():
+                rows = np.concatenate([client.train, client.holdout])
+                if len(np.unique(rows)) < len(rows) or not np.isin(owner[rows], (-1, i)).all():
+                    raise DataError("a training sample belongs to more than one client")
+                owner[rows] = i
+
+    @property
+    def _stages(self) -> tuple[Stage, ...]:
+        return self.stages or (Stage(0, dict(enumerate(self.clients)), self.truth),)
+
+    def stage(self, round: int) -> Stage:
+        """What holds in a round."""
+        return next(stage for stage in reversed(self._stages) if stage.since <= round)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Training samples of every client."""
         return np.array([len(client.train) for client in self.clients], dtype=np.int64)
+
+
+def _check_order(stages: tuple[Stage, ...]) -> None:
+    if stages and stages[0].since != 0:
+        raise DataError(f"the first stage must begin at round 0, got {stages[0].since}")
+    for before, after in pairwise(stages):
+        if after.since <= before.since:
+            raise DataError(
+                f"stages must begin one after the other, got rounds {before.since}, {after.since}"
+            )
+        if not before.clients.keys() & after.clients.keys():
+            raise DataError(
+                f"somebody must stay when others come and go; in round {after.since} none does"
+            )

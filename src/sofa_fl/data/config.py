@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
+
+from sofa_fl.data.scenarios import ScenarioConfig
 
 PartitionName = Literal["dirichlet", "iid", "shards", "groups"]
 
@@ -22,14 +24,15 @@ class DataConfig:
         alpha: Concentration of `dirichlet`; smaller means that clients differ more.
         min_samples: Training samples that every client has at least, before the holdout.
         shards_per_client: Shards of label-sorted samples per client, for `shards`.
-        num_rotations: Rotations of the images, for `groups`.
-        num_swaps: Variants of the labels within each rotation, for `groups`.
+        num_rotations: Rotations of the images, for `groups` and scenarios.
+        num_swaps: Variants of the labels within each rotation, for `groups` and scenarios.
         holdout: Fraction of each client's training samples that losses are compared on;
             at least one sample of two or more, none if 0.
         num_train: Use only so many training samples, drawn by the seed.
         num_test: Use only so many test samples, drawn by the seed.
         score_on: `validation` puts a sixth of the training samples aside and scores on them in
             place of the test samples: to make choices by.
+        scenario: How all this changes during a run; groups are then formed with any partition.
     """
 
     name: str = "mnist"
@@ -45,3 +48,4 @@ class DataConfig:
     num_train: Annotated[int, Ge(1)] | None = None
     num_test: Annotated[int, Ge(1)] | None = None
     score_on: Literal["test", "validation"] = "test"
+    scenario: ScenarioConfig = field(default_factory=ScenarioConfig)

@@ -8,21 +8,26 @@ from pathlib import Path
 import numpy as np
 
 from sofa_fl.data import groups, partition
-from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
+from sofa_fl.data.base import Arrays, ClientData, FederatedData, Truth
+from sofa_fl.data.concepts import Script, perform
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.datasets import load_dataset
 from sofa_fl.data.own import from_arrays
+from sofa_fl.data.scenarios import script_of
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for
 
 
 def federate(
-    config: DataConfig, seed: int, arrays: tuple[Arrays, Arrays] | None = None
+    config: DataConfig,
+    seed: int,
+    arrays: tuple[Arrays, Arrays] | None = None,
+    script: Script | None = None,
 ) -> FederatedData:
     """Deal a dataset out to clients as the configuration says.
 
-    `arrays` (training, test) takes the place of the dataset that `config` names. Every draw
-    comes from `seed`.
+    `arrays` (training, test) takes the place of the dataset that `config` names, and `script` that
+    of its scenario and its number of clients. Every draw comes from `seed`.
     """
     if arrays is None:
         folder = None if config.dir is None else Path(config.dir)
@@ -36,8 +41,23 @@ def federate(
         train, test = _put_aside(train, seed)
     train = _subsample(train, config.num_train, seed, "num_train")
     test = _subsample(test, config.num_test, seed, "num_test")
-    parts = _deal(config, train, test, seed)
-    truth: groups.Truth = ()
+    if config.scenario.name != "none" and script is None:
+        script = _script(config, num_outputs, seed)
+    num_clients = config.num_clients
+    if script is not None:
+        num_clients = 1 + max((c for phase in script for c in phase.concepts), default=0)
+    parts = _deal(replace(config, num_clients=num_clients), train, test, seed)
+    if script is not None:
+        return perform(
+            script,
+            train,
+            test,
+            parts,
+            num_outputs=num_outputs,
+            holdout=config.holdout,
+            seed=seed,
+        )
+    truth: Truth = ()
     if config.partition == "groups":
         train, test, truth = groups.form_groups(
             train,
@@ -48,23 +68,20 @@ def federate(
             seed=seed,
         )
     clients = tuple(
-        ClientData(*hold_out(rows, config.holdout, seed, client), test_rows)
+        ClientData(*partition.hold_out(rows, config.holdout, seed, client), test_rows)
         for client, (rows, test_rows) in enumerate(zip(parts.train, parts.test))
     )
     return FederatedData(train, test, clients, num_outputs, truth)
 
 
-def hold_out(rows: Samples, fraction: float, seed: int, client: int) -> tuple[Samples, Samples]:
-    """Split a client's rows into those to train on and those held out, by a seeded draw.
-
-    At least one row is held out where there are two or more, and one is left to train on;
-    a fraction of 0 holds out none.
-    """
-    if fraction == 0 or len(rows) < 2:
-        return rows, rows[:0]
-    num_held = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
-    order = rng_for(seed, "holdout", client).permutation(rows)
-    return np.sort(order[num_held:]), np.sort(order[:num_held])
+def _script(config: DataConfig, num_classes: int, seed: int) -> Script:
+    """That of the scenario, among as many groups as the configuration has."""
+    rotations, swaps = config.num_rotations, config.num_swaps
+    concepts = groups.group_concepts(
+        num_classes, num_rotations=rotations, num_swaps=swaps, seed=seed
+    )
+    of = groups.client_groups(config.num_clients, rotations, swaps).tolist()
+    return script_of(config.scenario, of, concepts, seed)
 
 
 def _deal(config: DataConfig, train: Arrays, test: Arrays, seed: int) -> partition.Parts:

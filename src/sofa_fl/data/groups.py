@@ -9,18 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import ndimage
 
-from sofa_fl.data.base import Arrays, Samples
+from sofa_fl.data.base import Arrays, Samples, Truth
+from sofa_fl.data.concepts import Concept, turn
 from sofa_fl.data.partition import Parts
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for
-
-Truth = tuple[tuple[int, ...], ...]
 
 
 def form_groups(
@@ -39,13 +35,25 @@ def form_groups(
         for number in np.unique(group):
             samples = np.concatenate([own for own, g in zip(rows, group) if g == number])
             rotation, swap = divmod(int(number), num_swaps)
-            x[samples] = rotate(x[samples], rotation, num_rotations)
+            x[samples] = turn(x[samples], 360 * rotation / num_rotations)
             if swaps is not None:
                 y[samples] = swaps[swap][y[samples]]
         return replace(arrays, x=x, y=y)
 
     levels = group.tolist(), (group // num_swaps).tolist()
     return form(train, parts.train), form(test, parts.test), _telling(levels)
+
+
+def group_concepts(
+    num_classes: int, *, num_rotations: int, num_swaps: int, seed: int
+) -> list[Concept]:
+    """What every group sees, by its number."""
+    swaps = draw_swaps(num_classes, num_swaps, seed) if num_swaps > 1 else [None]
+    return [
+        Concept(360 * rotation / num_rotations, None if swap is None else tuple(swap.tolist()))
+        for rotation in range(num_rotations)
+        for swap in swaps
+    ]
 
 
 def client_groups(num_clients: int, num_rotations: int, num_swaps: int) -> Samples:
@@ -84,26 +92,6 @@ def draw_swaps(num_classes: int, num_swaps: int, seed: int) -> list[Samples]:
             swap = _draw_swap(num_classes, rng)
         swaps.append(swap)
     return swaps
-
-
-def rotate(images: NDArray[Any], rotation: int, num_rotations: int) -> NDArray[Any]:
-    """Turn images (the last two axes) counterclockwise by `rotation` of `num_rotations` steps.
-
-    Quarter turns are exact; others interpolate linearly, and what comes in from outside is 0.
-    """
-    if rotation == 0:
-        return images
-    if images.ndim < 3:
-        raise DataError(
-            f"rotations need images of shape (n, ..., height, width), got {images.shape}; "
-            "set data.num_rotations=1"
-        )
-    quarters, rest = divmod(4 * rotation, num_rotations)
-    square = images.shape[-2] == images.shape[-1]
-    if rest == 0 and (square or quarters % 2 == 0):
-        return np.rot90(images, quarters, axes=(-2, -1))
-    degrees = 360 * rotation / num_rotations
-    return ndimage.rotate(images, degrees, axes=(-2, -1), reshape=False, order=1)
 
 
 def _draw_swap(num_classes: int, rng: np.random.Generator) -> Samples:

@@ -199,3 +199,16 @@ def _draw_rows(counts: Counts, labels: Samples, rng: np.random.Generator) -> lis
         owner[rows] = np.repeat(np.arange(len(counts)), column)
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.cumsum(counts.sum(axis=1))[:-1])
+
+
+def hold_out(rows: Samples, fraction: float, seed: int, client: int) -> tuple[Samples, Samples]:
+    """Split a client's rows into those to train on and those held out, by a seeded draw.
+
+    At least one row is held out where there are two or more, and one is left to train on;
+    a fraction of 0 holds out none.
+    """
+    if fraction == 0 or len(rows) < 2:
+        return rows, rows[:0]
+    num_held = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
+    order = rng_for(seed, "holdout", client).permutation(rows)
+    return np.sort(order[num_held:]), np.sort(order[:num_held])

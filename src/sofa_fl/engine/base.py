@@ -117,8 +117,11 @@ class Engine(Protocol):
     def initial(self, seed: int) -> Vector:
         """The untrained model."""
 
-    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
-        """The outcomes; tasks may be drawn as they are needed, so not all of them need exist."""
+    def train(self, tasks: Iterable[Task]) -> Sequence[Outcome | None]:
+        """The outcomes; tasks may be drawn as they are needed, so not all of them need exist.
+
+        None stands for a task that nobody answered.
+        """
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]: ...
 
@@ -127,6 +130,12 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of processes and memory; the engine is not used afterwards."""
+
+
+class SureEngine(Engine, Protocol):
+    """An engine that answers every task, as all do whose clients are simulated."""
+
+    def train(self, tasks: Iterable[Task]) -> list[Outcome]: ...
 
 
 def batch_order(num_samples: int, batches: int, batch_size: int, seed: int) -> Samples:

@@ -14,21 +14,24 @@ from typing import Annotated, Any, get_type_hints
 
 import pydantic
 import yaml
-from annotated_types import Ge
+from annotated_types import Ge, Interval
 
 from sofa_fl.data.config import DataConfig
 from sofa_fl.engine.base import LocalConfig
+from sofa_fl.engine.faulty import FaultsConfig
 from sofa_fl.engine.select import EngineName
 from sofa_fl.errors import ConfigError
+from sofa_fl.guard import GuardConfig
 from sofa_fl.methods.cfl import CflConfig
 from sofa_fl.methods.ditto import DittoConfig
+from sofa_fl.methods.feddrift import FedDriftConfig
 from sofa_fl.methods.fedprox import FedProxConfig
 from sofa_fl.methods.fl_hc import FlHcConfig
 from sofa_fl.methods.hierfavg import HierFavgConfig
 from sofa_fl.methods.hypcluster import HypClusterConfig
 from sofa_fl.methods.oracle import OracleConfig
 from sofa_fl.methods.registry import MethodName
-from sofa_fl.methods.sofa import SofaConfig
+from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.models.networks import ModelConfig
 from sofa_fl.sharing import SharingConfig
 
@@ -42,6 +45,8 @@ class Config:
         seed: Where every draw comes from.
         rounds: Rounds after the warm-up.
         warmup: Batches per client before the first round; every method gets them.
+        participation: Fraction of the clients that are asked in a round, drawn anew each time; in
+            the warm-up all are.
         out: The run folder; by default a new one under `runs/`.
         engine: How local training is executed: `workers` on all cores, `stacked` on a GPU,
             `sequential`, or `auto`, what suits this machine.
@@ -54,6 +59,7 @@ class Config:
     seed: Annotated[int, Ge(0)] = 0
     rounds: Annotated[int, Ge(1)] = 20
     warmup: Annotated[int, Ge(1)] = 25
+    participation: Annotated[float, Interval(gt=0, le=1)] = 1.0
     out: str | None = None
     engine: EngineName = "auto"
     keep: Annotated[int, Ge(1)] = 2
@@ -61,6 +67,8 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     local: LocalConfig = field(default_factory=LocalConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    faults: FaultsConfig = field(default_factory=FaultsConfig)
     sharing: SharingConfig = field(default_factory=SharingConfig)
     sofa: SofaConfig = field(default_factory=SofaConfig)
     hypcluster: HypClusterConfig = field(default_factory=HypClusterConfig)
@@ -70,6 +78,7 @@ class Config:
     fl_hc: FlHcConfig = field(default_factory=FlHcConfig)
     hierfavg: HierFavgConfig = field(default_factory=HierFavgConfig)
     oracle: OracleConfig = field(default_factory=OracleConfig)
+    feddrift: FedDriftConfig = field(default_factory=FedDriftConfig)
 
 
 def load_config(file: Path | None = None, settings: Sequence[str] = ()) -> Config:

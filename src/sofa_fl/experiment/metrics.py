@@ -72,16 +72,25 @@ class Examiner:
         self._known |= {k: (e, s.accuracy) for (k, e), s in zip(new.items(), scores)}
         return [self._known[key][1] for key in keys]
 
-    def forget(self) -> None:
-        """Let go of all models."""
+    def turn_to(self, fed: Federation) -> None:
+        """From now on score by the samples of another round; let go of all models."""
+        self.fed = fed
         self._known = {}
 
 
-def client_accuracies(served: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
-    """Every client's served model on the client's own test samples."""
+def client_accuracies(
+    served: Mapping[NodeId, Model], examiner: Examiner, other: Model | None = None
+) -> list[float]:
+    """Every client's served model on the client's own test samples.
+
+    A client that has none, not having been heard yet, has the `other` one.
+    """
     fed = examiner.fed
-    asks = [(served[c], fed.data.clients[c].test, fed.priors[c]) for c in fed.clients]
-    return examiner.accuracies(asks)
+    models = {client: served.get(client, other) for client in fed.clients}
+    rows = fed.stage.clients
+    return examiner.accuracies(
+        [(model, rows[c].test, fed.priors[c]) for c, model in models.items() if model is not None]
+    )
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:
@@ -102,7 +111,8 @@ def by_level(view: View, examiner: Examiner) -> list[dict[str, Any]]:
     for level in range(lowest, tree.depth + 1):
         at = {client: model_at(tree, models, client, level) for client in tree.clients}
         nodes = list(dict.fromkeys(at.values()))
-        own = client_accuracies({client: models[node] for client, node in at.items()}, examiner)
+        of = {client: models[node] for client, node in at.items()}
+        own = client_accuracies(of, examiner, models[tree.root])
         on_all = dict(zip(nodes, full_accuracies([models[node] for node in nodes], examiner)))
         rows.append(
             {

@@ -21,8 +21,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.sharing import contributions
 from sofa_fl.topology.agreement import ari, purity
-from sofa_fl.topology.edits import Edit, edit_to_json
-from sofa_fl.topology.shape import count_edits
+from sofa_fl.topology.edits import Edit, count_edits, edit_to_json
 from sofa_fl.topology.tree import Tree
 
 
@@ -30,14 +29,17 @@ def describe(
     view: View, notes: Notes, fed: Federation, examiner: Examiner, rounds: int, seconds: float
 ) -> Event:
     """The federation's round as one line of `events.jsonl`."""
-    accuracies = client_accuracies(view.served, examiner)
+    accuracies = client_accuracies(view.served, examiner, view.models[view.tree.root])
     return {
         "event": "round",
         "round": fed.round,
         "rounds": rounds,
         "client": fairness(accuracies),
+        "clients": list(fed.clients),
         "accuracies": _plain(accuracies),
         "samples": [fed.size(client) for client in fed.clients],
+        **attendance(fed),
+        **agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
         "path_loss": {
             str(client): {str(node): loss for node, loss in losses.items()}
@@ -65,8 +67,9 @@ def summarize(
     level, the finest first.
     """
     fed = examiner.fed
-    accuracies = client_accuracies(view.served, examiner)
-    served = [view.served[client] for client in fed.clients]
+    root = view.models[view.tree.root]
+    accuracies = client_accuracies(view.served, examiner, root)
+    served = [view.served.get(client, root) for client in fed.clients]
     full = full_accuracies(served, examiner, [fed.priors[client] for client in fed.clients])
     levels = by_level(view, examiner)
     given = disclosed(view, fed)
@@ -77,19 +80,23 @@ def summarize(
         "rounds": config.rounds,
         "seconds": round(seconds, 3),
         "samples_trained": fed.meter.samples_trained,
-        "client": {**fairness(accuracies), "accuracies": _plain(accuracies)},
+        "client": {
+            **fairness(accuracies),
+            "clients": list(fed.clients),
+            "accuracies": _plain(accuracies),
+        },
         "full": float(np.mean(full)),
         "full_samples": len(examiner.test_set(len(full))),
         "test_samples": len(fed.data.test),
         "root": levels[-1]["full"],
         "levels": levels,
         "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
-        "edits": dict(count_edits(edits)),
+        "edits": count_edits(edits),
         "sharing": {
             "disclosed_mean": float(np.mean(given)),
             "disclosed_max": float(np.max(given)),
         },
-        **agreement(view.tree, fed.data.truth),
+        **agreement(view.tree, fed.stage.truth),
     }
 
 
@@ -103,6 +110,17 @@ def agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
         "purity": [purity(tree, level) for level in levels],
     }
     return {"groups": found}
+
+
+def attendance(fed: Federation) -> dict[str, Any]:
+    """Who was not heard in a round, and why; nothing of it where all were."""
+    out = [client for client in fed.clients if fed.register.is_out(client, fed.round)]
+    found = {
+        "absent": sorted(set(fed.clients) - fed.roll.heard - fed.roll.set_aside.keys()),
+        "set_aside": {str(client): flaw for client, flaw in fed.roll.set_aside.items()},
+        "quarantined": out,
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 def disclosed(view: View, fed: Federation) -> list[float]:

@@ -53,7 +53,9 @@ class Cfl(Clustered):
     ) -> ClusteredState:
         """Split what is at rest; parts start from the same model, and are their clients' means."""
         for index, model in enumerate(state.models):
-            clients = [client for client in fed.clients if state.choice[client] == index]
+            clients = [client for client in outcomes if state.choice[client] == index]
+            if len(clients) < 2 or len(clients) < list(state.choice.values()).count(index):
+                continue  # whoever was not heard could not be told which part is his
             ends = [outcomes[client].params for client in clients]
             products = update_products(model, ends, fed.engine.num_trainable)
             weights = np.array([fed.size(client) for client in clients], dtype=np.float64)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sofa_fl.engine.base import Outcome, Pull
-from sofa_fl.federation import Federation
+from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.mix import Mix
@@ -42,17 +42,41 @@ class Clustered:
 
     def round(self, state: ClusteredState, fed: Federation) -> tuple[ClusteredState, Notes]:
         """Every client trains its cluster's model; a cluster's model is the mean of theirs."""
+        state = self.welcome(state, fed)
         outcomes = self.local_update(state, fed)
         return self.cluster_update(state, outcomes, fed), notes_of(outcomes)
 
+    def welcome(self, state: ClusteredState, fed: Federation) -> ClusteredState:
+        """Those who left are forgotten, those who came are assigned a model."""
+        sizes = {client: fed.size(client) for client in fed.clients}
+        if sizes.keys() == state.choice.keys():
+            return state if sizes == state.sizes else replace(state, sizes=sizes)
+        stay = {client: index for client, index in state.choice.items() if client in fed.owned}
+        new = [client for client in fed.clients if client not in stay]
+        choice = stay | self.assign(state, new, fed)
+        choice = {client: choice[client] for client in fed.clients}
+        tree = clusters_tree(choice, state.tree.next_id)
+        gone = state.choice.keys() - choice.keys()
+        shared = Shared({}, state.shared.ledger.without(gone))
+        return replace(state, choice=choice, tree=tree, sizes=sizes, shared=shared)
+
+    def assign(
+        self, state: ClusteredState, new: Sequence[NodeId], fed: Federation
+    ) -> dict[NodeId, int]:
+        """The model that each newcomer uses: what loses least."""
+        return choose(state.models, new, fed)
+
     def local_update(self, state: ClusteredState, fed: Federation) -> dict[NodeId, Outcome]:
-        """Train every client from its cluster's model, on its samples and the shared ones."""
+        """Train every client from its cluster's model, on its samples and the shared ones.
+
+        Those are named that answered.
+        """
         samples = training_sets(state.tree, state.shared.pools, fed.owned)
         tasks = []
         for client in fed.clients:
             model = state.models[state.choice[client]]
             tasks.append(fed.task(client, model, samples[client], pulls=self.pulls(model)))
-        return dict(zip(fed.clients, fed.train(tasks)))
+        return answered(fed.clients, fed.train(tasks))
 
     def pulls(self, model: Vector) -> list[Pull]:
         """What holds a client that trains `model`: nothing."""
@@ -62,10 +86,13 @@ class Clustered:
         self, state: ClusteredState, outcomes: Mapping[NodeId, Outcome], fed: Federation
     ) -> ClusteredState:
         """New models, new clusters, newly shared samples."""
-        after = self.aggregate(state, outcomes, fed)
+        return self.share(self.aggregate(state, outcomes, fed), fed)
+
+    def share(self, state: ClusteredState, fed: Federation) -> ClusteredState:
+        """Samples are shared anew, along the tree as it is now."""
         seed, round = fed.seed, fed.round
-        shared = share(after.tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
-        return replace(after, shared=shared)
+        shared = share(state.tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
+        return replace(state, shared=shared)
 
     def aggregate(
         self, state: ClusteredState, outcomes: Mapping[NodeId, Outcome], fed: Federation
@@ -90,7 +117,9 @@ class Clustered:
 def begin(models: Sequence[Vector], choice: dict[NodeId, int], fed: Federation) -> ClusteredState:
     """The state before any training."""
     sizes = {client: fed.size(client) for client in fed.clients}
-    return ClusteredState(tuple(models), choice, clusters_tree(choice), sizes, Shared())
+    return ClusteredState(
+        tuple(models), choice, clusters_tree(choice, fed.first_id), sizes, Shared()
+    )
 
 
 def averaged(
@@ -115,9 +144,21 @@ def update_products(start: Vector, ends: Sequence[Vector], num_trainable: int) -
     return updates
 
 
-def clusters_tree(choice: Mapping[NodeId, int]) -> Tree:
-    """Root, a cluster per model that two or more clients use, clients."""
-    tree = flat_tree(list(choice))
+def choose(
+    models: Sequence[Vector], clients: Sequence[NodeId], fed: Federation
+) -> dict[NodeId, int]:
+    """The model with the lowest held-out loss, for each of the clients."""
+    if len(models) == 1:
+        return dict.fromkeys(clients, 0)
+    scores = fed.held_out([(client, model) for client in clients for model in models])
+    k = len(models)
+    losses = [[score.loss for score in scores[i * k : (i + 1) * k]] for i in range(len(clients))]
+    return {client: min(range(k), key=row.__getitem__) for client, row in zip(clients, losses)}
+
+
+def clusters_tree(choice: Mapping[NodeId, int], first: int = 0) -> Tree:
+    """Root, a cluster per model that two or more clients use, clients; ids from `first` on."""
+    tree = flat_tree(list(choice), first)
     groups: dict[int, list[NodeId]] = {}
     for client, index in choice.items():
         groups.setdefault(index, []).append(client)

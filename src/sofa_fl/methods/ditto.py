@@ -11,13 +11,13 @@ from typing import Annotated
 from annotated_types import Ge
 
 from sofa_fl.engine.base import Pull
-from sofa_fl.federation import Federation
+from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.clustered import ClusteredState
 from sofa_fl.methods.fedavg import FedAvg
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig, training_sets
-from sofa_fl.topology.tree import NodeId, flat_tree
+from sofa_fl.topology.tree import NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,26 +53,26 @@ class Ditto:
 
     def round(self, state: DittoState, fed: Federation) -> tuple[DittoState, Notes]:
         """Train the global model, then every personal one towards it."""
-        tree, pools = flat_tree(fed.clients), state.average.shared.pools
-        samples = training_sets(tree, pools, fed.owned)
+        before = self.base.welcome(state.average, fed)
+        samples = training_sets(before.tree, before.shared.pools, fed.owned)
         budget = fed.local.batches if fed.round else fed.warmup
         half = max(1, budget // 2)
-        start = state.average.models[0]
+        start = before.models[0]
+        personal = {client: state.personal.get(client, start) for client in fed.clients}
         shared = [
             fed.task(c, start, samples[c], batches=half, purpose="train for all")
             for c in fed.clients
         ]
         pull = Pull(start, self.config.pull / 2)
         own = [
-            fed.task(c, state.personal[c], samples[c], pulls=[pull], batches=max(1, budget - half))
+            fed.task(c, personal[c], samples[c], pulls=[pull], batches=max(1, budget - half))
             for c in fed.clients
         ]
         outcomes = fed.train([*shared, *own])
-        average = dict(zip(fed.clients, outcomes))
-        personal = dict(zip(fed.clients, outcomes[len(shared) :]))
-        models = {client: outcome.params for client, outcome in personal.items()}
-        after = self.base.cluster_update(state.average, average, fed)
-        return DittoState(after, models), notes_of(personal)
+        after = self.base.cluster_update(before, answered(fed.clients, outcomes), fed)
+        tuned = answered(fed.clients, outcomes[len(shared) :])
+        personal |= {client: outcome.params for client, outcome in tuned.items()}
+        return DittoState(after, personal), notes_of(tuned)
 
     def view(self, state: DittoState) -> View:
         view = self.base.view(state.average)

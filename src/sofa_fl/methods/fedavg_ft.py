@@ -34,9 +34,11 @@ class FedAvgFt:
         return self.round(TunedState(self.base.start(fed), {}), fed)
 
     def round(self, state: TunedState, fed: Federation) -> tuple[TunedState, Notes]:
-        outcomes = self.base.local_update(state.average, fed)
-        average = self.base.cluster_update(state.average, outcomes, fed)
-        tuned = {client: outcome.params for client, outcome in outcomes.items()}
+        before = self.base.welcome(state.average, fed)
+        outcomes = self.base.local_update(before, fed)
+        average = self.base.cluster_update(before, outcomes, fed)
+        tuned = {client: state.tuned.get(client, average.models[0]) for client in fed.clients}
+        tuned |= {client: outcome.params for client, outcome in outcomes.items()}
         return TunedState(average, tuned), notes_of(outcomes)
 
     def view(self, state: TunedState) -> View:

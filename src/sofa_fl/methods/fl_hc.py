@@ -22,6 +22,7 @@ from sofa_fl.methods.clustered import (
     Clustered,
     ClusteredState,
     averaged,
+    choose,
     clusters_tree,
     update_products,
 )
@@ -63,13 +64,17 @@ class FlHc(Clustered):
         """Cluster the clients when it is time; every cluster is the mean of its clients."""
         if fed.round == self.config.rounds:
             (start,) = state.models
-            ends = [outcomes[client].params for client in fed.clients]
-            labels = clusters_of(
-                update_products(start, ends, fed.engine.num_trainable), self.config
-            )
-            choice = dict(zip(fed.clients, labels))
+            ends = [outcome.params for outcome in outcomes.values()]
+            products = update_products(start, ends, fed.engine.num_trainable)
+            labels = clusters_of(products, self.config) if ends else [0]
             models = (start,) * (1 + max(labels))
-            state = replace(state, models=models, choice=choice, tree=clusters_tree(choice))
+            told = dict(zip(outcomes, labels))
+            state = replace(state, models=models, choice=state.choice | told)
+            state = averaged(state, outcomes, fed)
+            # Who was not heard is where nothing is lost by it.
+            missed = [client for client in fed.clients if client not in told]
+            choice = state.choice | choose(state.models, missed, fed)
+            return replace(state, choice=choice, tree=clusters_tree(choice, fed.first_id))
         return averaged(state, outcomes, fed)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import Mix
 from sofa_fl.topology.draft import Draft, Hierarchy
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
 
 Models = Mapping[NodeId, Vector]
@@ -36,12 +36,23 @@ def mean_of(nodes: Sequence[NodeId], tree: Hierarchy, models: Models, fed: Feder
 def means_up(tree: Tree, models: Models, fed: Federation) -> dict[NodeId, Vector]:
     """The clients' models, and for every cluster the mean of the clients below, by samples.
 
-    From the lowest up, each out of its children's: every model is read once.
+    From the lowest up, each out of its children's: every model is read once. Clients that have no
+    model are left out, and clusters without any other. What is no mean (`guard.aggregate`) is
+    taken of all clients below at once.
     """
-    found = {client: models[client] for client in tree.clients}
+    found = {client: models[client] for client in tree.clients if client in models}
+    samples = {client: fed.size(client) for client in found}
+    below: dict[NodeId, list[NodeId]] = {client: [client] for client in found}
     for cluster in reversed(tree.clusters):
-        if children := [child for child in tree.children[cluster] if child in found]:
-            found[cluster] = mean_of(children, tree, found, fed)
+        children = [child for child in tree.children[cluster] if child in found]
+        if not children:
+            continue
+        if fed.guard.aggregate == "mean":
+            found[cluster] = mean([found[c] for c in children], [samples[c] for c in children])
+        else:
+            below[cluster] = [client for child in children for client in below[child]]
+            found[cluster] = fed.mean({client: found[client] for client in below[cluster]})
+        samples[cluster] = sum(samples[child] for child in children)
     return found
 
 
@@ -61,7 +72,8 @@ def inherit(
     """Models after `edits` of `tree`: a new cluster is the mean of what it is made of.
 
     A merged cluster is the mean of those merged, a part of a split one the mean of the
-    children it takes. No model of a node that stays is changed.
+    children it takes. No model of a node that stays is changed; a client that joins brings its
+    own, among `models`.
     """
     if not edits:
         return dict(models)
@@ -74,26 +86,47 @@ def inherit(
                 models |= {
                     part: mean_of(group, draft, models, fed) for part, group in zip(into, groups)
                 }
-            case Prune() | Graft():
+            case Prune() | Graft() | Join() | Leave():
                 pass
         edit.apply(draft)
     return {node: model for node, model in models.items() if node in draft.parent}
 
 
 def compare(
-    tree: Tree, models: Models, fed: Federation, known: Losses | None = None
+    tree: Tree,
+    models: Models,
+    fed: Federation,
+    known: Losses | None = None,
+    clients: Collection[NodeId] | None = None,
 ) -> dict[NodeId, dict[NodeId, float]]:
-    """Held-out loss of every model on a client's path; what is `known` is not measured again."""
+    """Held-out loss of every model on a client's path; what is `known` is not measured again.
+
+    Only `clients` can be asked, by default all. Of the others, and of those who do not answer,
+    what was known is kept; a model that they never met is as good as the next above it.
+    """
     known = known or {}
     losses = {
         client: {n: known[client][n] for n in tree.path(client) if n in known.get(client, {})}
         for client in tree.clients
     }
-    asks = [(c, n) for c in tree.clients for n in tree.path(c) if n not in losses[c]]
+    clients = tree.members if clients is None else clients
+    there = [client for client in tree.clients if client in clients]
+    asks = [(c, n) for c in there for n in tree.path(c) if n not in losses[c]]
     scores = fed.held_out([(client, models[node]) for client, node in asks])
     for (client, node), score in zip(asks, scores):
         losses[client][node] = score.loss
-    return losses
+    return {client: _filled(tree.path(client), losses[client], fed) for client in tree.clients}
+
+
+def _filled(
+    path: Sequence[NodeId], losses: Mapping[NodeId, float], fed: Federation
+) -> dict[NodeId, float]:
+    """A loss for every node of a path: where there is none, that of the next above."""
+    there = {node: loss for node, loss in losses.items() if math.isfinite(loss)}
+    if len(there) == len(path):
+        return {node: there[node] for node in path}
+    last = max(there.values(), default=fed.blind_loss)
+    return {node: (last := there.get(node, last)) for node in path}
 
 
 def steady(tree: Tree, losses: Losses, fed: Federation, samples: float) -> Losses:

@@ -6,7 +6,7 @@ nothing of the data: in blocks they would be the very groups of `data.partition=
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -44,6 +44,12 @@ class HierFavg(Clustered):
         num_edges = min(self.config.num_edges, len(fed.clients))
         choice = {client: client % num_edges for client in fed.clients}
         return begin([fed.initial()] * num_edges, choice, fed)
+
+    def assign(
+        self, state: ClusteredState, new: Sequence[NodeId], fed: Federation
+    ) -> dict[NodeId, int]:
+        """In turn, as before."""
+        return {client: client % len(state.models) for client in new}
 
     def aggregate(
         self, state: ClusteredState, outcomes: Mapping[NodeId, Outcome], fed: Federation

@@ -5,7 +5,7 @@ With K = 1 this is FedAvg, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -13,8 +13,14 @@ from annotated_types import Ge
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.methods.clustered import Clustered, ClusteredState, averaged, begin, clusters_tree
-from sofa_fl.models.flat import Vector
+from sofa_fl.methods.clustered import (
+    Clustered,
+    ClusteredState,
+    averaged,
+    begin,
+    choose,
+    clusters_tree,
+)
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
 
@@ -44,19 +50,7 @@ class HypCluster(Clustered):
     def aggregate(
         self, state: ClusteredState, outcomes: Mapping[NodeId, Outcome], fed: Federation
     ) -> ClusteredState:
-        """A model is the mean of those who chose it; then everybody chooses again."""
+        """A model is the mean of those who chose it; then everybody heard chooses again."""
         state = averaged(state, outcomes, fed)
-        choice = choose(state.models, fed)
-        return replace(state, choice=choice, tree=clusters_tree(choice))
-
-
-def choose(models: Sequence[Vector], fed: Federation) -> dict[NodeId, int]:
-    """The model with the lowest held-out loss, for every client."""
-    if len(models) == 1:
-        return dict.fromkeys(fed.clients, 0)
-    scores = fed.held_out([(client, model) for client in fed.clients for model in models])
-    k = len(models)
-    losses = [
-        [score.loss for score in scores[i * k : (i + 1) * k]] for i in range(len(fed.clients))
-    ]
-    return {client: min(range(k), key=row.__getitem__) for client, row in zip(fed.clients, losses)}
+        choice = state.choice | choose(state.models, list(outcomes), fed)
+        return replace(state, choice=choice, tree=clusters_tree(choice, fed.first_id))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 
 import numpy as np
-from annotated_types import Ge, Gt, Interval
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import Outcome, Pull, Task
-from sofa_fl.errors import ConfigError
-from sofa_fl.federation import Federation
+from sofa_fl.errors import RunError
+from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.hierarchy import (
     Losses,
@@ -30,83 +28,25 @@ from sofa_fl.methods.hierarchy import (
     steady,
     trust,
 )
-from sofa_fl.methods.places import Place, places_of
+from sofa_fl.methods.moves import find_contradicted, find_moves, look_around
+from sofa_fl.methods.places import places_of
+from sofa_fl.methods.sofa_config import SofaConfig
+from sofa_fl.methods.sofa_state import SofaState, edited, kept
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
-from sofa_fl.topology.dmac import DmacConfig, dmac
+from sofa_fl.topology.dmac import dmac
+from sofa_fl.topology.edits import Edit, apply_all
+from sofa_fl.topology.join import find_joins, find_leaves
 from sofa_fl.topology.map import map_of
-from sofa_fl.topology.shape import ShapeConfig, shape
-from sofa_fl.topology.space import Linkage, Metric, Space
+from sofa_fl.topology.shape import shape
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SofaConfig:
-    """How SOFA-FL trains and serves.
-
-    Attributes:
-        propagation: `onepass`: a client trains once, from the blend of its path, and every
-            cluster on its path learns from that. `cascade`: it trains once for every cluster on
-            its path, from that cluster's model; the budget is divided among them.
-        eta: Weight of the clients in a cluster's model, against the cluster's own training on
-            its pool; at 1 clusters do not train.
-        pull_siblings: Weight of the pull to the siblings' models (alpha).
-        pull_parent: Weight of the pull to the parent's model (beta).
-        place: What tells clients apart: their `weights`, their `updates` or their `latent`
-            features on a fixed batch.
-        metric: How far apart two places are.
-        linkage: How far apart two clusters are: as their places (`centroid`) or, on `average`,
-            as their clients; the latter does not make large clusters look near.
-        sketch: Above 256 clients a place is measured against 64 of them exactly, and the rest of
-            it is sketched; this many numbers are for the sketches of all clients together. 0
-            takes all exactly, in quadratic time; places by the manhattan metric are never
-            sketched.
-        openness: Where a client starts, a cluster on its path counts by exp(−loss / scale), with
-            the held-out loss of its model, and for scale this fraction of what a blind guess
-            loses: the smaller, the less is learned from clusters that contradict the client.
-        sharpness: In what a client serves, a model on its path counts by its held-out loss to the
-            power of minus this; 0 blends evenly, a large number takes the best alone.
-        steadiness: Held-out losses of a client are steadied by those of its siblings, as if by
-            so many samples.
-        serve: A client uses the `blend` of its path, the `best` model of it, or its `own`.
-        dmac: How the tree is built.
-        shape: When it changes.
-    """
-
-    propagation: Literal["onepass", "cascade"] = "onepass"
-    eta: Annotated[float, Interval(ge=0, le=1)] = 1.0
-    pull_siblings: Annotated[float, Ge(0)] = 1e-3
-    pull_parent: Annotated[float, Ge(0)] = 1e-3
-    place: Place = "weights"
-    metric: Metric = "euclidean"
-    linkage: Linkage = "average"
-    sketch: Annotated[int, Ge(0)] = 1 << 24
-    openness: Annotated[float, Gt(0)] = 0.2
-    sharpness: Annotated[float, Ge(0)] = 4.0
-    steadiness: Annotated[float, Ge(0)] = 500.0
-    serve: Literal["blend", "best", "own"] = "blend"
-    dmac: DmacConfig = field(default_factory=DmacConfig)
-    shape: ShapeConfig = field(default_factory=ShapeConfig)
-
-    def __post_init__(self) -> None:
-        if self.metric == "manhattan" and self.linkage == "average":
-            raise ConfigError("the manhattan metric needs sofa.linkage=centroid")
-
-
-@dataclass(frozen=True, slots=True)
-class SofaState:
-    """All that a round needs and all that it returns."""
-
-    tree: Tree
-    params: Models  # one model per node of the tree
-    losses: Losses  # steadied
-    shared: Shared
-
-
 Pass = tuple[Task, tuple[NodeId, ...]]  # a client's training, and the clusters it is for
-Lessons = Mapping[tuple[NodeId, NodeId], tuple[Task, Outcome]]  # by client and cluster
-Learned = Mapping[tuple[NodeId, NodeId], Vector]  # the same, what came of it alone
+Lesson = tuple[Task, Outcome]
+Lessons = dict[NodeId, dict[NodeId, Lesson]]  # by client and cluster, the parent last
+Learned = Mapping[NodeId, Mapping[NodeId, Vector]]  # the same, what came of it alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,38 +58,78 @@ class Sofa:
         """Warm up every client alone, cluster the models (DMAC), share data."""
         start = fed.initial()
         tasks = [fed.task(client, start) for client in fed.clients]
-        warm = list(zip(tasks, fed.train(tasks)))
+        warm = [(t, outcome) for t, outcome in zip(tasks, fed.train(tasks)) if outcome is not None]
+        if not warm:
+            raise RunError("no client answered in the warm-up: there is nothing to begin with")
         space = self.space(warm, fed)
-        tree = dmac(space, self.config.dmac)
+        tree = dmac(space, self.config.dmac, fed.first_id)
         params = means_up(tree, {task.site: outcome.params for task, outcome in warm}, fed)
         losses = compare(tree, params, fed)
         shared = self.share(tree, space, Shared(), fed)
         notes = Notes(local_loss=_curves(warm), path_loss=losses, places=map_of(space))
-        return SofaState(tree, params, self.steadied(tree, losses, fed), shared), notes
+        return SofaState(tree, params, losses, self.steadied(tree, losses, fed), shared), notes
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
-        """Local update, cluster update, comparison of losses, SHAPE, partial data sharing."""
-        tree, shared = state.tree, state.shared
-        own = self.own_update(state, fed)
+        """Local update, cluster update, comparison of losses, SHAPE, partial data sharing.
+
+        Before that clients leave, and those move whom their new data contradict where they are;
+        newcomers join where their first training leads them. Who is not heard stays as it is.
+        """
+        state, moves = self.moved(state, fed)
+        tree, shared, known = state.tree, state.shared, state.losses
+        own, params = self.own_update(state, fed), kept(state, fed)
         passes = self.passes(state, fed)
         del state  # a client's old model goes when its training has ended
-        lessons = self.local_update(passes, fed)
-        last = [lessons[client, parent_of(tree, client)] for client in fed.clients]
+        lessons, unheard = self.local_update(passes, fed)
+        params |= {c: as_vector(start) for c, start in unheard.items() if c not in params}
+        if not lessons:
+            notes = Notes(edits=tuple(moves), path_loss=known)
+            return SofaState(tree, params, known, self.steadied(tree, known, fed), shared), notes
+        last = [list(lessons[client].values())[-1] for client in fed.clients if client in lessons]
         space, curves = self.space(last, fed), _curves(last)
-        learned = {key: outcome.params for key, (_, outcome) in lessons.items()}
-        del lessons, last  # and with them the clusters' old models, where the clients started
-        params = self.cluster_update(tree, learned, own, fed)
-        losses = compare(tree, params, fed)
-        tree, edits = shape(before := tree, space, self.config.shape)
-        params = inherit(before, params, edits, fed)
-        losses = compare(tree, params, fed, known=losses)
+        learned = {
+            client: {cluster: outcome.params for cluster, (_, outcome) in of.items()}
+            for client, of in lessons.items()
+        }
+        del lessons, last, unheard  # and with them the clusters' old models, where clients started
+        joins = find_joins(tree, space)
+        tree = apply_all(tree, joins)
+        params |= self.cluster_update(tree, learned, own, fed)
+        known = {client: losses for client, losses in known.items() if client not in learned}
+        losses = compare(tree, params, fed, known, learned)
+        tree, edits = self.reshape(joined := tree, space)
+        params = self.inherited(joined, tree, params, edits, fed)
+        losses = compare(tree, params, fed, losses, learned)
         shared = self.share(tree, space, shared, fed)
-        places = map_of(space)
-        notes = Notes(edits=tuple(edits), local_loss=curves, path_loss=losses, places=places)
-        return SofaState(tree, params, self.steadied(tree, losses, fed), shared), notes
+        done, places = (*moves, *joins, *edits), map_of(space)
+        notes = Notes(edits=done, local_loss=curves, path_loss=losses, places=places)
+        return SofaState(tree, params, losses, self.steadied(tree, losses, fed), shared), notes
+
+    def reshape(self, tree: Tree, space: Space) -> tuple[Tree, Sequence[Edit]]:
+        """The tree after a pass of SHAPE, and what it did."""
+        return shape(tree, space, self.config.shape)
+
+    def inherited(
+        self, before: Tree, tree: Tree, models: Models, edits: Sequence[Edit], fed: Federation
+    ) -> dict[NodeId, Vector]:
+        """The models of the new tree."""
+        return inherit(before, models, edits, fed)
 
     def steadied(self, tree: Tree, losses: Losses, fed: Federation) -> Losses:
         return steady(tree, losses, fed, self.config.steadiness)
+
+    def moved(self, state: SofaState, fed: Federation) -> tuple[SofaState, list[Edit]]:
+        """The state without those who left, and with those elsewhere who fit no longer."""
+        steadiness, margin = self.config.steadiness, self.config.alert * fed.blind_loss
+        if leaves := find_leaves(state.tree, fed.owned):
+            state = edited(state, leaves, steadiness, fed)
+        tree, params = state.tree, state.params
+        limits = find_contradicted(tree, params, state.losses, margin, fed)
+        if not limits:
+            return state, leaves
+        moves = find_moves(tree, look_around(tree, params, list(limits), fed), limits)
+        known = {c: {} if c in limits else losses for c, losses in state.losses.items()}
+        return edited(replace(state, losses=known), moves, steadiness, fed), [*leaves, *moves]
 
     def view(self, state: SofaState) -> View:
         served = {client: self.served(state, client) for client in state.tree.clients}
@@ -157,15 +137,20 @@ class Sofa:
 
     def served(self, state: SofaState, client: NodeId) -> Model:
         """The model a client uses, by the held-out losses of its path."""
-        losses = state.losses[client]
+        losses = state.steadied[client]
         if self.config.serve == "own":
             return state.params[client]
         if self.config.serve == "best":
             return state.params[min(losses, key=lambda node: losses[node])]
         return blend(state.params, trust(losses, self.config.sharpness))
 
-    def local_update(self, passes: Iterable[Pass], fed: Federation) -> Lessons:
-        """Train every client for the clusters on its path."""
+    def local_update(
+        self, passes: Iterable[Pass], fed: Federation
+    ) -> tuple[Lessons, dict[NodeId, Model]]:
+        """Train every client for the clusters on its path.
+
+        Of those in the tree who are not heard, where they would have started.
+        """
         asked: list[Pass] = []
 
         def tasks() -> Iterator[Task]:
@@ -175,24 +160,40 @@ class Sofa:
                 yield task
                 del task
 
+        lessons: Lessons = {}
+        unheard: dict[NodeId, Model] = {}
         outcomes = fed.train(tasks())
-        return {
-            (task.site, cluster): (task, outcome)
-            for (task, clusters), outcome in zip(asked, outcomes)
-            for cluster in clusters
-        }
+        for (task, clusters), outcome in zip(asked, outcomes):
+            if outcome is not None:
+                lessons.setdefault(task.site, {}).update(dict.fromkeys(clusters, (task, outcome)))
+            elif clusters != (task.site,):
+                unheard[task.site] = task.start
+        return lessons, unheard
 
     def passes(self, state: SofaState, fed: Federation) -> Iterator[Pass]:
-        """What all clients train and for whom; siblings in a row, so that one mean serves them."""
+        """What all clients train and for whom."""
+        there = [c for c in fed.clients if c not in state.tree.members and c in fed.asked]
+        ways = look_around(state.tree, state.params, there, fed) if there else {}
+        first = [(fed.task(c, self.start(state, way, fed)), (c,)) for c, way in ways.items()]
+        return chain(first, self.known_passes(state, fed))
+
+    def known_passes(self, state: SofaState, fed: Federation) -> Iterator[Pass]:
+        """Those of the clients in the tree; siblings in a row, so that one mean serves them."""
         tree, models = state.tree, dict(state.params)
         samples = training_sets(tree, state.shared.pools, fed.owned)
         state = replace(state, params=models)
-        for parent in dict.fromkeys(parent_of(tree, client) for client in fed.clients):
+        for parent in dict.fromkeys(parent_of(tree, client) for client in tree.clients):
             family = as_vector(children_mean(tree, models, parent))
             for client in tree.children[parent] or (parent,):
                 if client in tree.members:
                     yield from self.passes_of(client, state, samples[client], family, fed)
                     del models[client]
+
+    def start(self, state: SofaState, losses: Mapping[NodeId, float], fed: Federation) -> Model:
+        """The blend of the clusters with these losses."""
+        if not losses:  # a client alone is all there is
+            return state.params[state.tree.root]
+        return blend(state.params, agreement(losses, self.config.openness * fed.blind_loss))
 
     def passes_of(
         self, client: NodeId, state: SofaState, samples: Samples, family: Vector, fed: Federation
@@ -200,8 +201,7 @@ class Sofa:
         """What a client trains: once for all clusters on its path, or once for each."""
         clusters = above(state.tree, client)
         if self.config.propagation == "onepass":
-            losses = {cluster: state.losses[client][cluster] for cluster in clusters}
-            start = blend(state.params, agreement(losses, self.config.openness * fed.blind_loss))
+            start = self.start(state, {c: state.steadied[client][c] for c in clusters}, fed)
             pulls = self.pulls(state, client, clusters[-1], family)
             yield fed.task(client, start, samples, pulls=pulls), clusters
             return
@@ -242,7 +242,8 @@ class Sofa:
         if self.config.eta < 1:
             clusters = [cluster for cluster in tree.clusters if len(pools[cluster])]
             tasks = (fed.task(c, state.params[c], pools[c]) for c in clusters)
-            own |= {c: outcome.params for c, outcome in zip(clusters, fed.train(tasks))}
+            trained = answered(clusters, fed.train(tasks))
+            own |= {cluster: outcome.params for cluster, outcome in trained.items()}
         return own
 
     def cluster_update(
@@ -250,22 +251,23 @@ class Sofa:
     ) -> dict[NodeId, Vector]:
         """Every cluster is now eta · (its clients) + (1 − eta) · (its own, trained on its pool)."""
         eta = self.config.eta
-        models = {client: learned[client, parent_of(tree, client)] for client in tree.clients}
+        models = {client: list(of.values())[-1] for client, of in learned.items()}
         if self.config.propagation == "onepass":
             taught = means_up(tree, models, fed)
         else:
-            below = {c: tree.clients_of(c) for c in tree.clusters if tree.clients_of(c)}
-            taught = models | {
-                cluster: fed.mean({client: learned[client, cluster] for client in clients})
-                for cluster, clients in below.items()
-            }
+            taught = dict(models)
+            for cluster in tree.clusters:
+                below = [client for client in tree.clients_of(cluster) if client in learned]
+                if below:  # what a newcomer has learned, it has learned for all
+                    found = {c: learned[c].get(cluster, models[c]) for c in below}
+                    taught[cluster] = fed.mean(found)
         mixed = {
             cluster: eta * taught[cluster] + (1 - eta) * model if cluster in taught else model
             for cluster, model in own.items()
         }
         return {**taught, **mixed}
 
-    def space(self, lessons: Sequence[tuple[Task, Outcome]], fed: Federation) -> Space:
+    def space(self, lessons: Sequence[Lesson], fed: Federation) -> Space:
         """Where the clients are, by what they learned."""
         config = self.config
         places = places_of(lessons, config.place, config.metric, fed, config.sketch)
@@ -294,5 +296,5 @@ def divided(batches: int, parts: int) -> list[int]:
     return [max(1, b - a) for a, b in pairwise(ends)]
 
 
-def _curves(lessons: Sequence[tuple[Task, Outcome]]) -> dict[NodeId, NDArray[np.float32]]:
+def _curves(lessons: Sequence[Lesson]) -> dict[NodeId, NDArray[np.float32]]:
     return {task.site: outcome.losses for task, outcome in lessons}

@@ -8,20 +8,10 @@ from typing import Any
 
 from sofa_fl.experiment.folder import Event
 from sofa_fl.report.align import Places
+from sofa_fl.report.history import clients_in
 from sofa_fl.topology.tree import NodeId, Tree
 
 Plain = dict[str, Any]
-
-
-def clients_of(event: Event) -> list[int]:
-    """Who took part; runs in which nobody comes or goes need not say so."""
-    return list(event.get("clients", range(len(event["accuracies"]))))
-
-
-def tree_of(event: Event) -> Tree:
-    parent = {NodeId(int(node)): up for node, up in event["tree"].items()}
-    clients = tuple(NodeId(client) for client in clients_of(event) if client in parent)
-    return Tree(parent, clients, 1 + max(parent))
 
 
 def frame_of(event: Event, tree: Tree, places: Places) -> Plain:
@@ -42,7 +32,7 @@ def frame_of(event: Event, tree: Tree, places: Places) -> Plain:
         ("disclosed", "disclosed", 4),
     ):
         if event.get(key):
-            values = dict(zip(clients_of(event), event[key]))
+            values = dict(zip(clients_in(event), event[key]))
             frame[name] = [short(values.get(client), digits) for client in clients]
     if losses := event.get("path_loss"):
         frame["losses"] = [_along(tree, client, losses.get(str(client), {})) for client in clients]

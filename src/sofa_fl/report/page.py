@@ -16,8 +16,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from sofa_fl.errors import RunError
-from sofa_fl.experiment.folder import write_text
+from sofa_fl.experiment.disk import write_text
 from sofa_fl.report.frames import Plain
 from sofa_fl.report.page_data import read_run
 from sofa_fl.report.words import number, printable
@@ -51,11 +50,7 @@ def write_report(paths: Sequence[Path], file: Path | None = None) -> Path:
     """Write the page of one run into its folder, or that of several, which needs a `file`."""
     if file is None:
         file = paths[0] / REPORT
-    text = page([read_run(path) for path in paths])
-    try:
-        write_text(file, text)
-    except OSError as error:
-        raise RunError(f"cannot write the report {file}: {error.strerror}") from None
+    write_text(file, page([read_run(path) for path in paths]))
     return file
 
 

@@ -13,7 +13,8 @@ import yaml
 from sofa_fl.errors import RunError, SofaError
 from sofa_fl.experiment.folder import Event, RunFolder
 from sofa_fl.report.align import Places, align
-from sofa_fl.report.frames import Plain, frame_of, levels_of, short, tree_of
+from sofa_fl.report.frames import Plain, frame_of, levels_of, short
+from sofa_fl.report.history import tree_in
 from sofa_fl.report.words import tell, title_of
 from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import Tree
@@ -98,7 +99,7 @@ class RunReader:
         self.history, self._length, self._tree, self._places = [], 0, None, {}
 
     def _add(self, event: Event) -> None:
-        tree = tree_of(event)
+        tree = tree_in(event)
         places = {int(client): (x, y) for client, (x, y) in event.get("places", {}).items()}
         self._places = align(places, self._places)
         record = summary_of_round(event, tree, self._tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sofa_fl.topology.draft import Draft, Hierarchy
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
 
 NOTHING = "-"
@@ -21,6 +21,8 @@ TITLES = {
     "fl_hc": "FL+HC",
     "hierfavg": "HierFAVG",
     "oracle": "Oracle",
+    "feddrift": "FedDrift",
+    "regroup": "DMAC every round",
 }
 
 
@@ -88,6 +90,12 @@ def _tell(edit: Edit, tree: Draft) -> str:
             if not children:
                 return f"cluster {node} had no children left and is gone"
             return f"cluster {node} gave way to its only child, {name_of(children[0], tree)}"
+        case Join(node, onto, None):
+            return f"client {node} joined cluster {onto}"
+        case Join(node, onto, above):
+            return f"client {node} joined client {onto}, in cluster {above}"
+        case Leave(node):
+            return f"client {node} left"
 
 
 def _list(nodes: Sequence[NodeId]) -> str:

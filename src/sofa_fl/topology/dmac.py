@@ -30,12 +30,15 @@ class DmacConfig:
 
 
 @one_thread()
-def dmac(space: Space, config: DmacConfig) -> Tree:
-    """Build a compact tree over the clients of `space`, from the nearest pairs upward."""
+def dmac(space: Space, config: DmacConfig, first: int = 0) -> Tree:
+    """Build a compact tree over the clients of `space`, from the nearest pairs upward.
+
+    Ids below `first` are not for clusters: clients may come who have them.
+    """
+    first = max(first, 1 + max(space.clients))
     if config.increase is None:
-        return _by_gaps(space)
-    nodes = Nearest(space)
-    num, first = len(space.clients), 1 + max(space.clients)
+        return _by_gaps(space, first)
+    nodes, num = Nearest(space), len(space.clients)
     ids = [*space.clients, *(NodeId(first + k) for k in range(num - 1))]  # by row of `nodes`
     parent: dict[NodeId, NodeId | None] = {}
     while nodes.num_alive > 1:
@@ -83,7 +86,7 @@ class _Join:
         self.num_within += other.num_within
 
 
-def _by_gaps(space: Space) -> Tree:
+def _by_gaps(space: Space, first: int) -> Tree:
     """The tree of the joins above which there is a gap.
 
     Nodes are joined two by two, the nearest first. A join stays a cluster if its clients are
@@ -119,7 +122,6 @@ def _by_gaps(space: Space) -> Tree:
                 here.take_over(own)
         open_joins[row] = here
     clusters |= {row: root.parts for row, root in open_joins.items()}
-    first = 1 + max(space.clients)
     ids = dict(enumerate(space.clients)) | {r: NodeId(first + k) for k, r in enumerate(clusters)}
     parent: dict[NodeId, NodeId | None] = {ids[num + len(joins.joins) - 1]: None}
     parent |= {ids[part]: ids[row] for row, parts in clusters.items() for part in parts}

@@ -25,7 +25,10 @@ class Hierarchy(Protocol):
     def next_id(self) -> int: ...
     def walk(self, start: NodeId | None = None) -> Iterator[NodeId]: ...
     def reparent(
-        self, moves: Mapping[NodeId, NodeId | None], drop: Sequence[NodeId] = ()
+        self,
+        moves: Mapping[NodeId, NodeId | None],
+        drop: Sequence[NodeId] = (),
+        join: Sequence[NodeId] = (),
     ) -> Self: ...
 
 
@@ -49,7 +52,7 @@ class Draft:
         self.children = _Children(tree.children)
         self.members = tree.members
         self.next_id = tree.next_id
-        self._clients = tree.clients
+        self._clients = dict.fromkeys(tree.clients)
 
     def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
         """Nodes of the subtree at `start` (default: the root), parents first."""
@@ -59,8 +62,18 @@ class Draft:
             yield node
             stack.extend(reversed(self.children[node]))
 
-    def reparent(self, moves: Mapping[NodeId, NodeId | None], drop: Sequence[NodeId] = ()) -> Draft:
+    def reparent(
+        self,
+        moves: Mapping[NodeId, NodeId | None],
+        drop: Sequence[NodeId] = (),
+        join: Sequence[NodeId] = (),
+    ) -> Draft:
         """As `Tree.reparent`, in place."""
+        if join or any(node in self._clients for node in drop):
+            self._clients |= dict.fromkeys(join)
+            for node in drop:
+                self._clients.pop(node, None)
+            self.members = frozenset(self._clients)
         for node, up in moves.items():
             before = self.parent.get(node)
             if before is not None:
@@ -78,4 +91,4 @@ class Draft:
 
     def done(self) -> Tree:
         """The tree, checked."""
-        return Tree(self.parent, self._clients, self.next_id)
+        return Tree(self.parent, tuple(self._clients), self.next_id)

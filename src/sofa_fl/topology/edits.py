@@ -1,4 +1,6 @@
-"""The four SHAPE operations, as values: `edit.apply(tree)` is a new tree.
+"""All that happens to a tree, as values: `edit.apply(tree)` is a new tree.
+
+SHAPE grafts, prunes, merges and splits; clients join and leave.
 
 An edit says all that is needed to replay it, ids of new nodes included, so a run's list of
 edits is its history: folding them over the first tree gives the last one, and what a new
@@ -7,7 +9,8 @@ node inherits is read off the edit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -100,7 +103,50 @@ class Split:
         return tree.reparent({**parts, **moved}, drop=[] if up is None else [self.node])
 
 
-Edit = Graft | Prune | Merge | Split
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A new client, under the cluster `onto`; or beside it, if `onto` is a client alone.
+
+    `above` is then the new root, over both.
+    """
+
+    node: NodeId
+    onto: NodeId
+    above: NodeId | None = None
+
+    def apply(self, tree: H) -> H:
+        _check_known(tree, self.onto)
+        if self.node in tree.parent:
+            raise TopologyError(f"{self.node} cannot join: it is in the tree already")
+        if self.onto not in tree.members:
+            return tree.reparent({self.node: self.onto}, join=[self.node])
+        if tree.parent[self.onto] is not None or self.above is None:
+            raise TopologyError(f"{self.node} cannot join under {self.onto}: it is a client")
+        _check_new(tree, self.above)
+        moves: dict[NodeId, NodeId | None] = {self.above: None}
+        moves |= {self.onto: self.above, self.node: self.above}
+        return tree.reparent(moves, join=[self.node])
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A client goes, for good."""
+
+    node: NodeId
+
+    def apply(self, tree: H) -> H:
+        _check_known(tree, self.node)
+        if self.node not in tree.members:
+            raise TopologyError(f"{self.node} cannot leave: it is a cluster")
+        if len(tree.members) == 1:
+            raise TopologyError(f"{self.node} cannot leave: a tree needs a client")
+        return tree.reparent({}, drop=[self.node])
+
+
+Edit = Graft | Prune | Merge | Split | Join | Leave
+KINDS: Mapping[str, type[Edit]] = {
+    kind.__name__.lower(): kind for kind in (Graft, Prune, Merge, Split, Join, Leave)
+}
 
 
 def _check_known(tree: Hierarchy, *ids: NodeId) -> None:
@@ -123,6 +169,12 @@ def apply_all(tree: Tree, edits: Sequence[Edit]) -> Tree:
     return draft.done()
 
 
+def count_edits(edits: Iterable[Edit]) -> dict[str, int]:
+    """How many there are of each kind."""
+    counts = Counter(type(edit).__name__.lower() for edit in edits)
+    return {name: counts[name] for name in KINDS}
+
+
 def edit_to_json(edit: Edit) -> dict[str, object]:
     """An edit as plain values: `{"edit": "graft", "node": 3, "onto": 21}`."""
     return {"edit": type(edit).__name__.lower(), **asdict(edit)}
@@ -130,8 +182,7 @@ def edit_to_json(edit: Edit) -> dict[str, object]:
 
 def edit_from_json(record: Mapping[str, Any]) -> Edit:
     """The edit that `edit_to_json` wrote (JSON's lists become tuples again)."""
-    kinds: dict[str, type[Edit]] = {k.__name__.lower(): k for k in (Graft, Prune, Merge, Split)}
-    return kinds[record["edit"]](**{k: _tuples(v) for k, v in record.items() if k != "edit"})
+    return KINDS[record["edit"]](**{k: _tuples(v) for k, v in record.items() if k != "edit"})
 
 
 def _tuples(value: Any) -> Any:

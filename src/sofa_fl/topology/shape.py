@@ -6,7 +6,7 @@ space's scale, so they mean the same for small and large models, early and late.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -169,8 +169,8 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     return edits
 
 
-def find_prunes(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
-    """Clusters with fewer than two children, the lowest first."""
+def find_prunes(tree: Tree, *_: object) -> list[Edit]:
+    """Clusters with fewer than two children, the lowest first, wherever anybody is."""
     if tree.is_compact:
         return []
     stands_for: dict[NodeId, int] = dict.fromkeys(tree.members, 1)  # 0 if nothing is left of it
@@ -248,14 +248,3 @@ def _looseness(tree: Tree, space: Space) -> tuple[float, ...]:
     level = tree.order.level[1:]
     totals = np.bincount(level, bodies.weights[1:] * gaps**2, minlength=tree.depth)
     return tuple(float(f"{total:.9g}") for total in totals)
-
-
-def count_edits(edits: Sequence[Edit]) -> Mapping[Operation, int]:
-    """How many of each operation."""
-    kinds: dict[Operation, type[Edit]] = {
-        "graft": Graft,
-        "prune": Prune,
-        "merge": Merge,
-        "split": Split,
-    }
-    return {name: sum(isinstance(edit, kind) for edit in edits) for name, kind in kinds.items()}

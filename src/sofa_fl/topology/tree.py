@@ -128,18 +128,27 @@ class Tree:
     def at_level(self, level: int) -> tuple[NodeId, ...]:
         return tuple(node for node in self.walk() if self.level[node] == level)
 
-    def reparent(self, moves: Mapping[NodeId, NodeId | None], drop: Sequence[NodeId] = ()) -> Tree:
-        """The tree with `moves` applied to the parent map and `drop` removed."""
+    def reparent(
+        self,
+        moves: Mapping[NodeId, NodeId | None],
+        drop: Sequence[NodeId] = (),
+        join: Sequence[NodeId] = (),
+    ) -> Tree:
+        """The tree with `moves` applied to the parent map and `drop` removed.
+
+        Those of `join` are new clients, last in order.
+        """
         parent = {n: p for n, p in {**self.parent, **moves}.items() if n not in drop}
-        return Tree(parent, self.clients, max(self.next_id, 1 + max(parent)))
+        clients = tuple(c for c in (*self.clients, *join) if c not in drop)
+        return Tree(parent, clients, max(self.next_id, 1 + max(parent)))
 
 
-def flat_tree(clients: Sequence[NodeId]) -> Tree:
-    """One cluster over all clients: the tree of FedAvg."""
+def flat_tree(clients: Sequence[NodeId], first: int = 0) -> Tree:
+    """One cluster over all clients: the tree of FedAvg; ids below `first` are not for clusters."""
     if not clients:
         raise TopologyError("a tree needs at least one client, got none")
     if len(clients) == 1:
-        return Tree({clients[0]: None}, tuple(clients), clients[0] + 1)
-    root = NodeId(1 + max(clients))
+        return Tree({clients[0]: None}, tuple(clients), max(first, clients[0] + 1))
+    root = NodeId(max(first, 1 + max(clients)))
     parent: dict[NodeId, NodeId | None] = {root: None}
     return Tree(parent | dict.fromkeys(clients, root), tuple(clients), root + 1)

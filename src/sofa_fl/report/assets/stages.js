@@ -40,7 +40,10 @@ function applyEdit(parent, edit) {
     });
     if (up !== null) parent.delete(edit.node);
   } else if (edit.edit === "join" && known(edit.onto)) {
-    parent.set(edit.node, edit.onto);
+    // Beside a client alone, under a new root, or under a cluster.
+    const up = edit.above ?? edit.onto;
+    if (up !== edit.onto) parent.set(up, null).set(edit.onto, up);
+    parent.set(edit.node, up);
   } else if (edit.edit === "leave" && known(edit.node)) {
     parent.delete(edit.node);
   } else {

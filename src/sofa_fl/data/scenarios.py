@@ -1,0 +1,99 @@
+"""Ready scripts of how a federation changes: who takes up which concept, who comes, who goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Interval
+
+from sofa_fl.data.concepts import Concept, Phase, Script
+from sofa_fl.errors import DataError
+from sofa_fl.seeding import rng_for
+
+ScenarioName = Literal["none", "swap", "emerge", "converge", "rotate", "recur", "churn"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScenarioConfig:
+    """How the clients' data change during a run.
+
+    Attributes:
+        name: `swap`: some clients of every group change over to the next one. `emerge`: some of
+            the first group take up something new. `converge`: the second group becomes like the
+            first. `rotate`: every other group turns slowly. `recur`: as `emerge`, and later all
+            is as it was. `churn`: some clients of every group leave for good and new ones come.
+        at: The round that it happens in, or begins.
+        fraction: How many of a group's clients change, or leave and are replaced.
+        lasts: Rounds that `rotate` turns for, or until `recur` goes back.
+        degrees: By how much `rotate` turns in a round.
+    """
+
+    name: ScenarioName = "none"
+    at: Annotated[int, Ge(1)] = 10
+    fraction: Annotated[float, Interval(gt=0, lt=1)] = 1 / 3
+    lasts: Annotated[int, Ge(1)] = 5
+    degrees: Annotated[float, Gt(0)] = 3.0
+
+
+def script_of(
+    config: ScenarioConfig, groups: Sequence[int], concepts: Sequence[Concept], seed: int
+) -> Script:
+    """The script of a scenario, of clients in `groups`, each with the concept of that number.
+
+    Clients that come later have the numbers after those.
+    """
+    if len(concepts) < 2 and config.name != "none":
+        raise DataError(
+            f"data.scenario.name={config.name} needs two groups of clients or more, got one; "
+            "raise data.num_rotations or data.num_swaps"
+        )
+    first = {client: concepts[group] for client, group in enumerate(groups)}
+    some = _some(groups, config.fraction, seed)
+    halfway = 180 / len({concept.degrees for concept in concepts})  # to the next rotation
+    new = replace(concepts[0], degrees=concepts[0].degrees + halfway)
+    emerged = {**first, **dict.fromkeys(some[0], new)}
+    at = config.at
+    match config.name:
+        case "none":
+            later = []
+        case "swap":
+            after = [*concepts[1:], concepts[0]]
+            moved = {c: after[group] for group, clients in some.items() for c in clients}
+            later = [Phase(at, first | moved)]
+        case "emerge":
+            later = [Phase(at, emerged)]
+        case "converge":
+            second = [client for client, group in enumerate(groups) if group == 1]
+            later = [Phase(at, first | dict.fromkeys(second, concepts[0]))]
+        case "rotate":
+            turning = [client for client, group in enumerate(groups) if group % 2 == 0]
+            later = [
+                Phase(at + step, first | _turned(first, turning, (step + 1) * config.degrees))
+                for step in range(config.lasts)
+            ]
+        case "recur":
+            later = [Phase(at, emerged), Phase(at + config.lasts, first)]
+        case "churn":
+            gone = [client for clients in some.values() for client in clients]
+            come = {len(groups) + k: first[client] for k, client in enumerate(gone)}
+            stay = {client: concept for client, concept in first.items() if client not in gone}
+            later = [Phase(at, stay | come)]
+    return [Phase(0, first), *later]
+
+
+def _some(groups: Sequence[int], fraction: float, seed: int) -> dict[int, list[int]]:
+    """Clients of every group, drawn: as many as `fraction` says, at least one, but never all."""
+    found: dict[int, list[int]] = {}
+    for group in sorted(set(groups)):
+        clients = [client for client, other in enumerate(groups) if other == group]
+        order = rng_for(seed, "scenario", group).permutation(clients).tolist()
+        found[group] = sorted(order[: max(1, min(round(fraction * len(order)), len(order) - 1))])
+    return found
+
+
+def _turned(
+    first: Mapping[int, Concept], clients: Sequence[int], degrees: float
+) -> dict[int, Concept]:
+    return {c: replace(first[c], degrees=first[c].degrees + degrees) for c in clients}

@@ -1,0 +1,119 @@
+"""Clients that fail, for experiments: an engine that loses, cuts short or spoils what it is asked.
+
+Around any other engine. Who fails when comes from the tasks' own seeds, so it is the same whole or
+resumed, on every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Interval
+from numpy.typing import NDArray
+
+from sofa_fl.data.base import Samples
+from sofa_fl.engine.base import Engine, Exam, Outcome, Score, Task
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import as_vector
+from sofa_fl.seeding import rng_for
+from sofa_fl.topology.tree import NodeId
+
+Fraction = Annotated[float, Interval(ge=0, le=1)]
+Kind = Literal["nan", "huge", "flip", "mixed"]
+HUGE = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultsConfig:
+    """What goes wrong with clients, to see what becomes of it.
+
+    Attributes:
+        dropout: How often a client that is asked does not answer.
+        straggle: How often it manages only a part of its batches in time.
+        bad: The fraction of the clients, drawn once, that send bad updates all the time.
+        kind: What they send: `nan`; `huge`, their update a hundred times as long; `flip`, the
+            opposite of it; `mixed`, one of these each, in turn.
+    """
+
+    dropout: Fraction = 0.0
+    straggle: Fraction = 0.0
+    bad: Fraction = 0.0
+    kind: Kind = "mixed"
+
+    @property
+    def are_there(self) -> bool:
+        return max(self.dropout, self.straggle, self.bad) > 0
+
+
+def draw_bad(config: FaultsConfig, num_clients: int, seed: int) -> dict[NodeId, Kind]:
+    """Who is bad, and how."""
+    order = rng_for(seed, "bad").permutation(num_clients)[: round(config.bad * num_clients)]
+    kinds: tuple[Kind, ...] = ("nan", "huge", "flip") if config.kind == "mixed" else (config.kind,)
+    return {NodeId(client): kinds[at % len(kinds)] for at, client in enumerate(order.tolist())}
+
+
+class FaultyEngine:
+    """Another engine, with clients that fail; clusters never do."""
+
+    def __init__(
+        self, engine: Engine, config: FaultsConfig, num_clients: int, seed: int = 0
+    ) -> None:
+        self.engine = engine
+        self.config = config
+        self.num_clients = num_clients
+        self.bad = draw_bad(config, num_clients, seed)
+
+    @property
+    def num_trainable(self) -> int:
+        return self.engine.num_trainable
+
+    def initial(self, seed: int) -> Vector:
+        return self.engine.initial(seed)
+
+    def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
+        starts: list[Task | None] = []
+
+        def those_who_answer() -> Iterator[Task]:
+            for task in tasks:
+                starts.append(None if self._drops_out(task) else replace(task, pulls=()))
+                if starts[-1] is not None:
+                    yield self._in_time(task)
+                del task
+
+        answers = iter(self.engine.train(those_who_answer()))
+        return [None if task is None else self._spoiled(task, next(answers)) for task in starts]
+
+    def _drops_out(self, task: Task) -> bool:
+        is_client = task.site < self.num_clients
+        return is_client and rng_for(task.seed, "dropout").random() < self.config.dropout
+
+    def _in_time(self, task: Task) -> Task:
+        rng = rng_for(task.seed, "straggle")
+        if task.site >= self.num_clients or rng.random() >= self.config.straggle:
+            return task
+        return replace(task, batches=int(rng.integers(1, task.batches + 1)))
+
+    def _spoiled(self, task: Task, outcome: Outcome | None) -> Outcome | None:
+        if outcome is None or task.site not in self.bad:
+            return outcome
+        start, params = as_vector(task.start), outcome.params
+        match self.bad[task.site]:
+            case "nan":
+                params = torch.full_like(params, float("nan"))
+            case "huge":
+                params = start + HUGE * (params - start)
+            case _:
+                params = start - (params - start)
+        return replace(outcome, params=params)
+
+    def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
+        return self.engine.evaluate(exams)
+
+    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
+        return self.engine.embed(models, samples)
+
+    def close(self) -> None:
+        self.engine.close()

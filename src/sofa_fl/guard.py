@@ -1,0 +1,120 @@
+"""Who is asked in a round, and which of the answers are fit to be used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Interval
+
+from sofa_fl.engine.base import Outcome
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.robust import Aggregate
+from sofa_fl.seeding import rng_for
+from sofa_fl.topology.tree import NodeId
+
+NOT_FINITE = "not finite"
+FEWEST = 4  # updates of which it can be said that one is out of scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardConfig:
+    """Which answers of clients are used, and how.
+
+    Attributes:
+        aggregate: What a cluster's model is of its clients': their `mean` by samples, or, number by
+            number and every client counting the same, their `median` or `trimmed` mean.
+        trim: What the trimmed mean leaves out at either end.
+        scale: An update that is longer than so many times the median of its round is set aside.
+        patience: After so many updates set aside in a row a client is quarantined.
+        quarantine: For how many rounds; then it is asked again, and out again at the next flaw.
+    """
+
+    aggregate: Aggregate = "mean"
+    trim: Annotated[float, Interval(ge=0, lt=0.5)] = 0.25
+    scale: Annotated[float, Gt(1)] = 10.0
+    patience: Annotated[int, Ge(1)] = 3
+    quarantine: Annotated[int, Ge(1)] = 5
+
+
+@dataclass(slots=True)
+class Register:
+    """Whose updates had to be set aside lately, and who is out for it."""
+
+    flaws: dict[NodeId, int] = field(default_factory=dict)  # in a row
+    back_at: dict[NodeId, int] = field(default_factory=dict)  # the round of the next chance
+
+    def note(self, client: NodeId, flaw: str | None, round: int, config: GuardConfig) -> None:
+        """A client answered, with or without a flaw."""
+        if flaw is None:
+            self.flaws.pop(client, None)
+            self.back_at.pop(client, None)
+            return
+        self.flaws[client] = self.flaws.get(client, 0) + 1
+        if self.flaws[client] >= config.patience:
+            self.back_at[client] = round + 1 + config.quarantine
+
+    def is_out(self, client: NodeId, round: int) -> bool:
+        return round < self.back_at.get(client, 0)
+
+    def keep(self, clients: Collection[NodeId]) -> None:
+        """Forget all others."""
+        for record in (self.flaws, self.back_at):
+            for client in [c for c in record if c not in clients]:
+                del record[client]
+
+
+@dataclass(slots=True)
+class Roll:
+    """A round's attendance: whose update arrived and is fit, and why others are not."""
+
+    heard: set[NodeId] = field(default_factory=set)
+    set_aside: dict[NodeId, str] = field(default_factory=dict)
+
+
+def draw(clients: Sequence[NodeId], fraction: float, seed: int, round: int) -> frozenset[NodeId]:
+    """The clients asked in a round: so many of them, at least one; all in the warm-up."""
+    if fraction == 1 or round == 0:
+        return frozenset(clients)
+    num = max(1, round_half_up(fraction * len(clients)))
+    chosen = rng_for(seed, round, "participation").choice(len(clients), num, replace=False)
+    return frozenset(clients[at] for at in chosen.tolist())
+
+
+def round_half_up(number: float) -> int:
+    return int(number + 0.5)
+
+
+def flaws_of(
+    answers: Mapping[int, tuple[Model, Outcome]], size: int, scale: float
+) -> dict[int, str]:
+    """What is wrong with updates, given where each started; fit ones are not named.
+
+    A model must have `size` finite numbers, and not be farther from its start than `scale`
+    times the median.
+    """
+    flaws: dict[int, str] = {}
+    lengths: dict[int, Vector] = {}
+    for at, (start, outcome) in answers.items():
+        params = outcome.params
+        if params.shape != (size,) or params.dtype != torch.float32:
+            shape = "x".join(map(str, params.shape))
+            flaws[at] = f"a model of {shape} numbers ({params.dtype}) in place of {size}"
+        else:
+            lengths[at] = torch.linalg.vector_norm(params - as_vector(start))
+    if not lengths:
+        return flaws
+    values = torch.stack(list(lengths.values())).double().cpu().numpy()
+    finite = np.isfinite(values)
+    usual = float(np.median(values[finite])) if finite.sum() >= FEWEST else 0.0
+    usual = usual or np.inf  # of few updates, or of none that move, none is out of scale
+    for at, length in zip(lengths, values.tolist()):
+        if not np.isfinite(length):
+            flaws[at] = NOT_FINITE
+        elif length > scale * usual:
+            flaws[at] = f"{length / usual:.0f} times as long as the median update"
+    return flaws

@@ -1,0 +1,64 @@
+"""What SOFA-FL knows from round to round, and what becomes of it when the tree changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sofa_fl.federation import Federation
+from sofa_fl.methods.hierarchy import Losses, Models, compare, inherit, steady
+from sofa_fl.models.flat import Vector
+from sofa_fl.sharing import Shared
+from sofa_fl.topology.edits import Edit, apply_all
+from sofa_fl.topology.tree import NodeId, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class SofaState:
+    """All that a round needs and all that it returns.
+
+    Attributes:
+        tree: The clients that were ever heard and have not left, and their clusters.
+        params: One model per node of the tree.
+        losses: Of the models on each client's path, held out.
+        steadied: The same, by those of siblings.
+        shared: What clients share.
+    """
+
+    tree: Tree
+    params: Models
+    losses: Losses
+    steadied: Losses
+    shared: Shared
+
+
+def edited(
+    state: SofaState, edits: Sequence[Edit], steadiness: float, fed: Federation
+) -> SofaState:
+    """The state on the tree after `edits`; losses that nobody knows are measured."""
+    tree = apply_all(state.tree, edits)
+    params = inherit(state.tree, state.params, edits, fed)
+    losses = compare(tree, params, fed, state.losses, fed.asked)
+    before, none = state.shared, np.empty(0, dtype=np.int64)
+    pools = {cluster: before.pools.get(cluster, none) for cluster in tree.clusters}
+    # Who was moved gets what is shared where it is now.
+    ledger = before.ledger.without(state.tree.members - tree.members)
+    ledger = ledger.record(tree, pools, fed.owned)
+    return SofaState(
+        tree,
+        params,
+        losses,
+        steady(tree, losses, fed, steadiness),
+        Shared(pools, ledger),
+    )
+
+
+def kept(state: SofaState, fed: Federation) -> dict[NodeId, Vector]:
+    """The models that are still there if nobody is heard.
+
+    Of clients only where it may well be that some are not: all others' old models can go.
+    """
+    keeps = state.tree.parent if fed.may_miss else state.tree.clusters or state.tree.clients
+    return {node: state.params[node] for node in keeps}

@@ -1,0 +1,47 @@
+"""Where clients go that the tree does not know yet, and what is left of it when some leave."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from sofa_fl.topology.edits import Edit, Join, Leave, apply_all
+from sofa_fl.topology.shape import find_prunes
+from sofa_fl.topology.space import Space
+from sofa_fl.topology.tree import NodeId, Tree
+
+
+def find_joins(tree: Tree, space: Space) -> list[Edit]:
+    """Every client of `space` that is not in the tree joins the cluster it is nearest to.
+
+    By the tree as it is: newcomers do not wait for each other. Where nobody of the tree is in the
+    space, there is nothing to be near to, and they join the root.
+    """
+    rows = [row for row, client in enumerate(space.clients) if client not in tree.members]
+    if not rows:
+        return []
+    new = [space.clients[row] for row in rows]
+    if tree.root in tree.members:  # a client alone: the first makes a cluster with it
+        above = NodeId(tree.next_id)
+        return [Join(new[0], tree.root, above), *(Join(node, above) for node in new[1:])]
+    bodies = space.locate(tree)
+    clusters = np.flatnonzero(bodies.settled & ~tree.order.is_client)
+    if not len(clusters):
+        return [Join(node, tree.root) for node in new]
+    apart = space.apart(
+        space.places[rows], bodies.places[clusters], np.zeros(len(rows)), bodies.inertia[clusters]
+    )
+    nearest = tree.order.nodes[clusters[apart.argmin(axis=1)]]
+    return [Join(node, NodeId(onto)) for node, onto in zip(new, nearest.tolist())]
+
+
+def find_leaves(tree: Tree, present: Collection[NodeId]) -> list[Edit]:
+    """All that are not present leave; clusters that have lost too many are pruned."""
+    leaves: list[Edit] = [Leave(client) for client in tree.clients if client not in present]
+    return with_prunes(tree, leaves) if leaves else []
+
+
+def with_prunes(tree: Tree, edits: Sequence[Edit]) -> list[Edit]:
+    """The edits, and the prunes that they call for."""
+    return [*edits, *find_prunes(apply_all(tree, edits))]
