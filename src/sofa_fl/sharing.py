@@ -5,7 +5,7 @@ A plan over row numbers; no sample is touched here. NumPy and the topology only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -170,6 +170,31 @@ def traffic(tree: Tree, pools: Pools, owned: Owned) -> tuple[int, int]:
     """How many samples clients sent up and were sent down for these pools."""
     up = len(union(list(pools.values())))
     return up, sum(map(len, foreign(tree, pools, owned).values()))
+
+
+def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[NodeId, list[int]]]:
+    """How many of a client's samples the pools of its path hold, its parent's first.
+
+    A pool takes from those below it, so this tells all of who has what: another client has of
+    this one's samples what the pool of the lowest cluster above both holds. Zeros at the end are
+    left out, and so is a client that shares nothing.
+    """
+    if not any(map(len, pools.values())):
+        return
+    owner = np.full(max(_num_rows(owned), _num_rows(pools)), -1, dtype=np.int64)
+    for client, rows in owned.items():
+        owner[rows] = client
+    held: dict[NodeId, dict[int, int]] = {}
+    for cluster, rows in pools.items():
+        owners, counts = np.unique(owner[rows], return_counts=True)
+        held[cluster] = dict(zip(owners.tolist(), counts.tolist()))
+    for client in tree.clients:
+        above = reversed(tree.path(client)[:-1])
+        found = [held.get(cluster, {}).get(client, 0) for cluster in above]
+        while found and not found[-1]:
+            found.pop()
+        if found:
+            yield client, found
 
 
 def union(parts: list[Samples]) -> Samples:

@@ -34,7 +34,9 @@ DataDir = Annotated[
     str | None, typer.Option(metavar="DIR", help="Folder to look for the dataset in first.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no report.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress, and of the result only where it is.")
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.disk import write_text
 from sofa_fl.experiment.folder import Event, RunFolder
 from sofa_fl.experiment.metrics import Examiner
+from sofa_fl.experiment.observers import Observer, guarded
 from sofa_fl.experiment.records import describe, summarize
 from sofa_fl.experiment.saving import Progress, is_light, is_saved, restore_newest, save
 from sofa_fl.experiment.writer import Writer
@@ -35,8 +36,6 @@ from sofa_fl.models.networks import NetworkFactory, network_factory
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import Tree
-
-Observer = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def run(
             says, or data already dealt out to clients.
         network: A function that makes an own network, in place of `config.model`.
         method: An own method, in place of `config.method`.
-        observers: Called with every event as it happens.
+        observers: Called with every event as it happens; one that fails is reported and left out.
     """
     config = config or Config()
     own = Own(data, network, method)
@@ -76,7 +75,7 @@ def run(
         path = Path(config.out).expanduser() if config.out else _fresh_folder(config)
         config = replace(experiment.config, out=str(path))
         folder = RunFolder.create(path, config_to_dict(config))
-        return experiment.begin(folder, observers)
+        return experiment.begin(folder, guarded(observers))
 
 
 def resume(
@@ -94,6 +93,7 @@ def resume(
     """
     folder = RunFolder.open(Path(path))
     config = replace(load_config(folder.config_file), out=str(path))
+    observers = guarded(observers)
     with Experiment(config, Own(data, network, method)) as experiment:
         last, note = restore_newest(folder, config, experiment.restore)
         if last is None:  # stopped before the warm-up was done

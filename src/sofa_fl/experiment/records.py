@@ -19,6 +19,7 @@ from sofa_fl.experiment.metrics import (
 )
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
+from sofa_fl.sharing import contributions
 from sofa_fl.topology.agreement import ari, purity
 from sofa_fl.topology.edits import Edit, count_edits, edit_to_json
 from sofa_fl.topology.tree import Tree
@@ -36,6 +37,7 @@ def describe(
         "client": fairness(accuracies),
         "clients": list(fed.clients),
         "accuracies": _plain(accuracies),
+        "samples": [fed.size(client) for client in fed.clients],
         **attendance(fed),
         **agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
@@ -46,7 +48,9 @@ def describe(
         "tree": {str(node): parent for node, parent in view.tree.parent.items()},
         "edits": [edit_to_json(edit) for edit in notes.edits],
         "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
+        "shared": {str(c): n for c, n in contributions(view.tree, view.shared.pools, fed.owned)},
         "disclosed": disclosed(view, fed),
+        "places": {str(client): place for client, place in notes.places.items()},
         "samples_trained": fed.meter.samples_trained,
         "bytes_down": fed.meter.bytes_down,
         "bytes_up": fed.meter.bytes_up,

@@ -47,11 +47,13 @@ class Notes:
         edits: What SHAPE did to the tree.
         local_loss: Loss of every local batch, by client.
         path_loss: Held-out loss of the models that know a client, by client and node.
+        places: Where clients are on a map of two dimensions; none for methods without places.
     """
 
     edits: tuple[Edit, ...] = ()
     local_loss: Mapping[NodeId, NDArray[np.float32]] = field(default_factory=dict)
     path_loss: Mapping[NodeId, Mapping[NodeId, float]] = field(default_factory=dict)
+    places: Mapping[NodeId, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

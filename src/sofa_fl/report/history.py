@@ -102,7 +102,7 @@ def make_round(path: Path, config: Any, before: Event | None, event: Event) -> R
         round=event["round"],
         rounds=event["rounds"],
         tree=tree,
-        accuracy=dict(zip(_clients(event), event["accuracies"], strict=True)),
+        accuracy=dict(zip(clients_in(event), event["accuracies"], strict=True)),
         mean=event["client"]["mean"],
         worst=event["client"]["min"],
         loss=_losses(event["path_loss"]),
@@ -115,11 +115,11 @@ def make_round(path: Path, config: Any, before: Event | None, event: Event) -> R
 def tree_in(event: Event) -> Tree:
     """The tree after the round of an event."""
     parent = {NodeId(int(node)): up for node, up in event["tree"].items()}
-    clients = tuple(client for client in _clients(event) if client in parent)
+    clients = tuple(client for client in clients_in(event) if client in parent)
     return Tree(parent, clients, 1 + max(parent))
 
 
-def _clients(event: Event) -> list[NodeId]:
+def clients_in(event: Event) -> list[NodeId]:
     """Those whose accuracies there are; the tree may not know all of them yet."""
     numbers = event.get("clients", range(len(event["accuracies"])))
     return [NodeId(client) for client in numbers]
