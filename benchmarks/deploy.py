@@ -1,4 +1,4 @@
-"""What a deployment costs beside training: four nodes on loopback, TLS and keys, the real processes.
+"""What a deployment costs beside training: nodes on loopback, with TLS and keys.
 
     python benchmarks/deploy.py [--nodes 4] [--rounds 6] [--node flower-supernode]
 

@@ -35,7 +35,7 @@ def warm_models(seed: int) -> tuple[list[Vector], Floats]:
         start = fed.initial()
         outcomes = fed.train([fed.task(client, start) for client in fed.clients])
         size = fed.engine.num_trainable
-        models = [outcome.params[:size].clone() for outcome in outcomes]
+        models = [outcome.params[:size].clone() for outcome in outcomes if outcome is not None]
         return models, np.array([fed.size(client) for client in fed.clients], dtype=np.float64)
 
 

@@ -26,8 +26,8 @@ from loglog import Series, log_log_svg
 
 from sofa_fl.topology.bodies import Floats
 from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.edits import Edit
-from sofa_fl.topology.shape import ShapeConfig, count_edits, shape
+from sofa_fl.topology.edits import Edit, count_edits
+from sofa_fl.topology.shape import ShapeConfig, shape
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -92,8 +92,8 @@ def measure(places: Floats, repeat: int, rng: np.random.Generator) -> dict[str, 
         "dimensions": places.shape[1],
         "clusters": [len(tree.clusters), len(rested.clusters)],
         "depth": [tree.depth, rested.depth],
-        "edits_to_rest": dict(count_edits(first)),
-        "edits_moved": dict(count_edits(edits)),
+        "edits_to_rest": count_edits(first),
+        "edits_moved": count_edits(edits),
         "seconds": seconds,
     }
 

@@ -13,7 +13,10 @@ import pytest
 import sofa_fl
 
 SOURCE = Path(sofa_fl.__file__).parent
-LAYERS = ("topology", "data", "sharing", "models", "engine", "federation", "methods", "experiment")
+LAYERS = (
+    "topology", "data", "sharing", "models", "engine", "guard", "federation", "methods",
+    "experiment",
+)  # fmt: skip
 
 # What of this package a layer may import besides itself; `errors` and `seeding` serve all.
 BELOW = {
@@ -22,27 +25,52 @@ BELOW = {
     "sharing": {"data", "topology"},
     "models": set[str](),
     "engine": {"data", "models", "topology"},
-    "federation": {"data", "engine", "models", "topology"},
+    "guard": {"engine", "models", "topology"},
+    "federation": {"data", "engine", "guard", "models", "topology"},
     "methods": {"data", "engine", "federation", "models", "sharing", "topology"},
     "experiment": set(LAYERS) - {"experiment"},
     "report": {"experiment", "topology"},
     "study": {*LAYERS, "report"},
-    "cli": {*LAYERS, "report", "study"},
+    "deploy": set(LAYERS),
+    "cli": {*LAYERS, "report", "study", "deploy"},
     "__main__": {"cli"},
 }
 # What of others only some may import.
 OUTSIDE = {
-    "torch": {"models", "engine", "methods", "experiment", "cli", "federation"},
+    "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard", "deploy"},
     "triton": {"engine/kernels"},
     "safetensors": {"experiment"},
     "pydantic": {"experiment"},
-    "yaml": {"experiment", "report", "cli"},
+    "yaml": {"experiment", "report", "cli", "deploy/serve"},
+    "flwr": {"deploy/flower", "deploy/grid", "deploy/node", "deploy/worker"},
+    "httpx": {"deploy/worker"},
+    "cryptography": {"deploy/keys"},
     "typer": {"cli"},
     "rich": {"cli", "data/download"},
     "sklearn": {"topology"},
     "threadpoolctl": {"topology"},
     "scipy": {"topology", "data", "methods", "study/statistics"},
-    "matplotlib": {"study/figures", "study/edits_figure", "study/benchmark_figure"},
+    "matplotlib": {
+        "study/figures",
+        "study/edits_figure",
+        "study/benchmark_figure",
+        "study/drift_figure",
+    },
+}
+# What loads pickles, always or unless told not to; `weights_only` goes with `torch.load`.
+UNPICKLERS = (
+    "pickle", "torch.load", "weights_only", "np.load", "marshal", "shelve", "joblib", "dill",
+)  # fmt: skip
+# Who writes files, and how each makes sure that they are whole: by the disk module, by a flushed
+# line or a checksum, by the published checksum; a user's own data are the user's to check. Keys have
+# their rights from the first moment on.
+WRITERS = {
+    "experiment/disk.py",
+    "experiment/checkpoint.py",
+    "experiment/folder.py",
+    "data/download.py",
+    "data/idx.py",
+    "deploy/keys.py",
 }
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 modules = pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
@@ -79,7 +107,7 @@ def test_imports_go_down_only(path: Path) -> None:
                 allowed |= {"__version__"}
             assert parts[1] in allowed, f"{layer} must not import {name}"
             if layer == "report" and parts[1] == "experiment":
-                assert parts[2] == "folder", f"a report reads a run folder, not {name}"
+                assert parts[2] in ("folder", "disk"), f"a report reads a run folder, not {name}"
 
 
 @modules
@@ -97,11 +125,22 @@ def test_others_are_imported_where_they_belong(path: Path) -> None:
 @modules
 def test_nothing_unpickles(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    for word in ("pickle", "torch.load", "marshal", "shelve", "joblib", "eval(", "exec("):
+    for word in (*UNPICKLERS, "eval(", "exec("):
         allowed = {"eval(": ".eval("}.get(word, "")
         left = text.replace(allowed, "") if allowed else text
         lines = [line for line in left.splitlines() if word in line]
         assert all("no pickle" in line.lower() for line in lines), lines
+
+
+@modules
+def test_files_are_written_in_one_place(path: Path) -> None:
+    """Which writes them whole or not at all; but for what is not of a run."""
+    if str(path.relative_to(SOURCE)) in WRITERS:
+        return
+    text = path.read_text(encoding="utf-8")
+    # Pictures are drawn into memory first.
+    for word in (".write_text(", ".write_bytes(", '"w"', '"wb"', "json.dump(", "savefig(path"):
+        assert word not in text, f"{word}: use sofa_fl.experiment.disk"
 
 
 def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
@@ -125,7 +164,9 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
         ("sofa_fl.report.history", {"torch"}),
         ("sofa_fl.study.docs", {"torch", "matplotlib"}),
         ("sofa_fl.study.sweep", {"matplotlib"}),
-        ("sofa_fl.cli.main", {"torch", "numpy"}),
+        ("sofa_fl.cli.main", {"torch", "numpy", "flwr"}),
+        ("sofa_fl.deploy.serve", {"flwr"}),
+        ("sofa_fl.deploy.scaffold", {"torch"}),
     ],
 )
 def test_light_parts_stay_light(module: str, never: set[str]) -> None:

@@ -15,6 +15,7 @@ from sofa_fl.data.base import Samples
 from sofa_fl.sharing import (
     Shared,
     SharingConfig,
+    contributions,
     foreign,
     share,
     traffic,
@@ -272,3 +273,44 @@ def test_one_flat_cluster_is_the_plain_case() -> None:
     shared = share(tree, owned, Shared(), SharingConfig(ratio=0.2), seed=3, round=0)
     assert len(shared.pools[tree.root]) == 40
     assert [len(rows) for rows in foreign(tree, shared.pools, owned).values()] == [30] * 4
+
+
+@given(worlds(min_clients=2), configs, st.integers(0, 5))
+def test_contributions_tell_who_has_what(world: World, config: SharingConfig, seed: int) -> None:
+    """Another client has of a client's samples what the lowest pool above both holds."""
+    tree = world.tree
+    for shared in world.rounds(config, 2, seed):
+        found = dict(contributions(tree, shared.pools, world.owned))
+        gets = foreign(tree, shared.pools, world.owned)
+        for owner in tree.clients:
+            above = list(reversed(tree.path(owner)[:-1]))
+            counts = dict(zip(above, found.get(owner, [])))
+            for other in set(tree.clients) - {owner}:
+                meet = next(node for node in above if node in tree.path(other))
+                has = int(np.isin(gets[other], world.owned[owner]).sum())
+                assert counts.get(meet, 0) == has
+
+
+def test_who_shares_nothing_contributes_nothing() -> None:
+    tree = flat_tree([NodeId(0), NodeId(1)])
+    owned = {NodeId(0): np.arange(10), NodeId(1): np.arange(10, 20)}
+    assert not list(contributions(tree, {}, owned))
+    config = SharingConfig(ratio=0.5, max_disclosure={0: 0.0})
+    pools = share(tree, owned, Shared(), config, seed=0, round=1).pools
+    assert dict(contributions(tree, pools, owned)) == {1: [5]}
+
+
+def test_what_those_who_left_were_given_stays_out() -> None:
+    """Else a cap would be one until somebody leaves."""
+    world, config = world_of([0, 1]), SharingConfig(ratio=0.2, max_disclosure=0.3)
+    shared = world.rounds(config, 9)[-1]
+    left = shared.ledger.without({NodeId(1)})
+    assert list(left.received) == [0]
+    for client, rows in shared.ledger.disclosed(world.owned).items():
+        np.testing.assert_array_equal(left.disclosed(world.owned)[client], rows)
+    again = world_of([0, 2])
+    owned = {NodeId(0): world.owned[NodeId(0)], NodeId(2): again.owned[NodeId(2)] + 1000}
+    after = Shared({}, left)
+    for round in range(9, 20):
+        after = share(again.tree, owned, after, config, seed=0, round=round)
+    assert len(after.ledger.disclosed(owned)[NodeId(0)]) == 30

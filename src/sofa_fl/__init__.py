@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from sofa_fl.data.base import Arrays as Arrays
     from sofa_fl.data.base import ClientData as ClientData
     from sofa_fl.data.base import FederatedData as FederatedData
+    from sofa_fl.data.base import Stage as Stage
+    from sofa_fl.data.concepts import Concept as Concept
+    from sofa_fl.data.concepts import Phase as Phase
     from sofa_fl.data.config import DataConfig as DataConfig
     from sofa_fl.data.federate import federate as federate
     from sofa_fl.data.own import from_arrays as from_arrays
     from sofa_fl.data.own import from_dataset as from_dataset
+    from sofa_fl.data.scenarios import ScenarioConfig as ScenarioConfig
     from sofa_fl.engine.base import LocalConfig as LocalConfig
+    from sofa_fl.engine.faulty import FaultsConfig as FaultsConfig
     from sofa_fl.errors import SofaError as SofaError
     from sofa_fl.experiment.config import Config as Config
     from sofa_fl.experiment.config import load_config as load_config
@@ -31,11 +36,13 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.loop import resume as resume
     from sofa_fl.experiment.loop import run as run
     from sofa_fl.federation import Federation as Federation
+    from sofa_fl.guard import GuardConfig as GuardConfig
     from sofa_fl.methods.base import Method as Method
     from sofa_fl.methods.base import Notes as Notes
     from sofa_fl.methods.base import View as View
     from sofa_fl.methods.cfl import CflConfig as CflConfig
     from sofa_fl.methods.ditto import DittoConfig as DittoConfig
+    from sofa_fl.methods.feddrift import FedDriftConfig as FedDriftConfig
     from sofa_fl.methods.fedprox import FedProxConfig as FedProxConfig
     from sofa_fl.methods.fl_hc import FlHcConfig as FlHcConfig
     from sofa_fl.methods.hierfavg import HierFavgConfig as HierFavgConfig
@@ -60,11 +67,16 @@ _HOME = {
     "Arrays": "data.base",
     "ClientData": "data.base",
     "FederatedData": "data.base",
+    "Stage": "data.base",
+    "Concept": "data.concepts",
+    "Phase": "data.concepts",
     "DataConfig": "data.config",
     "federate": "data.federate",
     "from_arrays": "data.own",
     "from_dataset": "data.own",
+    "ScenarioConfig": "data.scenarios",
     "LocalConfig": "engine.base",
+    "FaultsConfig": "engine.faulty",
     "SofaError": "errors",
     "Config": "experiment.config",
     "load_config": "experiment.config",
@@ -72,11 +84,13 @@ _HOME = {
     "resume": "experiment.loop",
     "run": "experiment.loop",
     "Federation": "federation",
+    "GuardConfig": "guard",
     "Method": "methods.base",
     "Notes": "methods.base",
     "View": "methods.base",
     "CflConfig": "methods.cfl",
     "DittoConfig": "methods.ditto",
+    "FedDriftConfig": "methods.feddrift",
     "FedProxConfig": "methods.fedprox",
     "FlHcConfig": "methods.fl_hc",
     "HierFavgConfig": "methods.hierfavg",

@@ -110,7 +110,8 @@ def flaws_of(
         return flaws
     values = torch.stack(list(lengths.values())).double().cpu().numpy()
     finite = np.isfinite(values)
-    usual = float(np.median(values[finite])) if finite.sum() >= FEWEST else np.inf
+    usual = float(np.median(values[finite])) if finite.sum() >= FEWEST else 0.0
+    usual = usual or np.inf  # of few updates, or of none that move, none is out of scale
     for at, length in zip(lengths, values.tolist()):
         if not np.isfinite(length):
             flaws[at] = NOT_FINITE

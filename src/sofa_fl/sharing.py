@@ -5,7 +5,7 @@ A plan over row numbers; no sample is touched here. NumPy and the topology only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -59,9 +59,11 @@ class Ledger:
     Attributes:
         received: By client, a bit per row number, packed: in a flat tree everybody gets much of
             everything, which as row numbers would be 64 times as much.
+        gone: The same, of all clients together that have left: what is out is out.
     """
 
     received: Mapping[NodeId, Bits] = field(default_factory=dict)
+    gone: Bits = field(default_factory=lambda: _NO_BITS)
 
     def record(self, tree: Tree, pools: Pools, owned: Owned) -> Ledger:
         """The ledger after `pools` have been distributed down `tree`."""
@@ -69,11 +71,13 @@ class Ledger:
         for client, new in foreign(tree, pools, owned).items():
             before = received.get(client, _NO_BITS)
             received[client] = _with_rows(before, new) if len(new) else before
-        return Ledger(received)
+        return Ledger(received, self.gone)
 
     def without(self, clients: Collection[NodeId]) -> Ledger:
-        """The ledger without what these clients, who have left, were given."""
-        return Ledger({c: bits for c, bits in self.received.items() if c not in clients})
+        """The ledger without these clients, who have left; not without what they were given."""
+        left = [bits for client, bits in self.received.items() if client in clients]
+        stay = {c: bits for c, bits in self.received.items() if c not in clients}
+        return Ledger(stay, _either([self.gone, *left]))
 
     def disclosed(self, owned: Owned) -> dict[NodeId, Samples]:
         """The samples of every client that anyone else has been given."""
@@ -82,10 +86,7 @@ class Ledger:
 
     def known(self, owned: Owned) -> NDArray[np.bool_]:
         """Of every row number up to the last of `owned`, whether anyone has been given it."""
-        everything = np.zeros(max(map(len, self.received.values()), default=0), dtype=np.uint8)
-        for bits in self.received.values():
-            everything[: len(bits)] |= bits
-        return _unpack(everything, _num_rows(owned))
+        return _unpack(_either([self.gone, *self.received.values()]), _num_rows(owned))
 
     def given(self, owner_rows: Samples, to: NodeId) -> Samples:
         """The samples among `owner_rows` that client `to` has been given."""
@@ -171,6 +172,31 @@ def traffic(tree: Tree, pools: Pools, owned: Owned) -> tuple[int, int]:
     return up, sum(map(len, foreign(tree, pools, owned).values()))
 
 
+def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[NodeId, list[int]]]:
+    """How many of a client's samples the pools of its path hold, its parent's first.
+
+    A pool takes from those below it, so this tells all of who has what: another client has of
+    this one's samples what the pool of the lowest cluster above both holds. Zeros at the end are
+    left out, and so is a client that shares nothing.
+    """
+    if not any(map(len, pools.values())):
+        return
+    owner = np.full(max(_num_rows(owned), _num_rows(pools)), -1, dtype=np.int64)
+    for client, rows in owned.items():
+        owner[rows] = client
+    held: dict[NodeId, dict[int, int]] = {}
+    for cluster, rows in pools.items():
+        owners, counts = np.unique(owner[rows], return_counts=True)
+        held[cluster] = dict(zip(owners.tolist(), counts.tolist()))
+    for client in tree.clients:
+        above = reversed(tree.path(client)[:-1])
+        found = [held.get(cluster, {}).get(client, 0) for cluster in above]
+        while found and not found[-1]:
+            found.pop()
+        if found:
+            yield client, found
+
+
 def union(parts: list[Samples]) -> Samples:
     return np.unique(np.concatenate([_NONE, *parts]))
 
@@ -183,6 +209,14 @@ def _within_cap(is_new: NDArray[np.bool_], cap: int) -> NDArray[np.bool_]:
     """Which samples leave the disclosed ones at or below `cap`: the old ones, and the first new."""
     num_disclosed = len(is_new) - np.count_nonzero(is_new)
     return ~is_new | (np.cumsum(is_new) <= cap - num_disclosed)
+
+
+def _either(parts: Sequence[Bits]) -> Bits:
+    """The rows in any of the parts."""
+    everything = np.zeros(max(map(len, parts)), dtype=np.uint8)
+    for bits in parts:
+        everything[: len(bits)] |= bits
+    return everything
 
 
 def _with_rows(bits: Bits, rows: Samples) -> Bits:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from sofa_fl.cli.reproduce import known_to
 from sofa_fl.data import datasets
 from sofa_fl.errors import DataError
 from sofa_fl.study import targets
+from sofa_fl.study.plan import Scope
+from sofa_fl.study.settings import SETTINGS
 from tests.cli.cases import Cli, assert_refused, files_in, process
 
 PAIR = ("--quick", "--settings", "S1", "--methods", "sofa,fedavg+")
@@ -63,11 +66,52 @@ def test_the_benchmark_keeps_what_was_there(cli: Cli, work_dir: Path) -> None:
     assert "## In short" in (work_dir / "docs" / "results.md").read_text()
 
 
+def test_drift_and_faults_end_to_end(cli: Cli, work_dir: Path) -> None:
+    drift = ("reproduce", "drift", "--quick", "--settings", "churn,groups")
+    made = cli(*drift, "--methods", "sofa,regroup")
+    assert made.exit_code == 0, made.stderr
+    assert "### churn" in made.stdout
+    rows = json.loads((work_dir / "runs" / "quick" / "drift.json").read_text())
+    keys = [(row["setting"], row["method"]) for row in rows]
+    assert keys == [
+        ("churn", "regroup"), ("churn", "sofa"), ("groups", "regroup"), ("groups", "sofa")
+    ]  # fmt: skip
+    newcomers = rows[1]["newcomers"]
+    assert newcomers[0] is None
+    assert None not in newcomers[1:]
+    faults = cli("reproduce", "faults", "--quick", "--methods", "clean/mean,mixed/mean,partial")
+    assert faults.exit_code == 0, faults.stderr
+    assert "| one of the three each, mean |" in faults.stdout
+    nobody = cli(*drift[:3], "--settings", "groups", "--methods", "fedavg")
+    assert "none of these methods runs" in nobody.stderr
+    drawn = cli("reproduce", "figures", "--quick", "--quiet")
+    assert "runs/quick/images/drift.svg" in drawn.stdout.splitlines()
+    page = cli("reproduce", "docs", "--quick", "--quiet")
+    assert "runs/quick/drift.md" in page.stdout.splitlines()
+    assert "## Clients that fail" in (work_dir / "runs" / "quick" / "drift.md").read_text()
+
+
+def test_every_target_has_its_own_names() -> None:
+    assert known_to("benchmark").settings == known_to("sweep").settings == tuple(SETTINGS)
+    together = known_to("all")
+    for target in ("benchmark", "drift", "faults"):
+        known = known_to(target)
+        assert set(known.quick) <= set(known.settings) <= set(together.settings)
+        scope = Scope(settings=together.settings, methods=together.methods)
+        part = known.part_of(scope)
+        assert set(part.settings) == set(known.settings)
+        assert set(part.methods) == set(known.methods)
+
+
 def test_wrong_names_are_refused_and_nothing_is_written(cli: Cli, work_dir: Path) -> None:
     assert_refused(cli("reproduce", "table3"), "table3", "table1")
     assert_refused(cli("reproduce"), "TARGET")
     assert_refused(cli("reproduce", "benchmark", "--settings", "S1,S9"), "S9", "S1, S2")
     assert_refused(cli("reproduce", "benchmark", "--methods", "fedsgd"), "fedsgd", "fedavg+")
+    assert_refused(cli("reproduce", "benchmark", "--settings", "swap"), "swap", "benchmark", "S1")
+    assert_refused(cli("reproduce", "drift", "--settings", "S3"), "S3", "drift", "swap, emerge")
+    assert_refused(cli("reproduce", "faults", "--settings", "swap"), "swap", "faults", "groups")
+    assert_refused(cli("reproduce", "drift", "--methods", "fedavg+"), "fedavg+", "frozen tree")
     assert_refused(cli("reproduce", "table1", "--seeds", "0,x"), "0,x")
     assert_refused(cli("reproduce", "table1", "--seeds", "-1"), "seed")
     assert_refused(cli("reproduce", "table1", "--set", "roundss=3"), "roundss", "rounds")

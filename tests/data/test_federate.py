@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
-from sofa_fl.data.partition import hold_out
 from sofa_fl.data.idx import write_idx
+from sofa_fl.data.partition import hold_out
 from sofa_fl.errors import DataError
 
 PARTITIONS = ("dirichlet", "iid", "shards", "groups")

@@ -17,7 +17,7 @@ from sofa_fl.deploy.wire import GarbageError, Parcel
 
 @pytest.mark.parametrize("size", [3, SMALL])
 def test_a_parcel_comes_out_as_it_went_in(size: int) -> None:
-    arrays = {
+    arrays: dict[str, np.ndarray[Any, Any]] = {
         "a": np.arange(size, dtype=np.float32),
         "b": np.arange(6, dtype=np.uint8).reshape(1, 2, 3)[:, ::-1],
         "none": np.empty((0, 4), dtype=np.int64),

@@ -213,18 +213,24 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
+def killing(when: Callable[[Parcel], bool]) -> Callable[[Parcel, Parcel], Parcel]:
+    def spoil(asked: Parcel, answer: Parcel) -> Parcel:
+        if when(asked):
+            raise KilledError
+        return answer
+
+    return spoil
+
+
 def test_a_restarted_server_goes_on_where_it_was(tmp_path: Path) -> None:
     """Also if the nodes have other names then: who they are, their samples tell."""
     config = tiny(rounds=4)
     reference(config, tmp_path / "one")
 
-    def die(event: dict[str, Any]) -> None:
-        if event["event"] == "round" and event["round"] == 2:
-            raise KilledError
-
     nodes, terms = nodes_of(config), Terms(run=tmp_path / "many", clients=4, most=4, timeout=0.4)
+    nodes[99].spoil = killing(in_training(3))
     with pytest.raises(KilledError):
-        Server(FakePost(nodes), config, terms, quiet).run(observers=[die])
+        Server(FakePost(nodes), config, terms, quiet).run()
     renamed = {500 + node: own for node, own in nodes.items()}
     Server(FakePost(renamed), config, terms, quiet).run()
     alike(tmp_path / "one", tmp_path / "many")
@@ -235,13 +241,10 @@ def test_a_restarted_server_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_restarted_server_does_not_wait_forever_for_all(tmp_path: Path) -> None:
     config = tiny(rounds=2)
 
-    def die(event: dict[str, Any]) -> None:
-        if event["event"] == "round" and event["round"] == 1:
-            raise KilledError
-
     nodes, terms = nodes_of(config), Terms(run=tmp_path, clients=4, most=4, timeout=0.4)
+    nodes[99].spoil = killing(in_training(2))
     with pytest.raises(KilledError):
-        Server(FakePost(nodes), config, terms, quiet).run(observers=[die])
+        Server(FakePost(nodes), config, terms, quiet).run()
     del nodes[100]
     Server(FakePost(nodes), config, terms, quiet).run()
     assert events(tmp_path)[-1]["absent"] == [0]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
-from sofa_fl.engine.base import Engine, LocalConfig, Outcome, Prior, Task
+from sofa_fl.engine.base import LocalConfig, Outcome, Prior, SureEngine, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine
@@ -25,7 +25,7 @@ SHAPE = (1, 8, 8)
 NUM_CLASSES = 4
 LOCAL = LocalConfig(batches=6, batch_size=16, learning_rate=1e-2)
 
-EngineMaker = Callable[[NetworkFactory, FederatedData, LocalConfig], Engine]
+EngineMaker = Callable[[NetworkFactory, FederatedData, LocalConfig], SureEngine]
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def running(
     factory: NetworkFactory = MLP,
     data: FederatedData = DATA,
     local: LocalConfig = LOCAL,
-) -> Iterator[Engine]:
+) -> Iterator[SureEngine]:
     with closing(case.make(factory, data, local)) as engine:
         yield engine
 

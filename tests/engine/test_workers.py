@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sofa_fl.engine.base import Engine, Exam, Outcome, Pull
+from sofa_fl.engine.base import Exam, Outcome, Pull, SureEngine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.workers import MAX_PULLS, WorkersEngine
 from sofa_fl.errors import EngineError, ModelError
@@ -56,7 +56,7 @@ def kill_self() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def tasks(engine: Engine, clients: tuple[int, ...] = (0, 1, 2, 3)) -> list[Outcome]:
+def tasks(engine: SureEngine, clients: tuple[int, ...] = (0, 1, 2, 3)) -> list[Outcome]:
     start = engine.initial(0)
     return engine.train([task(start, c, seed=c) for c in clients])
 

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.folder import RunFolder, write_text
+from sofa_fl.experiment.disk import DamagedError
+from sofa_fl.experiment.folder import RunFolder
 
 
 @pytest.fixture
@@ -67,24 +68,47 @@ def test_events_come_back_in_order(folder: RunFolder) -> None:
 @pytest.mark.parametrize("torn", ['{"rou', '{"round": 2}', "{"])
 def test_a_torn_last_line_is_passed_over(folder: RunFolder, torn: str) -> None:
     folder.append({"round": 0})
-    length = folder.append({"round": 1})
+    folder.append({"round": 1})
+    mark = folder.mark()
     with folder.events_file.open("a") as file:
         file.write(torn)
     assert list(folder.events()) == [{"round": 0}, {"round": 1}]
-    folder.cut(length)
+    assert folder.num_recorded() == 2
+    folder.cut(*mark)
     folder.append({"round": 2})
     assert [event["round"] for event in folder.events()] == [0, 1, 2]
 
 
+def marks(folder: RunFolder, num: int) -> list[tuple[int, int]]:
+    """Where the events end after none of them, one, two, and so on."""
+    found = [folder.mark()]
+    for round in range(num):
+        folder.append({"round": round})
+        found.append(folder.mark())
+    return found
+
+
 def test_cutting_back(folder: RunFolder) -> None:
-    lengths = [folder.append({"round": n}) for n in range(4)]
-    folder.cut(lengths[1])
+    at = marks(folder, 4)
+    folder.cut(*at[2])
     assert [event["round"] for event in folder.events()] == [0, 1]
-    with pytest.raises(RunError, match="shorter than its checkpoint says"):
-        folder.cut(lengths[2])
-    folder.events_file.unlink()
-    with pytest.raises(RunError, match="shorter than its checkpoint says"):
-        folder.cut(lengths[0])
+    with pytest.raises(DamagedError, match="shorter than its checkpoint says"):
+        folder.cut(*at[3])
+    folder.cut(*at[0])
+    assert list(folder.events()) == []
+    with pytest.raises(DamagedError, match="shorter than its checkpoint says"):
+        folder.cut(*at[1])
+
+
+def test_only_what_is_whole_is_cut_back_to(folder: RunFolder) -> None:
+    at = marks(folder, 3)
+    text = folder.events_file.read_text().replace("1", "7")  # it is still JSON
+    folder.events_file.write_text(text)
+    with pytest.raises(DamagedError, match=r"events\.jsonl is damaged: its checksum"):
+        folder.cut(*at[3])
+    assert folder.events_file.read_text() == text
+    folder.cut(*at[1])
+    assert list(folder.events()) == [{"round": 0}]
 
 
 def test_a_broken_line_in_the_middle_is_an_error(folder: RunFolder) -> None:
@@ -112,10 +136,3 @@ def test_half_written_checkpoints_do_not_count(folder: RunFolder) -> None:
     folder.checkpoint(3).with_suffix(".partial").touch()
     (folder.checkpoints / "round-x.safetensors").touch()
     assert folder.saved_rounds() == []
-
-
-def test_text_is_written_whole(tmp_path: Path) -> None:
-    write_text(tmp_path / "a.txt", "one")
-    write_text(tmp_path / "a.txt", "two ü")
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two ü"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]

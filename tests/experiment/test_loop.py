@@ -19,7 +19,7 @@ from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import DataError, ModelError, RunError
 from sofa_fl.experiment.config import load_config, parse_config
 from sofa_fl.experiment.loop import resume, run
-from sofa_fl.federation import Federation
+from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
@@ -184,7 +184,8 @@ class LocalOnly:
         self, state: dict[NodeId, Vector], fed: Federation
     ) -> tuple[dict[NodeId, Vector], Notes]:
         outcomes = fed.train([fed.task(client, state[client]) for client in fed.clients])
-        return {c: out.params for c, out in zip(fed.clients, outcomes)}, Notes()
+        heard = answered(fed.clients, outcomes)
+        return state | {c: outcome.params for c, outcome in heard.items()}, Notes()
 
     def view(self, state: dict[NodeId, Vector]) -> View:
         return View(tree=flat_tree(list(state)), models=state, served=state)
@@ -259,7 +260,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @methods
 def test_training_that_blows_up_is_an_error(values: dict[str, Any], tmp_path: Path) -> None:
     config = tiny(tmp_path / "run", **values, local={"learning_rate": 1e30, "optimizer": "sgd"})
-    with pytest.raises(ModelError, match=r"not finite .* round 0; lower local\.learning_rate"):
+    with pytest.raises(ModelError, match=r"not finite .* round 0, .*; lower local\.learning_rate"):
         run(config, data=own_data())
 
 

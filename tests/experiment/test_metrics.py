@@ -115,7 +115,7 @@ def test_no_model_is_evaluated_twice_on_the_same_samples() -> None:
     assert client_accuracies(again, examiner) == first
     assert by_level(View(tree=TREE, models=MODELS, served=again), examiner) == levels
     assert len(spy.exams) == len(keys)
-    examiner.forget()
+    examiner.turn_to(examiner.fed.at(1))
     assert client_accuracies(again, examiner) == first
     assert len(spy.exams) == len(keys) + len(FED.clients)
 

@@ -41,3 +41,22 @@ def test_an_error_comes_out_once_at_the_next_call() -> None:
     with pytest.raises(OSError, match="no space"):
         writer.wait()
     writer.wait()
+
+
+def test_what_comes_then_is_called_once_by_whoever_waits_and_not_after_an_error() -> None:
+    writer, called = Writer(), list[int]()
+
+    def fail() -> None:
+        raise OSError("no space")
+
+    writer.start(lambda: None, lambda: called.append(get_ident()))
+    writer.wait()
+    writer.wait()
+    assert called == [get_ident()]
+    writer.start(lambda: None, lambda: called.append(1))
+    writer.start(fail, lambda: called.append(2))
+    assert called[1:] == [1]
+    with pytest.raises(OSError, match="no space"):
+        writer.wait()
+    writer.wait()
+    assert called[1:] == [1]

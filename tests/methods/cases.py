@@ -20,12 +20,14 @@ from sofa_fl.methods.cfl import Cfl, CflConfig
 from sofa_fl.methods.ditto import Ditto, DittoConfig
 from sofa_fl.methods.fedavg import FedAvg
 from sofa_fl.methods.fedavg_ft import FedAvgFt
+from sofa_fl.methods.feddrift import FedDrift, FedDriftConfig
 from sofa_fl.methods.fedprox import FedProx, FedProxConfig
 from sofa_fl.methods.fl_hc import FlHc, FlHcConfig
 from sofa_fl.methods.hierfavg import HierFavg, HierFavgConfig
 from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.local import Local
 from sofa_fl.methods.oracle import Oracle, OracleConfig
+from sofa_fl.methods.regroup import Regroup
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.models.flat import Vector
@@ -71,6 +73,8 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "hierfavg, many edges": lambda sharing: HierFavg(
         HierFavgConfig(num_edges=5, period=3), sharing
     ),
+    "feddrift": lambda sharing: FedDrift(FedDriftConfig(change=3.0), sharing),
+    "regroup": lambda sharing: Regroup(SofaConfig(), sharing),
     "oracle": lambda sharing: Oracle(OracleConfig(), sharing),
     "oracle above": lambda sharing: Oracle(OracleConfig(level=1), sharing),
 }
@@ -93,7 +97,7 @@ class Spy:
     def initial(self, seed: int) -> Vector:
         return self.engine.initial(seed)
 
-    def train(self, tasks: Iterable[Task]) -> list[Outcome]:
+    def train(self, tasks: Iterable[Task]) -> Sequence[Outcome | None]:
         tasks = list(tasks)
         self.tasks += tasks
         return self.engine.train(tasks)

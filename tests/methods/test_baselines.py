@@ -17,7 +17,7 @@ from sofa_fl.engine.base import LocalConfig, batch_order
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.config import Config
-from sofa_fl.federation import Federation
+from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.clustered import choose, clusters_tree
 from sofa_fl.methods.fedavg import FedAvg
@@ -162,7 +162,7 @@ def test_the_method_in_the_docstring_works() -> None:
     code = re.search(r"^    class LocalOnly:.*?(?=^\S)", text, re.DOTALL | re.MULTILINE)
     assert code is not None
     names: dict[str, Any] = {
-        thing.__name__: thing for thing in (Federation, NodeId, Notes, View, flat_tree)
+        thing.__name__: thing for thing in (Federation, NodeId, Notes, View, answered, flat_tree)
     }
     names["Vector"] = Vector
     exec(textwrap.dedent(code[0]), names)
@@ -172,6 +172,7 @@ def test_the_method_in_the_docstring_works() -> None:
     for client in fed.clients:
         for round in range(3):
             (outcome,) = fed.at(round).train([fed.at(round).task(client, start)])
+            assert outcome is not None
             start = outcome.params
         assert torch.equal(as_vector(view.served[client]), start)
         start = fed.initial()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from sofa_fl.errors import RunError
+from sofa_fl.study.benchmark_tables import standing
+from sofa_fl.study.contenders import FULL, NO_TREE
 from sofa_fl.study.docs import (
     BEGIN,
     END,
@@ -16,7 +19,10 @@ from sofa_fl.study.docs import (
     with_results,
     write_pages,
 )
-from sofa_fl.study.rows import add_rows
+from sofa_fl.study.markdown import difference
+from sofa_fl.study.rows import add_rows, read_rows
+from sofa_fl.study.statistics import paired
+from sofa_fl.study.tables import by_seed
 from tests.study.cases import row, rows
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,6 +38,22 @@ def test_the_readme_is_up_to_date() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert BEGIN in readme
     assert with_results(readme, ROOT / "results") == readme, AGAIN
+
+
+def test_the_readme_tells_the_counts_and_the_tree_as_they_are() -> None:
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    told = standing(read_rows(ROOT / "results" / "benchmark.json"))
+    found = re.findall(r"(\d+) comparisons .*? above zero in (\d+), below zero in 0,", told)
+    (num, mean), (_, worst) = found
+    assert f"Over all {num} comparisons" in readme
+    assert f"above zero in {mean} and below in none on the mean client, in {worst} and" in readme
+    ablation = [r for r in read_rows(ROOT / "results" / "ablation.json") if r["setting"] == "S4"]
+    for key in ("mean", "min"):
+        whole, without = (
+            by_seed([row for row in ablation if row["method"] == label], key)
+            for label in (FULL, NO_TREE)
+        )
+        assert difference(paired(whole, without)).removeprefix("+") in readme
 
 
 def test_the_best_of_the_others_is_named() -> None:
@@ -64,6 +86,18 @@ def test_what_all_were_given_is_told() -> None:
     assert common([*both, row("ditto")]) == {}
 
 
+def test_the_commands_are_those_that_made_the_rows(tmp_path: Path) -> None:
+    given = {"local.precision": "bf16"}
+    add_rows(tmp_path / "ablation.json", rows(FULL, [0.9, 0.8], overrides=given))
+    chosen = {"setting": "S1", "method": "fedavg", "sharing": 0.1, "seed": 0, "seeds": [100]}
+    add_rows(tmp_path / "choices.json", [{**chosen, "overrides": {}, "of": 2}])
+    text = results_page(tmp_path, tmp_path)
+    assert "\nsofa-fl reproduce sweep --seeds 100 --set local.precision=bf16\n" in text
+    assert "\nsofa-fl reproduce ablation --set local.precision=bf16\n" in text
+    assert "(the paper's), 0.1 shared**" in text
+    assert "seed 100, by the mean client" in text
+
+
 def test_the_page_has_what_there_is(tmp_path: Path) -> None:
     assert "no results yet" in results_page(tmp_path, tmp_path)
     add_rows(tmp_path / "benchmark.json", [*rows("sofa", [0.9, 0.8]), *rows("fedavg", [0.7, 0.7])])
@@ -75,5 +109,6 @@ def test_the_page_has_what_there_is(tmp_path: Path) -> None:
     for words in ("second table", "](images/losses.svg)", "No hyperparameters were chosen", "S1"):
         assert words in text
     assert "first table" not in text
+    assert "\nsofa-fl reproduce table2\n" in text
     assert "clients.svg" not in text
     assert "\n\n\n" not in text

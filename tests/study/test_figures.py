@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sofa_fl.study.benchmark_figure import draw_benchmark
+from sofa_fl.study.benchmark_figure import draw_benchmark, lowest_shown
 from sofa_fl.study.edits_figure import EXAMPLES, Example, draw_edits
 from sofa_fl.study.figures import draw_kept
 from sofa_fl.study.kept import keep, read_kept
@@ -51,6 +51,13 @@ def test_the_benchmark_is_drawn_with_one_seed_and_with_many(tmp_path: Path) -> N
     text = (tmp_path / "b.svg").read_text()
     for words in ("S1", "S4", "Local", "worst client"):
         assert f">{words}<" in text
+
+
+def test_a_panel_ends_before_a_wide_gap() -> None:
+    assert lowest_shown([98, 97, 96, 95, 75, 74, 73, 72]) == 95
+    assert lowest_shown([98, 97, 96, 95, 94, 93, 92, 91]) == 93  # three quarters, and no more
+    assert lowest_shown([98, 60]) == 98
+    assert lowest_shown([98]) == 98
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)

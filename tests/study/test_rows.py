@@ -7,6 +7,7 @@ import pytest
 
 from sofa_fl.errors import RunError
 from sofa_fl.study.rows import KEYS, add_rows, make_row, read_rows
+from tests.experiment.faults import full_disk
 from tests.study.cases import row
 
 SUMMARY: dict[str, Any] = {
@@ -56,3 +57,14 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="damaged"):
         read_rows(tmp_path / "rows.json")
     assert read_rows(tmp_path / "none.json") == []
+
+
+def test_a_full_disk_leaves_the_rows_there_are(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    add_rows(file, [row("sofa", 0, 0.5)])
+    before = file.read_bytes()
+    for room in (0, 1, len(before), len(before) + 7):
+        with full_disk("rows.json", room), pytest.raises(RunError, match="No space left"):
+            add_rows(file, [row("sofa", 1, 0.6)])
+        assert file.read_bytes() == before
+        assert [path.name for path in tmp_path.iterdir()] == ["rows.json"]

@@ -68,6 +68,14 @@ def test_rates_first_then_the_own_parameters_at_the_best_rate(
     assert "FedProx | pull 0.1, rate 0.002 | 4" in choices_table(outcome.rows)
 
 
+def test_the_table_tells_nothing_to_choose_from_not_chosen() -> None:
+    given = {"of": 2, "overrides": {"hypcluster.num_clusters": 2}}
+    keys = [("S1", "hypcluster+", 0.1), ("S5", "hypcluster+", 0.0), ("S4", "fedavg", 0.0)]
+    rows = [dict(zip(("setting", "method", "sharing"), key), **given) for key in keys]
+    lines = choices_table(rows).splitlines()
+    assert "| HypCluster+ | – / num_clusters 2 |  | num_clusters 2 | 2 |" in lines
+
+
 def test_words() -> None:
     assert words({"local.learning_rate": 1e-3, "hypcluster.num_clusters": 2}) == (
         "rate 0.001, num_clusters 2"

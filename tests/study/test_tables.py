@@ -49,6 +49,9 @@ def test_it_says_where_sofa_does_not_win() -> None:
     # Ahead in four of five, but by no more than chance: that is said too.
     slight = benchmark_tables([*rows("sofa", CLEAR), *rows("ditto", [*LOWER[:4], 0.99])])
     assert "its lead may be chance over Ditto" in slight
+    # Nor is it a lead where the mean is lower, in however many seeds it is higher.
+    undone = benchmark_tables([*rows("sofa", [*CLEAR[:4], 0.9]), *rows("ditto", [0.94] * 4 + [1])])
+    assert "not clearly ahead of Ditto (−1.20 ± 6.11, 4 of 5 seeds)" in undone
 
 
 def test_groups_are_shown_where_they_are_known() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from sofa_fl.topology.agreement import ari, cut, purity
+from sofa_fl.topology.agreement import ari, cut, moved, purity
 from sofa_fl.topology.tree import Tree, flat_tree
 from tests.topology.strategies import Drawn, ids, tree_of
 
@@ -88,3 +88,27 @@ def test_is_what_the_definitions_say(seed: int) -> None:
     assert purity(tree, groups) == pytest.approx(np.mean(shares))
     cuts = [adjusted_rand_score(groups, cut(tree, d)) for d in range(5)]
     assert ari(tree, groups) == pytest.approx(max(cuts))
+
+
+def test_nobody_moves_when_clusters_are_only_called_otherwise() -> None:
+    before, after = tree_of([[0, 1, 2], [3, 4, 5]]), tree_of([[3, 4, 5], [0, 1, 2]])
+    assert before.parent != after.parent
+    assert moved(before, after) == moved(before, before) == 0
+
+
+def test_moved_counts_those_outside_the_best_matching() -> None:
+    before = tree_of([[0, 1, 2], [3, 4, 5]])
+    assert moved(before, tree_of([[0, 1, 2, 3], [4, 5]])) == 1
+    assert moved(before, tree_of([[0, 1], [2, 3, 4, 5]])) == 1
+    assert moved(before, tree_of([[0, 1, 5], [2, 3, 4]])) == 2
+    assert moved(before, flat_tree(ids(*range(6)))) == 3, "one cluster takes the place of one"
+    assert moved(flat_tree(ids(*range(6))), before) == 3
+
+
+def test_only_clients_of_both_trees_can_move() -> None:
+    before = tree_of([[0, 1, 2], [3, 4, 5]])
+    later = tree_of([[1, 2, 3], [0, 4]])  # 5 has left
+    assert moved(before, later) == 2
+    assert moved(later, before) == 2
+    assert moved(flat_tree(ids(0, 1)), flat_tree(ids(2, 3))) == 0
+    assert moved(flat_tree(ids(0)), flat_tree(ids(0))) == 0

@@ -26,6 +26,7 @@ def test_a_draft_changes_as_a_tree_does(data: st.DataObject, n: int, num_edits: 
             up: set(below) for up, below in tree.children.items()
         }
         assert draft.next_id == tree.next_id
+        assert draft.members == tree.members
         assert set(draft.walk()) == set(tree.walk())
     assert draft.done() == tree
 

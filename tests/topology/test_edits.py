@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
+from sofa_fl.topology.edits import (
+    KINDS,
+    Edit,
+    Graft,
+    Join,
+    Leave,
+    Merge,
+    Prune,
+    Split,
+    apply_all,
+    count_edits,
+    edit_from_json,
+    edit_to_json,
+)
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.topology.strategies import Draw, examples, ids, nested, node, tree_of, trees
 
@@ -28,9 +43,22 @@ def edits_of(draw: Draw, tree: Tree) -> Edit:
     ]
     wide = [cluster for cluster in tree.clusters if len(tree.children[cluster]) > 1]
     thin = [cluster for cluster in tree.clusters if len(tree.children[cluster]) < 2]
-    possible = {"graft": moves, "merge": families, "split": wide, "prune": thin}
+    possible = {
+        "graft": moves,
+        "merge": families,
+        "split": wide,
+        "prune": thin,
+        "join": tree.clusters or tree.clients,
+        "leave": tree.clients if len(tree.clients) > 1 else (),
+    }
     kind = draw(st.sampled_from([name for name, choices in possible.items() if choices]))
     skip = draw(st.integers(0, 2))  # a history may leave gaps between ids
+    if kind == "join":
+        client = NodeId(tree.next_id + skip)
+        onto = draw(st.sampled_from(tree.clusters or tree.clients))
+        return Join(client, onto, None if tree.clusters else NodeId(client + 1))
+    if kind == "leave":
+        return Leave(draw(st.sampled_from(tree.clients)))
     if kind == "graft":
         return Graft(*draw(st.sampled_from(moves)))
     if kind == "merge":
@@ -72,7 +100,9 @@ def test_random_edits_keep_a_tree_a_tree(data: st.DataObject, n: int, num_edits:
         edit = data.draw(edits_of(tree))
         after = edit.apply(tree)
         check_invariants(after)
-        assert after.clients == first.clients
+        come = {edit.node} if isinstance(edit, Join) else set()
+        gone = {edit.node} if isinstance(edit, Leave) else set()
+        assert after.members == (tree.members | come) - gone
         new = set(after.parent) - set(tree.parent)
         assert not new & ever_used, "an id was used again"
         assert after.next_id >= tree.next_id
@@ -81,6 +111,11 @@ def test_random_edits_keep_a_tree_a_tree(data: st.DataObject, n: int, num_edits:
         history.append(edit)
         tree = after
     assert apply_all(first, history) == tree
+    written = json.loads(json.dumps([edit_to_json(edit) for edit in history]))
+    assert [edit_from_json(record) for record in written] == history
+    counts = count_edits(history)
+    assert list(counts) == list(KINDS)
+    assert counts["join"] - counts["leave"] == len(tree.clients) - len(first.clients)
 
 
 def test_no_edits_leave_the_tree() -> None:
@@ -147,6 +182,29 @@ def test_merge_undoes_a_split_but_for_the_id() -> None:
     assert nested(Merge(ids(7, 8), node(9)).apply(split)) == nested(tree)
 
 
+def test_a_client_joins_a_cluster_as_the_last_of_the_clients() -> None:
+    tree = tree_of([[0, 1], 2])  # 3: 4
+    joined = Join(node(9), node(4)).apply(tree)
+    assert joined.clients == ids(0, 1, 2, 9)
+    assert nested(joined) == nested(tree_of([[0, 1, 9], 2]))
+    assert joined.next_id == 10
+
+
+def test_a_client_joins_one_that_is_alone() -> None:
+    joined = Join(node(1), node(0), node(5)).apply(tree_of(0))
+    assert joined.root == 5
+    assert joined.clients == joined.children[node(5)] == ids(0, 1)
+
+
+def test_who_leaves_may_come_back_and_leaves_its_cluster_behind() -> None:
+    tree = tree_of([[0, 1], 2])  # 3: 4
+    left = apply_all(tree, [Leave(node(0)), Leave(node(1))])
+    assert left.clients == ids(2)
+    assert left.children[node(4)] == ()
+    assert left.next_id == tree.next_id
+    assert nested(Join(node(0), node(3)).apply(left)) == nested(tree_of([[], 0, 2]))
+
+
 # 6 ── 7 ── 0, 1
 #   ├─ 8 ── 9 ── 2, 3
 #   │    └─ 4
@@ -191,6 +249,13 @@ TREE = tree_of([[0, 1], [[2, 3], 4], 5])
         (Split(node(0), (), ()), "two groups or more"),
         (Split(node(0), ids(10, 11), ((), ())), "empty group"),
         (Split(node(50), ids(10, 11), (ids(0), ids(1))), "not in the tree"),
+        (Join(node(0), node(7)), "0 cannot join: it is in the tree already"),
+        (Join(node(7), node(6)), "7 cannot join: it is in the tree already"),
+        (Join(node(10), node(0)), "10 cannot join under 0: it is a client"),
+        (Join(node(10), node(0), node(11)), "10 cannot join under 0: it is a client"),
+        (Join(node(10), node(50)), "not in the tree"),
+        (Leave(node(7)), "7 cannot leave: it is a cluster"),
+        (Leave(node(50)), "not in the tree"),
     ],
     ids=str,
 )
@@ -214,6 +279,12 @@ def test_a_client_alone_has_no_edits() -> None:
     for edit in (Prune(node(0)), Split(node(0), (), ()), Graft(node(0), node(0))):
         with pytest.raises(TopologyError):
             edit.apply(alone)
+    with pytest.raises(TopologyError, match="0 cannot leave: a tree needs a client"):
+        Leave(node(0)).apply(alone)
+    with pytest.raises(TopologyError, match="1 cannot join under 0: it is a client"):
+        Join(node(1), node(0)).apply(alone)
+    with pytest.raises(TopologyError, match="not new"):
+        Join(node(1), node(0), node(0)).apply(alone)
 
 
 def test_a_bad_edit_in_a_list_stops_it() -> None:

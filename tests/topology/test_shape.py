@@ -8,7 +8,7 @@ from hypothesis import given
 
 from sofa_fl.topology import shape as module
 from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, apply_all, count_edits
+from sofa_fl.topology.edits import Edit, apply_all, count_edits
 from sofa_fl.topology.shape import (
     ShapeConfig,
     find_grafts,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.config import Config
 
 METHODS_HELP = (
-    "sofa, local, fedavg, fedavg_ft, fedprox, ditto, hypcluster, cfl, fl_hc, hierfavg or oracle."
+    "sofa, local, fedavg, fedavg_ft, fedprox, ditto, hypcluster, cfl, fl_hc, hierfavg, oracle, "
+    "feddrift or regroup."
 )
 
 Settings = Annotated[
@@ -33,7 +34,9 @@ DataDir = Annotated[
     str | None, typer.Option(metavar="DIR", help="Folder to look for the dataset in first.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no report.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress, and of the result only where it is.")
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 

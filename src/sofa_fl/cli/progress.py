@@ -1,10 +1,12 @@
-"""Progress on stderr: a bar on a terminal, a line per round elsewhere, or nothing at all.
+"""Progress on stderr: a live panel on a terminal, a line per round elsewhere, or nothing at all.
 
-A `Follower` is an observer of a run; it also remembers the run folder, for when it is stopped.
+A `Follower` is an observer of a run; it also remembers the run folder, for when it is stopped,
+and tells what went wrong with other observers.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterable
@@ -17,10 +19,13 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from sofa_fl.cli.screen import console
-from sofa_fl.report.words import duration, percent, tally
+from sofa_fl.report.words import duration, number, percent, printable, tally
 
 if TYPE_CHECKING:
+    from sofa_fl.cli.panel import Panel
     from sofa_fl.experiment.folder import Event
+
+MOST_LINES = 22  # of the panel
 
 
 def follow(*, quiet: bool, name: str = "") -> Follower:
@@ -41,10 +46,15 @@ class Follower:
         self.mark: tuple[int, float] | None = None  # a round, and when it had ended
 
     def __enter__(self) -> Self:
+        self.teller = _Teller(self)
+        logging.getLogger("sofa_fl").addHandler(self.teller)
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        logging.getLogger("sofa_fl").removeHandler(self.teller)
+
+    def warn(self, words: str) -> None:
+        print(printable(words), file=sys.stderr, flush=True)
 
     def __call__(self, event: Event) -> None:
         now = time.monotonic()
@@ -71,12 +81,25 @@ class Follower:
         return (time.monotonic() - since) / (round - first) * (rounds - round)
 
 
+class _Teller(logging.Handler):
+    """What an observer that failed is told by."""
+
+    def __init__(self, follower: Follower) -> None:
+        super().__init__(logging.WARNING)
+        self.follower = follower
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.follower.warn(f"warning: {record.getMessage()}")
+
+
 class Lines(Follower):
     """A plain line per round."""
 
     def start(self, event: Event) -> None:
         if why := event["why"]:
             self.say([f"engine {event['engine']} ({why})"])
+        if note := event["note"]:
+            self.say([note])
         self.say([_begin(event["round"], event["rounds"])])
 
     def round(self, event: Event) -> None:
@@ -98,29 +121,37 @@ class Lines(Follower):
 
 
 class Bar(Follower):
-    """A bar, and under it what the last round brought; both are gone afterwards."""
+    """A bar, and under it a panel of what the last rounds brought; both are gone afterwards."""
 
     def __init__(self, name: str = "") -> None:
         super().__init__(name)
         self.console = console(stderr=True)
         self.display: _Display | None = None
+        self.panel: Panel | None = None
 
     def __enter__(self) -> Self:
+        super().__enter__()
         # No moving display yet: it needs a thread, and engines fork while they are made.
         self.console.print(self.label("preparing data, network and engine"), style="dim", end="")
         return self
 
     def __exit__(self, *_: object) -> None:
+        super().__exit__()
         if self.display is None:
             self.clear_line()
         else:
             self.display.stop()
+
+    def warn(self, words: str) -> None:
+        self.console.print(printable(words), style="yellow", soft_wrap=True)
 
     def start(self, event: Event) -> None:
         self.clear_line()
         if why := event["why"]:
             line = self.label(f"engine {event['engine']} ({why})")
             self.console.print(line, style="dim", highlight=False)
+        if note := event["note"]:
+            self.console.print(self.label(note), style="yellow", highlight=False, markup=False)
         self.display = _Display(self.console)
         begin = _begin(event["round"], event["rounds"])
         self.display.add_task(self.label(begin), total=None, deadline=None)
@@ -130,11 +161,15 @@ class Bar(Follower):
         assert self.display is not None
         round, rounds = event["round"], event["rounds"]
         left = self.left(round, rounds)
-        news = _news(event) if round < rounds else [*_news(event), "scoring every level"]
-        self.display.status = Text(" · ".join(news), style="dim")
+        if self.panel is None:
+            from sofa_fl.cli.panel import Panel
+
+            self.panel = Panel()
+        self.panel.take(event)
+        self.display.status = self.panel.draw(min(MOST_LINES, self.console.height - 3))
         self.display.update(
             self.display.task_ids[0],
-            description=self.label(f"round {round}/{rounds}" if round else "warm-up done"),
+            description=self.label(_done(round, rounds)),
             completed=round,
             total=rounds,
             deadline=None if left is None else time.monotonic() + left,
@@ -188,9 +223,19 @@ def _begin(last: int | None, rounds: int) -> str:
     return f"continuing after round {last}/{rounds}" if last < rounds else "all rounds are done"
 
 
+def _done(round: int, rounds: int) -> str:
+    done = f"round {round}/{rounds}" if round else "warm-up done"
+    return f"{done}, scoring every level" if round == rounds else done
+
+
 def _news(event: Event) -> list[str]:
     client = event["client"]
     news = [f"mean {percent(client['mean'])}", f"worst {percent(client['min'])}"]
     if edits := tally(edit["edit"] for edit in event["edits"]):
         news.append(edits)
+    if absent := event.get("absent"):
+        news.append(f"{number(len(absent), 'client')} not heard")
+    if aside := event.get("set_aside"):
+        client, flaw = next(iter(aside.items()))
+        news.append(f"{number(len(aside), 'update')} set aside (client {client}: {flaw})")
     return news

@@ -1,4 +1,4 @@
-"""`sofa-fl reproduce`: the paper's tables and figures, and the benchmark of all methods.
+"""`sofa-fl reproduce`: the paper's tables and figures, the benchmark of all methods, drift, faults.
 
 Every run has a folder of its own in runs/reproduce, named after its configuration. Those that
 have ended are not run again, so what was stopped goes on when the command is repeated.
@@ -7,10 +7,10 @@ have ended are not run again, so what was stopped goes on when the command is re
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -19,12 +19,20 @@ from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.study.contenders import CONTENDERS
 from sofa_fl.study.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
+from sofa_fl.study.situations import (
+    DRIFTERS,
+    FAULTY,
+    QUICK_DRIFT,
+    QUICK_FAULTS,
+    SITUATIONS,
+    VARIANTS,
+)
 
 if TYPE_CHECKING:
     from sofa_fl.study.plan import Scope
     from sofa_fl.study.targets import Outcome, Study
 
-RUN = ("table1", "table2", "benchmark", "ablation")  # in this order for `all`
+RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults")  # in this order for `all`
 TARGETS = (*RUN, "sweep", "figures", "docs", "all")
 QUICK_OUT = Path("runs") / "quick"
 
@@ -35,7 +43,12 @@ def reproduce(
         str | None, typer.Option(metavar="N,N,...", help="By default 0 to 4; of a sweep 100, 101.")
     ] = None,
     settings: Annotated[
-        str | None, typer.Option("--settings", metavar="S1,S2,...", help="By default all five.")
+        str | None,
+        typer.Option(
+            "--settings",
+            metavar="S1,S2,...",
+            help="By default all; of drift also swap, emerge, ...",
+        ),
     ] = None,
     methods: Annotated[
         str | None, typer.Option(metavar="NAME,NAME+,...", help="By default all.")
@@ -91,11 +104,11 @@ def read_scope(
     quick: bool,
 ) -> Scope:
     """What is asked for; a name that there is not is an error that names those there are."""
-
+    known = known_to(target)
     if settings is None and quick:
-        settings = ",".join(QUICK_SETTINGS)
-    chosen_settings = _names(settings, SETTINGS, "setting")
-    labels = _names(methods, CONTENDERS, "method")
+        settings = ",".join(known.quick)
+    chosen_settings = _names(settings, known.settings, f"setting of {target}")
+    labels = _names(methods, known.methods, f"method of {target}")
     default = SWEEP_SEEDS if target == "sweep" else SEEDS
     numbers = seeds_of(seeds) if seeds is not None else default[:1] if quick else default
     from sofa_fl.study.plan import Scope, configure, read_extra
@@ -112,6 +125,37 @@ def read_scope(
     configure({**extra, "seed": min(numbers)}, data_dir)  # a wrong key is told before all else
     _check_data(target, scope)
     return scope
+
+
+class Known(NamedTuple):
+    """The names that a target knows: of settings, those of a quick look, and of methods."""
+
+    settings: tuple[str, ...]
+    quick: tuple[str, ...]
+    methods: tuple[str, ...]
+
+    def part_of(self, scope: Scope) -> Scope:
+        """Of what is asked for, what is known here."""
+        return replace(
+            scope,
+            settings=tuple(name for name in scope.settings if name in self.settings),
+            methods=tuple(name for name in scope.methods if name in self.methods),
+        )
+
+
+PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
+OWN: Mapping[str, Known] = {
+    "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
+    "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
+}
+
+
+def known_to(target: str) -> Known:
+    """The names of a target; `all` knows those of every one, and each takes its own."""
+    if target != "all":
+        return OWN.get(target, PUBLISHED)
+    together = zip(PUBLISHED, *OWN.values())
+    return Known(*(tuple(dict.fromkeys(name for names in of for name in names)) for of in together))
 
 
 def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Study:
@@ -136,7 +180,7 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
 
 def carry_out(target: str, study: Study) -> Outcome:
     """Make a target, or all of them; Ctrl-C says how to go on."""
-    from sofa_fl.study import targets
+    from sofa_fl.study import drift_targets, targets
     from sofa_fl.study.choices import read_choices
     from sofa_fl.study.sweep import sweep
 
@@ -145,19 +189,26 @@ def carry_out(target: str, study: Study) -> Outcome:
         "table2": targets.table2,
         "benchmark": targets.benchmark,
         "ablation": targets.ablation,
+        "drift": drift_targets.drift,
+        "faults": drift_targets.faults,
         "sweep": sweep,
         "figures": targets.figures,
         "docs": targets.docs,
     }
+
+    def own_part(name: str) -> Study:
+        return replace(study, scope=known_to(name).part_of(study.scope))
+
     names = [target]
     if target == "all":
         targets.need_matplotlib()  # told now, not hours later
         names = [*RUN, "figures", "docs"]
         if not read_choices(study.out):
             seeds = SWEEP_SEEDS[:1] if study.scope.quick else SWEEP_SEEDS
-            carry_out("sweep", replace(study, scope=replace(study.scope, seeds=seeds)))
+            part = own_part("sweep")
+            carry_out("sweep", replace(part, scope=replace(part.scope, seeds=seeds)))
     try:
-        made = [make[name](study) for name in names]
+        made = [make[name](own_part(name)) for name in names]
     except KeyboardInterrupt:
         raise StoppedError("repeat the command to go on: what has ended is kept") from None
     if target != "all":
@@ -184,7 +235,7 @@ def _check_data(target: str, scope: Scope) -> None:
 
     if target not in ("benchmark", "ablation", "sweep", "all"):
         return
-    for name, settings in datasets(scope.settings).items():
+    for name, settings in datasets(PUBLISHED.part_of(scope).settings).items():
         try:
             load_dataset(name, Path(scope.data_dir) if scope.data_dir else None)
         except DataError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -43,6 +44,10 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
         screen.print(Text.assemble(("Groups   ", "bold"), _groups(summary["groups"])))
     run = shell(summary["run"])
     screen.print(Text.assemble(("Run      ", "bold"), run), soft_wrap=True)
+    file = Path(summary["run"]) / "report.html"
+    if file.exists():
+        told = Text.assemble(("Report   ", "bold"), shell(file), ("  open it in a browser", "dim"))
+        screen.print(told, soft_wrap=True)
     first, second = f"sofa-fl tree {run} --round 0", f"sofa-fl tree {run} --svg tree.svg"
     for head, command, what in (
         ("Next     ", f"{first:<{len(second)}}", "any round's tree"),

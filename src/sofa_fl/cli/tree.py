@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sofa_fl.cli.options import AsJson, RunPath
-from sofa_fl.errors import RunError
 
 if TYPE_CHECKING:
     from sofa_fl.report.history import Round
@@ -46,13 +45,10 @@ def tree(
 
 def write_svg(record: Round, file: Path) -> None:
     from sofa_fl.cli.screen import shell
-    from sofa_fl.experiment.folder import write_text
+    from sofa_fl.experiment.disk import write_text
     from sofa_fl.report.tree_svg import tree_svg
 
-    try:
-        write_text(file, tree_svg(record))
-    except OSError as error:
-        raise RunError(f"cannot write the picture {file}: {error.strerror}") from None
+    write_text(file, tree_svg(record))
     typer.echo(f"wrote {shell(file)}", err=True)
 
 

@@ -6,6 +6,7 @@ and nothing but the stage says which of them a client has now.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,6 +66,10 @@ def perform(
     if strangers := {c for phase in script for c in phase.concepts} - set(range(len(parts.train))):
         raise DataError(f"the script has clients {sorted(strangers)}, for whom there are no rows")
     played = list(dict.fromkeys(cast for phase in script for cast in phase.concepts.items()))
+    if not played:
+        raise DataError("a script needs a client that sees something, got none")
+    for _, concept in played:
+        _check_labels(concept, train, num_outputs)
     if missing := set(range(len(parts.train))) - {client for client, _ in played}:
         raise DataError(f"the script says nothing of clients {sorted(missing)}")
     trains, train = _copies(train, parts.train, played)
@@ -74,14 +79,13 @@ def perform(
         kept, held = hold_out(np.arange(len(own)), holdout, seed, cast[0])
         rows[cast] = ClientData(own[kept], own[held], scored)
     first = {client: rows[client, concept] for client, concept in reversed(played)}
-    numbers = {concept: n for n, concept in enumerate(dict.fromkeys(c for _, c in played))}
     stages = tuple(
         Stage(
             phase.since,
             {client: rows[client, concept] for client, concept in sorted(phase.concepts.items())},
-            (tuple(_number(phase, client, numbers) for client in sorted(first)),),
+            (tuple(groups.get(client, -1) for client in sorted(first)),),
         )
-        for phase in script
+        for phase, groups in zip(script, true_groups(script))
     )
     clients = tuple(first[client] for client in sorted(first))
     return FederatedData(train, test, clients, num_outputs, stages[0].truth, stages)
@@ -131,5 +135,40 @@ def _copies(
     return found, replace(arrays, x=x, y=y)
 
 
-def _number(phase: Phase, client: int, numbers: Mapping[Concept, int]) -> int:
-    return numbers[phase.concepts[client]] if client in phase.concepts else -1
+def true_groups(script: Script) -> list[dict[int, int]]:
+    """The group of every client, phase by phase: one per concept.
+
+    A concept keeps its number, also when it comes back. A new one takes over that of the group most
+    of its clients come from, if nobody is left there: whoever turns together stays one group.
+    """
+    numbers: dict[Concept, int] = {}
+    found: list[dict[int, int]] = []
+    next_number = 0
+    for phase in script:
+        there = dict.fromkeys(phase.concepts.values())
+        taken = {numbers[concept] for concept in there if concept in numbers}
+        for concept in there:
+            if concept in numbers:
+                continue
+            clients = [client for client, other in phase.concepts.items() if other == concept]
+            last = found[-1] if found else {}
+            before = Counter(last[client] for client in clients if client in last)
+            number = next((n for n, _ in before.most_common(1) if n not in taken), next_number)
+            next_number = max(next_number, number + 1)
+            numbers = {other: n for other, n in numbers.items() if n != number}
+            numbers[concept] = number
+            taken.add(number)
+        found.append({client: numbers[concept] for client, concept in phase.concepts.items()})
+    return found
+
+
+def _check_labels(concept: Concept, train: Arrays, num_classes: int) -> None:
+    if concept.labels is None:
+        return
+    if train.y.dtype.kind == "f":
+        raise DataError(f"swapped labels need integer class labels, got {train.y.dtype} targets")
+    if len(concept.labels) != num_classes or not set(concept.labels) <= set(range(num_classes)):
+        raise DataError(
+            f"a concept must name a class for each of the {num_classes} classes, "
+            f"got {concept.labels}"
+        )

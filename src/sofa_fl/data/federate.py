@@ -45,7 +45,7 @@ def federate(
         script = _script(config, num_outputs, seed)
     num_clients = config.num_clients
     if script is not None:
-        num_clients = 1 + max(client for phase in script for client in phase.concepts)
+        num_clients = 1 + max((c for phase in script for c in phase.concepts), default=0)
     parts = _deal(replace(config, num_clients=num_clients), train, test, seed)
     if script is not None:
         return perform(

@@ -15,8 +15,9 @@ from sofa_fl.deploy.roster import Roster
 from sofa_fl.errors import DataError
 from sofa_fl.experiment.config import Config
 from sofa_fl.experiment.folder import RunFolder
-from sofa_fl.experiment.loop import Experiment, Observer, Own
+from sofa_fl.experiment.loop import Experiment, Own
 from sofa_fl.experiment.metrics import Examiner
+from sofa_fl.experiment.observers import Observer
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes
 from sofa_fl.methods.registry import make_method

@@ -5,7 +5,6 @@ It is the node's, not the run's: what was given away in one run counts in the ne
 
 from __future__ import annotations
 
-import os
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sofa_fl.data.base import Samples
+from sofa_fl.experiment.disk import write_text
 
 
 class Shelf(Protocol):
@@ -31,17 +31,12 @@ class FileShelf:
 
     def read(self, name: str) -> bytes:
         path = self.folder / name
-        return path.read_bytes() if path.exists() else b""
+        return bytes.fromhex(path.read_text(encoding="ascii")) if path.exists() else b""
 
     def write(self, name: str, content: bytes) -> None:
-        """Whole or not at all, and on the disk before anything else happens."""
+        """On the disk before anything else happens."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self.folder / f"{name}.partial"
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.folder / name)
+        write_text(self.folder / name, content.hex())
 
 
 @dataclass(frozen=True, slots=True)

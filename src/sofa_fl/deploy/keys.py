@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import serialization as serial
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sofa_fl.experiment.disk import write_text
+
 DAYS = 825  # no longer: some systems do not accept it
 
 
@@ -74,7 +76,7 @@ def write_connection(app: Path, address: str) -> None:
         f'root-certificates = "{(app / "keys" / "ca.crt").resolve()}"',
     ]
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n".join([text, "", *lines]).lstrip("\n") + "\n", encoding="utf-8")
+    write_text(file, "\n".join([text, "", *lines]).lstrip("\n") + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

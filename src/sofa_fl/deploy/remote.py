@@ -10,6 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Arrays, Samples, Split
+from sofa_fl.deploy.asks import (
+    foreign_rows,
+    pack_tasks,
+    read_outcomes,
+    read_scores,
+    together,
+)
 from sofa_fl.deploy.lending import Lending
 from sofa_fl.deploy.office import Office
 from sofa_fl.deploy.roster import Index, Roster
@@ -22,8 +29,6 @@ from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.mix import identity
 from sofa_fl.models.networks import NetworkFactory, build
 from sofa_fl.topology.tree import NodeId
-
-NOT_SCORED = Score(float("nan"), float("nan"), 0)
 
 
 class RemoteEngine:
@@ -52,7 +57,7 @@ class RemoteEngine:
     def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
         asked = list(tasks)
         index = self.roster.index("train")
-        needed = [_foreign(task, index) for task in asked]
+        needed = [foreign_rows(task, index) for task in asked]
         self._borrow(np.unique(np.concatenate([*needed, self._expected[:0]])), index)
         by_node: dict[int, list[int]] = {}
         outcomes: list[Outcome | None] = [None] * len(asked)
@@ -62,14 +67,13 @@ class RemoteEngine:
             elif (node := self.roster.node_of(task.site)) is not None:
                 by_node.setdefault(node, []).append(number)
         parcels = {
-            node: self._task_parcel([asked[i] for i in numbers], index)
+            node: self._training([asked[i] for i in numbers], index)
             for node, numbers in by_node.items()
         }
         for node, answer in self._exchange(parcels, "train").items():
             try:
-                found = [self._outcome(spec, answer) for spec in answer.value("outcomes", list)]
-                if len(found) != len(by_node[node]):
-                    raise GarbageError(f"{len(by_node[node])} outcomes expected, got {len(found)}")
+                size, transport = self._size, self.setup.transport
+                found = read_outcomes(answer, len(by_node[node]), size, transport)
             except GarbageError as error:
                 self._set_aside(node, str(error))
                 continue
@@ -119,16 +123,14 @@ class RemoteEngine:
         for node, answer in self._exchange(parcels, "evaluate").items():
             numbers = packers[node][2]
             try:
-                scores = [_score(values) for values in answer.value("scores", list)]
-                if len(scores) != len(numbers):
-                    raise GarbageError(f"{len(numbers)} scores expected, got {len(scores)}")
+                scores = read_scores(answer, len(numbers))
                 self._lend(node, answer, wanted.get(node))
             except GarbageError as error:
                 self._set_aside(node, str(error))
                 continue
             for number, score in zip(numbers, scores):
                 found[number].append(score)
-        return [_together(scores) for scores in found]
+        return [together(scores) for scores in found]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
         parts = self._by_owner(samples, "train")
@@ -212,36 +214,11 @@ class RemoteEngine:
             prior = log_shares(np.bincount(y, minlength=self.setup.num_outputs))
         return learner.train(replace(task, samples=np.arange(len(here)), prior=prior))
 
-    def _task_parcel(self, tasks: Sequence[Task], index: Index) -> Parcel:
-        """All that a node is to train; samples of others travel along."""
+    def _training(self, tasks: Sequence[Task], index: Index) -> Parcel:
         packer = Packer(self.setup.transport)
-        rows = np.unique(np.concatenate([_foreign(task, index) for task in tasks]))
-        given = rows[self.lending.has(rows)]
-        if len(given):
-            x, y = self.lending.get(given)
-            packer.add(x, "given_x")
-            packer.add(y, "given_y")
         card = self.roster.members[tasks[0].site].card
         size = card.num_train + card.num_holdout
-        specs = []
-        for task in tasks:
-            own = index.owner[task.samples] == task.site
-            place = np.where(own, index.position[task.samples], -1)
-            found = np.searchsorted(given, task.samples)
-            is_given = np.isin(task.samples, given)
-            place[is_given] = size + found[is_given]
-            specs.append(
-                {
-                    "start": packer.add_model(task.start),
-                    "rows": packer.add(place[place >= 0].astype(np.int32)),
-                    "given": bool(len(given)),
-                    "batches": task.batches,
-                    "seed": task.seed,
-                    "pulls": [(packer.add_model(p.target), p.weight) for p in task.pulls],
-                    "pace": task.pace,
-                    "prior": task.prior is not None,
-                }
-            )
+        specs = pack_tasks(tasks, index, size, self.lending, packer)
         return self._parcel(packer, tasks=specs)
 
     def _parcel(self, packer: Packer, give: Samples | None = None, **header: Any) -> Parcel:
@@ -278,33 +255,3 @@ class RemoteEngine:
             for owner in np.unique(owners).tolist()
             if owner >= 0
         ]
-
-    def _outcome(self, spec: Any, answer: Parcel) -> Outcome:
-        if not isinstance(spec, Mapping):
-            raise GarbageError("an outcome must name its arrays")
-        params = answer.model(spec.get("params"), self._size, self.setup.transport)
-        return Outcome(params, answer.array(spec.get("losses"), "float32", (None,)))
-
-
-def _foreign(task: Task, index: Index) -> Samples:
-    rows: Samples = task.samples[index.owner[task.samples] != task.site]
-    return rows
-
-
-def _score(values: Any) -> Score:
-    if not isinstance(values, list) or len(values) != 3:
-        raise GarbageError("a score must be a loss, an accuracy and a number of samples")
-    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-        raise GarbageError(f"a score must be numbers, got {values}")
-    return Score(float(values[0]), float(values[1]), int(values[2]))
-
-
-def _together(scores: Sequence[Score]) -> Score:
-    """One score of the parts of an exam."""
-    if len(scores) == 1:
-        return scores[0]
-    num = sum(score.num_samples for score in scores)
-    if not num:
-        return NOT_SCORED
-    loss = sum(score.loss * score.num_samples for score in scores) / num
-    return Score(loss, sum(s.accuracy * s.num_samples for s in scores) / num, num)

@@ -12,7 +12,7 @@ import numpy as np
 from sofa_fl.data.base import ClientData
 from sofa_fl.deploy.description import Card, Kind, read_look
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.folder import write_text
+from sofa_fl.experiment.disk import write_text
 from sofa_fl.topology.tree import NodeId
 
 ARRAYS = {"ids": np.int64, "target_sums": np.float64, "target_squares": np.float64}

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.disk import write_text
 
 # What each file of the template becomes.
 FILES = {
@@ -38,7 +39,7 @@ def new_app(folder: Path) -> Path:
         text = files("sofa_fl.deploy").joinpath("template", source).read_text(encoding="utf-8")
         path = folder / target.format(package=package)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(filled(text, values), encoding="utf-8")
+        write_text(path, filled(text, values))
     return folder
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from sofa_fl.deploy.deployed import Deployed
 from sofa_fl.deploy.description import Card
 from sofa_fl.deploy.office import Office, Post
@@ -19,8 +21,11 @@ from sofa_fl.deploy.site import Network, factory_of
 from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, Transport, check_version
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
-from sofa_fl.experiment.folder import RunFolder, write_config
-from sofa_fl.experiment.loop import Observer, Own, Result
+from sofa_fl.experiment.disk import write_text
+from sofa_fl.experiment.folder import RunFolder
+from sofa_fl.experiment.loop import Own, Result
+from sofa_fl.experiment.observers import Observer, guarded
+from sofa_fl.experiment.saving import restore_newest
 
 NODES_FILE = "nodes.json"
 EXCHANGES_FILE = "exchanges.jsonl"
@@ -75,21 +80,22 @@ class Server:
 
     def run(self, network: Network | None = None, observers: Sequence[Observer] = ()) -> Result:
         """All rounds, from the first or from where the folder left off."""
+        observers = guarded(observers)
         self.gather()
         data = self.roster.describe()
         self.setup = replace(self.setup, num_outputs=data.num_outputs)
         factory = factory_of(self.setup, tuple(data.train.x.shape[1:]), network)
         engine = RemoteEngine(self.office, self.roster, self.setup, factory)
         if not self.folder.config_file.exists():
-            write_config(self.folder.config_file, config_to_dict(self.config))
+            text = yaml.safe_dump(config_to_dict(self.config), sort_keys=False)
+            write_text(self.folder.config_file, text)
         own = Own(data, factory, engine=engine)
         with Deployed(self.config, own, engine, self.attend) as experiment:
-            saved = self.folder.saved_rounds()
-            if not saved:
-                return experiment.begin(self.folder, observers)
-            experiment.restore(self.folder, saved[-1])
-            experiment.announce(self.folder, saved[-1], observers)
-            return experiment.go_on(self.folder, saved[-1], observers)
+            last, note = restore_newest(self.folder, self.config, experiment.restore)
+            if last is None:
+                return experiment.begin(self.folder, observers, note)
+            experiment.announce(self.folder, last, observers, note)
+            return experiment.go_on(self.folder, last, observers)
 
     def gather(self) -> None:
         """Wait until there are enough nodes; on a resumed run, a while for those of before."""

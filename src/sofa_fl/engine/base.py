@@ -132,6 +132,12 @@ class Engine(Protocol):
         """Let go of processes and memory; the engine is not used afterwards."""
 
 
+class SureEngine(Engine, Protocol):
+    """An engine that answers every task, as all do whose clients are simulated."""
+
+    def train(self, tasks: Iterable[Task]) -> list[Outcome]: ...
+
+
 def batch_order(num_samples: int, batches: int, batch_size: int, seed: int) -> Samples:
     """Which sample stands where: `(batches, batch_size)` positions below `num_samples`.
 

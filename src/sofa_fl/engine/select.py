@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from sofa_fl.data.base import FederatedData
-from sofa_fl.engine.base import Engine, LocalConfig, Task
+from sofa_fl.engine.base import Engine, LocalConfig, SureEngine, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine, can_fork, num_cores
@@ -38,7 +38,7 @@ def pick_engine(
     """The engine called `name`; for `auto`, those that run here are tried and the fastest kept."""
     if name != "auto":
         return Pick(name, make_engine(name, factory, data, local))
-    engines: dict[Name, Engine] = {}
+    engines: dict[Name, SureEngine] = {}
     refused = ""
     for candidate in _candidates(data):
         try:
@@ -59,7 +59,7 @@ def pick_engine(
 
 def make_engine(
     name: Name, factory: NetworkFactory, data: FederatedData, local: LocalConfig
-) -> Engine:
+) -> SureEngine:
     """The engine called `name`, on the GPU if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "stacked":
@@ -84,7 +84,7 @@ def _num_workers(data: FederatedData) -> int:
     return min(num_cores(), len(data.clients))
 
 
-def _measure(engine: Engine, data: FederatedData) -> float:
+def _measure(engine: SureEngine, data: FederatedData) -> float:
     """Seconds for a few batches of a few clients, or of many where they go together."""
     start = engine.initial(0)
     num = 64 if start.is_cuda else 2 * num_cores()
@@ -95,7 +95,6 @@ def _measure(engine: Engine, data: FederatedData) -> float:
     for _ in range(2):  # the first time is for what is done but once
         started = time.perf_counter()
         outcomes = engine.train(tasks)
-        if (last := outcomes[-1]) is not None:
-            float(last.params[0])  # waits for the GPU
+        float(outcomes[-1].params[0])  # waits for the GPU
         seconds = time.perf_counter() - started
     return seconds

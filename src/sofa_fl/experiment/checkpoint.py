@@ -2,17 +2,18 @@
 
 A state is a dataclass of tensors, arrays, mappings, tuples, other such dataclasses and plain
 values. Tensors and arrays go into the file under their path in the state, one after the other and
-without a copy of them all; the rest, with the order of mappings, into its header as JSON.
+without a copy of them all; the rest, with the order of mappings, into its header as JSON, after
+a checksum of the whole file.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import json
 import os
 import typing
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from sofa_fl.errors import RunError
+from sofa_fl.experiment.disk import DamagedError, discard, sync_folder, write_all
 
 T = TypeVar("T")
 Tensors = dict[str, torch.Tensor | NDArray[Any]]
@@ -35,6 +37,10 @@ _KINDS = {
     "bool": "BOOL",
 }
 _RUN = 1 << 28  # bytes that come from a GPU at a time
+_CHUNK = 1 << 22  # bytes that are checked at a time
+# Where the checksum is: after the length of the header, at the header's beginning.
+_OPENING = b'{"__metadata__": {"checksum": "'
+_SUM_AT, _SUM_SIZE = 8 + len(_OPENING), 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,15 @@ class Packed:
 
     metadata: dict[str, str]
     tensors: Tensors
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    @property
+    def on_gpu(self) -> bool:
+        tensors = self.tensors.values()
+        return any(isinstance(tensor, torch.Tensor) and tensor.is_cuda for tensor in tensors)
 
 
 def pack(**parts: object) -> Packed:
@@ -67,10 +82,25 @@ def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
             file.truncate()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):  # a full disk is not to stay full of this
-            temporary.unlink()
+        discard(temporary)
         raise RunError(f"cannot write the checkpoint {path}: {error.strerror}") from None
+
+
+def check(path: Path) -> None:
+    """Refuse a file that is not, to the bit, what was saved."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_SUM_AT)
+            told = file.read(_SUM_SIZE)
+            checksum = zlib.crc32(head + bytes(_SUM_SIZE))
+            while chunk := file.read(_CHUNK):
+                checksum = zlib.crc32(chunk, checksum)
+    except OSError as error:
+        raise DamagedError(f"the checkpoint {path} cannot be read: {error.strerror}") from None
+    if told != _hex(checksum) or not head.endswith(_OPENING):
+        raise DamagedError(f"the checkpoint {path} is damaged: its checksum does not fit")
 
 
 def load(path: Path, name: str, kind: type[T], device: str = "cpu") -> T:
@@ -85,7 +115,7 @@ def load(path: Path, name: str, kind: type[T], device: str = "cpu") -> T:
                 for key in keys
             }
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"the checkpoint {path} is damaged: {error}") from None
+        raise DamagedError(f"the checkpoint {path} is damaged: {error}") from None
     try:
         part: T = _unpack(kind, tree, name, tensors)
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -110,11 +140,15 @@ def _pack(value: Any, path: str, tensors: Tensors) -> Any:
 
 
 def _write(file: io.FileIO, packed: Packed) -> None:
-    """The safetensors format: length of the header, the header as JSON, the numbers."""
+    """The safetensors format: length of the header, the header as JSON, the numbers.
+
+    The checksum is of all this with zeros in its place, and known when the rest is written.
+    """
     tensors = packed.tensors
     # The widest first, so that all lie at multiples of their width.
     names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
-    header: dict[str, object] = {"__metadata__": packed.metadata}
+    unknown = "0" * _SUM_SIZE
+    header: dict[str, object] = {"__metadata__": {"checksum": unknown, **packed.metadata}}
     end = 0
     for name in names:
         tensor = tensors[name]
@@ -123,9 +157,21 @@ def _write(file: io.FileIO, packed: Packed) -> None:
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    _write_all(file, len(text).to_bytes(8, "little") + text)
+    text = len(text).to_bytes(8, "little") + text
+    write_all(file, text)
+    checksum = zlib.crc32(text[:_SUM_AT] + bytes(_SUM_SIZE) + text[_SUM_AT + _SUM_SIZE :])
     for run in _runs(names, tensors):
-        _write_all(file, _numbers([tensors.pop(name) for name in run]))
+        numbers = _numbers([tensors.pop(name) for name in run])
+        write_all(file, numbers)
+        checksum = zlib.crc32(numbers, checksum)
+    end = file.tell()
+    file.seek(_SUM_AT)
+    write_all(file, _hex(checksum))
+    file.seek(end)
+
+
+def _hex(checksum: int) -> bytes:
+    return f"{checksum:0{_SUM_SIZE}x}".encode()
 
 
 def _runs(names: list[str], tensors: Tensors) -> list[list[str]]:
@@ -167,13 +213,6 @@ def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
 def _name(tensor: torch.Tensor | NDArray[Any]) -> str:
     """The name of its kind of numbers, with both libraries the same."""
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
-    """Linux writes at most 2 GiB at a time."""
-    rest = memoryview(data)
-    while len(rest):
-        rest = rest[file.write(rest) :]
 
 
 def _unpack(kind: Any, tree: Any, path: str, tensors: Tensors) -> Any:

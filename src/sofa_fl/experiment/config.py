@@ -24,6 +24,7 @@ from sofa_fl.errors import ConfigError
 from sofa_fl.guard import GuardConfig
 from sofa_fl.methods.cfl import CflConfig
 from sofa_fl.methods.ditto import DittoConfig
+from sofa_fl.methods.feddrift import FedDriftConfig
 from sofa_fl.methods.fedprox import FedProxConfig
 from sofa_fl.methods.fl_hc import FlHcConfig
 from sofa_fl.methods.hierfavg import HierFavgConfig
@@ -77,6 +78,7 @@ class Config:
     fl_hc: FlHcConfig = field(default_factory=FlHcConfig)
     hierfavg: HierFavgConfig = field(default_factory=HierFavgConfig)
     oracle: OracleConfig = field(default_factory=OracleConfig)
+    feddrift: FedDriftConfig = field(default_factory=FedDriftConfig)
 
 
 def load_config(file: Path | None = None, settings: Sequence[str] = ()) -> Config:

@@ -1,18 +1,19 @@
-"""The run folder: all that is left of a run, written so that a kill loses two rounds at most.
+"""The run folder: all that is left of a run, written so that a kill costs the round under way.
 
     config.yaml      complete and resolved
     events.jsonl     one line per round
     checkpoints/     the newest states, by round
     summary.json     once the run has ended
 
-A checkpoint knows how long `events.jsonl` was when it was written: a resumed run cuts off what
-came later and writes it again.
+A round is recorded once its checkpoint is there, which holds the line too and knows what was in
+`events.jsonl` before it: a resumed run cuts off the rest, torn or not, and writes it again.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 import yaml
 
 from sofa_fl.errors import RunError
+from sofa_fl.experiment.disk import DamagedError, sync_folder, write_all, write_text
 
 Event = dict[str, Any]
 
@@ -44,9 +46,10 @@ class RunFolder:
                     "or choose another folder with 'out'"
                 )
             path.mkdir(parents=True, exist_ok=True)
-            write_config(folder.config_file, config)
+            sync_folder(path.parent)
         except OSError as error:
             raise RunError(f"cannot write the run folder {path}: {error.strerror}") from None
+        write_text(folder.config_file, yaml.safe_dump(config, sort_keys=False))
         return folder
 
     @classmethod
@@ -55,6 +58,16 @@ class RunFolder:
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not a run folder: it has no config.yaml")
         return cls(path)
+
+    def clear(self) -> None:
+        """Nothing but the configuration stays: the run begins."""
+        try:
+            self.events_file.unlink(missing_ok=True)
+            self.checkpoints.mkdir(exist_ok=True)
+            self.forget_after(-1)
+            sync_folder(self.path)
+        except OSError as error:
+            raise RunError(f"cannot write the run folder {self.path}: {error.strerror}") from None
 
     @property
     def config_file(self) -> Path:
@@ -86,22 +99,55 @@ class RunFolder:
         for round in self.saved_rounds()[:-keep]:
             self.checkpoint(round).unlink(missing_ok=True)
 
+    def forget_after(self, round: int) -> None:
+        """Delete the checkpoints of later rounds."""
+        for later in self.saved_rounds():
+            if later > round:
+                self.checkpoint(later).unlink(missing_ok=True)
+
     def append(self, event: Event) -> int:
-        """Write one event; return the length of the file after it."""
+        """Write one event, whole or not at all; return the length of the file after it."""
         try:
-            with self.events_file.open("ab") as file:
-                file.write(json.dumps(event).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+            with self.events_file.open("ab", buffering=0) as file:
+                before = file.tell()
+                try:
+                    write_all(file, json.dumps(event).encode() + b"\n")
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(before)
+                    raise
+                if not before:
+                    sync_folder(self.path)
                 return file.tell()
         except OSError as error:
             raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
 
-    def cut(self, length: int) -> None:
-        """Drop the events after `length` bytes."""
-        if not self.events_file.exists() or self.events_file.stat().st_size < length:
-            raise RunError(f"{self.events_file} is shorter than its checkpoint says; cannot resume")
-        os.truncate(self.events_file, length)
+    def mark(self) -> tuple[int, int]:
+        """How long the events are by now, and their checksum."""
+        recorded = self._read_events()
+        return len(recorded), zlib.crc32(recorded)
+
+    def cut(self, length: int, checksum: int) -> None:
+        """Drop the events after a mark; what is before it must be what it was."""
+        recorded = self._read_events()[:length]
+        if len(recorded) < length:
+            raise DamagedError(f"{self.events_file} is shorter than its checkpoint says")
+        if zlib.crc32(recorded) != checksum:
+            raise DamagedError(f"{self.events_file} is damaged: its checksum does not fit")
+        try:
+            if length:
+                os.truncate(self.events_file, length)
+            else:
+                self.events_file.unlink(missing_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
+
+    def num_recorded(self) -> int:
+        """How many rounds are on record, the warm-up among them; a torn last line is none."""
+        return self._read_events().count(b"\n")
+
+    def _read_events(self) -> bytes:
+        return self.events_file.read_bytes() if self.events_file.exists() else b""
 
     def events(self) -> Iterator[Event]:
         """The events in order; a torn last line is passed over."""
@@ -121,14 +167,3 @@ class RunFolder:
             return None
         summary: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
         return summary
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-
-
-def write_config(path: Path, config: dict[str, Any]) -> None:
-    write_text(path, yaml.safe_dump(config, sort_keys=False))

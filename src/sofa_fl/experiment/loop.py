@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,20 +22,20 @@ from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
-from sofa_fl.experiment.folder import Event, RunFolder, write_text
+from sofa_fl.experiment.disk import write_text
+from sofa_fl.experiment.folder import Event, RunFolder
 from sofa_fl.experiment.metrics import Examiner
+from sofa_fl.experiment.observers import Observer, guarded
 from sofa_fl.experiment.records import describe, summarize
+from sofa_fl.experiment.saving import Progress, is_light, is_saved, restore_newest, save
 from sofa_fl.experiment.writer import Writer
 from sofa_fl.federation import Federation
-from sofa_fl.guard import Register
 from sofa_fl.methods.base import Method, Notes, View
 from sofa_fl.methods.registry import make_method
 from sofa_fl.models.networks import NetworkFactory, network_factory
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import Tree
-
-Observer = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def run(
             says, or data already dealt out to clients.
         network: A function that makes an own network, in place of `config.model`.
         method: An own method, in place of `config.method`.
-        observers: Called with every event as it happens.
+        observers: Called with every event as it happens; one that fails is reported and left out.
     """
     config = config or Config()
     own = Own(data, network, method)
@@ -75,7 +75,7 @@ def run(
         path = Path(config.out).expanduser() if config.out else _fresh_folder(config)
         config = replace(experiment.config, out=str(path))
         folder = RunFolder.create(path, config_to_dict(config))
-        return experiment.begin(folder, observers)
+        return experiment.begin(folder, guarded(observers))
 
 
 def resume(
@@ -88,19 +88,18 @@ def resume(
 ) -> Result:
     """Continue a run from its last checkpoint, to the same end as if it had not stopped.
 
+    Where the last one is damaged or missing, the one before serves; the first event says so.
     A run on own data, network or method needs them again: none of them is in the folder.
     """
     folder = RunFolder.open(Path(path))
     config = replace(load_config(folder.config_file), out=str(path))
-    saved = folder.saved_rounds()
-    if not saved and any(event["round"] > 0 for event in folder.events()):
-        raise RunError(f"{path} has no checkpoint left to resume from")
+    observers = guarded(observers)
     with Experiment(config, Own(data, network, method)) as experiment:
-        if not saved:  # stopped before the warm-up was done
-            return experiment.begin(folder, observers)
-        experiment.restore(folder, saved[-1])
-        experiment.announce(folder, saved[-1], observers)
-        return experiment.go_on(folder, saved[-1], observers)
+        last, note = restore_newest(folder, config, experiment.restore)
+        if last is None:  # stopped before the warm-up was done
+            return experiment.begin(folder, observers, note)
+        experiment.announce(folder, last, observers, note)
+        return experiment.go_on(folder, last, observers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +110,6 @@ class Own:
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
     engine: Engine | None = None  # whose clients may well not answer
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What of a run is no method's state, in a checkpoint."""
-
-    events_length: int
-    seconds: float
-    samples_trained: int
-    bytes_down: int
-    bytes_up: int
-    fingerprint: str
-    register: Register
 
 
 class Experiment:
@@ -141,7 +127,8 @@ class Experiment:
             config = replace(config, engine=self.pick.name)
         else:
             self.pick = Pick(config.engine, own.engine)
-        self.engine, self.config = self.pick.engine, config
+        self.config = config
+        self.engine: Engine = self.pick.engine
         if config.faults.are_there:
             self.engine = FaultyEngine(self.engine, config.faults, len(data.clients), config.seed)
         self.fed = Federation(
@@ -174,7 +161,9 @@ class Experiment:
                 stack.enter_context(contextlib.suppress(Exception))
             self.writer.wait()
 
-    def announce(self, folder: RunFolder, last: int | None, observers: Sequence[Observer]) -> None:
+    def announce(
+        self, folder: RunFolder, last: int | None, observers: Sequence[Observer], note: str = ""
+    ) -> None:
         """Tell observers where the run is, and after which round (None: before the warm-up)."""
         event = {
             "event": "start",
@@ -183,15 +172,14 @@ class Experiment:
             "rounds": self.config.rounds,
             "engine": self.pick.name,
             "why": self.pick.why,
+            "note": note,
         }
-        for observer in observers:
-            observer(event)
+        tell(observers, event)
 
-    def begin(self, folder: RunFolder, observers: Sequence[Observer]) -> Result:
+    def begin(self, folder: RunFolder, observers: Sequence[Observer], note: str = "") -> Result:
         """The warm-up and all rounds, then the summary."""
-        folder.events_file.unlink(missing_ok=True)
-        folder.checkpoints.mkdir(exist_ok=True)
-        self.announce(folder, None, observers)
+        folder.clear()
+        self.announce(folder, None, observers, note)
         self.state, notes = self.method.init(self.fed)
         self.close_round(folder, self.fed, notes, observers)
         return self.go_on(folder, 0, observers)
@@ -204,16 +192,15 @@ class Experiment:
             fed.register.keep(fed.clients)
             self.state, notes = self.method.round(self.hand_over(), fed)
             self.close_round(folder, fed, notes, observers)
+        self.writer.wait()
         view = self.method.view(self.state)
         edits = [edit_from_json(edit) for event in folder.events() for edit in event["edits"]]
         summary = {
             **summarize(self.config, view, edits, self.examiner, self.elapsed()),
             "run": str(folder.path),
         }
-        self.writer.wait()
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
-        for observer in observers:
-            observer({"event": "end", "summary": summary})
+        tell(observers, {"event": "end", "summary": summary})
         return Result(folder.path, summary, view)
 
     def enter(self, round: int) -> Federation:
@@ -228,19 +215,30 @@ class Experiment:
     def close_round(
         self, folder: RunFolder, fed: Federation, notes: Notes, observers: Sequence[Observer]
     ) -> None:
-        """Score and record a round, then begin to save the state.
-
-        The event comes after the checkpoint of the round before it and before its own: so a kill
-        costs the round under way and, while the one before is being saved, that one.
-        """
+        """Score a round and save the state; then record the round and tell of it."""
         view, round = self.method.view(self.state), fed.round
         fed.count_shared(*traffic(view.tree, view.shared.pools, fed.owned))
         event = describe(view, notes, fed, self.examiner, self.config.rounds, self.elapsed())
         self.writer.wait()
-        length = folder.append(event)
+        if not is_saved(self.config, round):
+            folder.append(event)
+            tell(observers, event)
+            return
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()  # the writer waits for nothing that is computed later
+        packed = checkpoint.pack(progress=self.progress(folder, event), state=self.state)
+        is_awaited = is_light(packed)
+        work = partial(save, folder, round, packed, self.config.keep, event)
+        del packed
+        self.writer.start(work, partial(tell, observers, event))
+        if is_awaited:
+            self.writer.wait()
+
+    def progress(self, folder: RunFolder, event: Event) -> Progress:
         meter = self.fed.meter
-        progress = Progress(
-            length,
+        return Progress(
+            *folder.mark(),
+            json.dumps(event),
             event["seconds"],
             meter.samples_trained,
             meter.bytes_down,
@@ -248,13 +246,6 @@ class Experiment:
             self.fingerprint,
             self.fed.register,
         )
-        if round % self.config.save_every == 0 or round == self.config.rounds:
-            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-                torch.cuda.synchronize()  # the writer waits for nothing that is computed later
-            packed = checkpoint.pack(progress=progress, state=self.state)
-            self.writer.start(partial(save, folder, round, packed, self.config.keep))
-        for observer in observers:
-            observer(event)
 
     def restore(self, folder: RunFolder, round: int) -> None:
         """The state after `round`; the meters and the events go back to there too."""
@@ -262,28 +253,27 @@ class Experiment:
         if len(kinds := typing.get_args(hints.get("return"))) != 2:
             raise RunError("to be resumed, a method must annotate init: -> tuple[<State>, Notes]")
         path = folder.checkpoint(round)
+        checkpoint.check(path)
         progress = checkpoint.load(path, "progress", Progress)
         if progress.fingerprint != self.fingerprint:
             raise RunError(f"{folder.path} was made with other data or another network")
         device = str(self.fed.initial().device)
         self.state = checkpoint.load(path, "state", kinds[0], device)
-        folder.cut(progress.events_length)
+        progress.restore_events(folder)
         self.seconds = progress.seconds
         meter = self.fed.meter
         meter.samples_trained = progress.samples_trained
         meter.bytes_down, meter.bytes_up = progress.bytes_down, progress.bytes_up
         self.fed = replace(self.fed, register=progress.register)
+        self.examiner.turn_to(self.fed.at(round))  # should there be no round after it
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started
 
 
-def save(folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int) -> None:
-    """Write the checkpoint of a round over the oldest, if others are left, then delete some."""
-    saved = folder.saved_rounds()
-    spare = folder.checkpoint(saved[0]) if len(saved) >= max(keep, 2) else None
-    checkpoint.save(folder.checkpoint(round), packed, spare)
-    folder.forget(keep)
+def tell(observers: Sequence[Observer], event: Event) -> None:
+    for observer in observers:
+        observer(event)
 
 
 def _fresh_folder(config: Config) -> Path:

@@ -19,6 +19,7 @@ from sofa_fl.experiment.metrics import (
 )
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
+from sofa_fl.sharing import contributions
 from sofa_fl.topology.agreement import ari, purity
 from sofa_fl.topology.edits import Edit, count_edits, edit_to_json
 from sofa_fl.topology.tree import Tree
@@ -28,7 +29,7 @@ def describe(
     view: View, notes: Notes, fed: Federation, examiner: Examiner, rounds: int, seconds: float
 ) -> Event:
     """The federation's round as one line of `events.jsonl`."""
-    accuracies = client_accuracies(view.served, examiner, view.models[view.tree.root])
+    accuracies = client_accuracies(view.used_by(fed.clients), examiner)
     return {
         "event": "round",
         "round": fed.round,
@@ -36,6 +37,7 @@ def describe(
         "client": fairness(accuracies),
         "clients": list(fed.clients),
         "accuracies": _plain(accuracies),
+        "samples": [fed.size(client) for client in fed.clients],
         **attendance(fed),
         **agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
@@ -46,7 +48,9 @@ def describe(
         "tree": {str(node): parent for node, parent in view.tree.parent.items()},
         "edits": [edit_to_json(edit) for edit in notes.edits],
         "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
+        "shared": {str(c): n for c, n in contributions(view.tree, view.shared.pools, fed.owned)},
         "disclosed": disclosed(view, fed),
+        "places": {str(client): place for client, place in notes.places.items()},
         "samples_trained": fed.meter.samples_trained,
         "bytes_down": fed.meter.bytes_down,
         "bytes_up": fed.meter.bytes_up,
@@ -63,10 +67,10 @@ def summarize(
     level, the finest first.
     """
     fed = examiner.fed
-    root = view.models[view.tree.root]
-    accuracies = client_accuracies(view.served, examiner, root)
-    served = [view.served.get(client, root) for client in fed.clients]
-    full = full_accuracies(served, examiner, [fed.priors[client] for client in fed.clients])
+    used = view.used_by(fed.clients)
+    accuracies = client_accuracies(used, examiner)
+    priors = [fed.priors[client] for client in fed.clients]
+    full = full_accuracies(list(used.values()), examiner, priors)
     levels = [{**row, "full": _plain([row["full"]])[0]} for row in by_level(view, examiner)]
     given = disclosed(view, fed)
     return {

@@ -1,4 +1,4 @@
-"""Checkpoints are written aside, one at a time, while the next round runs.
+"""Checkpoints are written aside, one at a time; heavy ones while the next round runs.
 
 What is written is never changed afterwards (a state is made anew every round), so a thread can
 write it without a copy; writing and flushing leave Python free to train.
@@ -16,10 +16,15 @@ class Writer:
     def __init__(self) -> None:
         self._thread: Thread | None = None
         self._error: Exception | None = None
+        self._then: Callable[[], None] | None = None
 
-    def start(self, work: Callable[[], None]) -> None:
-        """Begin `work`, once what is under way has ended."""
+    def start(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        """Begin `work`, once what is under way has ended.
+
+        `then` is called after it has gone well, by whoever waits for it.
+        """
         self.wait()
+        self._then = then
         self._thread = Thread(target=self._run, args=(work,), name="checkpoint")
         self._thread.start()
 
@@ -29,8 +34,11 @@ class Writer:
             self._thread.join()
             self._thread = None
         error, self._error = self._error, None
+        then, self._then = self._then, None
         if error is not None:
             raise error
+        if then is not None:
+            then()
 
     def _run(self, work: Callable[[], None]) -> None:
         try:

@@ -9,7 +9,8 @@ A whole method, for scale:
 
         def round(self, state, fed):
             outcomes = fed.train([fed.task(client, state[client]) for client in fed.clients])
-            return {c: out.params for c, out in zip(fed.clients, outcomes)}, Notes()
+            heard = answered(fed.clients, outcomes)  # not all answer every time
+            return state | {c: outcome.params for c, outcome in heard.items()}, Notes()
 
         def view(self, state):
             return View(tree=flat_tree(list(state)), models=state, served=state)
@@ -21,7 +22,7 @@ writes no code for that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -46,11 +47,13 @@ class Notes:
         edits: What SHAPE did to the tree.
         local_loss: Loss of every local batch, by client.
         path_loss: Held-out loss of the models that know a client, by client and node.
+        places: Where clients are on a map of two dimensions; none for methods without places.
     """
 
     edits: tuple[Edit, ...] = ()
     local_loss: Mapping[NodeId, NDArray[np.float32]] = field(default_factory=dict)
     path_loss: Mapping[NodeId, Mapping[NodeId, float]] = field(default_factory=dict)
+    places: Mapping[NodeId, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,13 @@ class View:
     models: Mapping[NodeId, Model]
     served: Mapping[NodeId, Model]
     shared: Shared = field(default_factory=Shared)
+
+    def used_by(self, clients: Iterable[NodeId]) -> dict[NodeId, Model]:
+        """What clients use: what they are served, or, if not heard yet, the root's model."""
+        return {
+            client: self.served[client] if client in self.served else self.models[self.tree.root]
+            for client in clients
+        }
 
 
 def notes_of(outcomes: Mapping[NodeId, Outcome]) -> Notes:

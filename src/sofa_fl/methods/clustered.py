@@ -48,8 +48,9 @@ class Clustered:
 
     def welcome(self, state: ClusteredState, fed: Federation) -> ClusteredState:
         """Those who left are forgotten, those who came are assigned a model."""
-        if set(fed.clients) == state.choice.keys():
-            return state
+        sizes = {client: fed.size(client) for client in fed.clients}
+        if sizes.keys() == state.choice.keys():
+            return state if sizes == state.sizes else replace(state, sizes=sizes)
         stay = {client: index for client, index in state.choice.items() if client in fed.owned}
         new = [client for client in fed.clients if client not in stay]
         choice = stay | self.assign(state, new, fed)
@@ -57,7 +58,6 @@ class Clustered:
         tree = clusters_tree(choice, state.tree.next_id)
         gone = state.choice.keys() - choice.keys()
         shared = Shared({}, state.shared.ledger.without(gone))
-        sizes = {client: fed.size(client) for client in fed.clients}
         return replace(state, choice=choice, tree=tree, sizes=sizes, shared=shared)
 
     def assign(
@@ -86,10 +86,13 @@ class Clustered:
         self, state: ClusteredState, outcomes: Mapping[NodeId, Outcome], fed: Federation
     ) -> ClusteredState:
         """New models, new clusters, newly shared samples."""
-        after = self.aggregate(state, outcomes, fed)
+        return self.share(self.aggregate(state, outcomes, fed), fed)
+
+    def share(self, state: ClusteredState, fed: Federation) -> ClusteredState:
+        """Samples are shared anew, along the tree as it is now."""
         seed, round = fed.seed, fed.round
-        shared = share(after.tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
-        return replace(after, shared=shared)
+        shared = share(state.tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
+        return replace(state, shared=shared)
 
     def aggregate(
         self, state: ClusteredState, outcomes: Mapping[NodeId, Outcome], fed: Federation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
@@ -35,11 +35,12 @@ class Local:
     def round(self, state: LocalState, fed: Federation) -> tuple[LocalState, Notes]:
         """Everybody goes on from its own model; samples are shared as in a flat tree."""
         tree, before = flat_tree(fed.clients, fed.first_id), state.shared
+        if state.models.keys() != fed.owned.keys():  # what is shared was not for those who came
+            before = Shared({}, before.ledger.without(state.models.keys() - fed.owned.keys()))
         samples = training_sets(tree, before.pools, fed.owned)
         models = {c: state.models[c] if c in state.models else fed.initial() for c in fed.clients}
         tasks = [fed.task(c, models[c], samples[c]) for c in fed.clients]
         outcomes = answered(fed.clients, fed.train(tasks))
-        before = replace(before, ledger=before.ledger.without(state.models.keys() - models.keys()))
         shared = share(tree, fed.owned, before, self.sharing, seed=fed.seed, round=fed.round)
         models |= {client: outcome.params for client, outcome in outcomes.items()}
         return LocalState(models, tree, shared), notes_of(outcomes)

@@ -23,14 +23,16 @@ def find_contradicted(
 ) -> dict[NodeId, float]:
     """The clients whose parent's model loses more than it did, by `margin`; and what it may lose.
 
-    Only those who are asked in this round can notice.
+    Only those who are asked in this round can notice. Beside clusters a client goes by its own
+    model: above it is that of all, which suits new data as little as the old.
     """
     if math.isinf(margin):
         return {}
     clients = [client for client in tree.clients if client in fed.asked]
-    parents = [parent_of(tree, client) for client in clients]
-    limits = {c: losses[c][parent] + margin for c, parent in zip(clients, parents)}
-    scores = fed.held_out([(c, models[parent]) for c, parent in zip(clients, parents)], sent=True)
+    above = {tree.parent[cluster] for cluster in tree.clusters}
+    judges = [c if tree.parent[c] in above else parent_of(tree, c) for c in clients]
+    limits = {c: losses[c][judge] + margin for c, judge in zip(clients, judges)}
+    scores = fed.held_out([(c, models[judge]) for c, judge in zip(clients, judges)], sent=True)
     return {c: limits[c] for c, score in zip(clients, scores) if score.loss > limits[c]}
 
 

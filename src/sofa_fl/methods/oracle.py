@@ -10,7 +10,7 @@ from annotated_types import Ge
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import Clustered, ClusteredState, begin, clusters_tree
-from sofa_fl.sharing import SharingConfig
+from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.tree import NodeId
 
 
@@ -50,8 +50,17 @@ class Oracle(Clustered):
         return {client: truth[client] for client in fed.clients}
 
     def welcome(self, state: ClusteredState, fed: Federation) -> ClusteredState:
-        """Whoever came, left or changed, all are in the group that is theirs now."""
+        """Whoever came, left or changed, all are in the group that is theirs now.
+
+        A group that is new begins with what its first client has used so far.
+        """
+        before = super(Oracle, self).welcome(state, fed)
         if state.choice == (choice := self.groups(fed)):
-            return state
-        state = super(Oracle, self).welcome(state, fed)
-        return replace(state, choice=choice, tree=clusters_tree(choice, fed.first_id))
+            return before
+        models = list(state.models)
+        for client, group in choice.items():
+            if group not in state.choice.values() and group not in before.choice.values():
+                models[group] = before.models[before.choice[client]]
+        tree = clusters_tree(choice, fed.first_id)
+        shared = Shared({}, before.shared.ledger)  # pools were for other clusters
+        return replace(before, models=tuple(models), choice=choice, tree=tree, shared=shared)

@@ -9,12 +9,14 @@ from sofa_fl.methods.cfl import Cfl, CflConfig
 from sofa_fl.methods.ditto import Ditto, DittoConfig
 from sofa_fl.methods.fedavg import FedAvg
 from sofa_fl.methods.fedavg_ft import FedAvgFt
+from sofa_fl.methods.feddrift import FedDrift, FedDriftConfig
 from sofa_fl.methods.fedprox import FedProx, FedProxConfig
 from sofa_fl.methods.fl_hc import FlHc, FlHcConfig
 from sofa_fl.methods.hierfavg import HierFavg, HierFavgConfig
 from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.local import Local
 from sofa_fl.methods.oracle import Oracle, OracleConfig
+from sofa_fl.methods.regroup import Regroup
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.sharing import SharingConfig
@@ -31,6 +33,8 @@ MethodName = Literal[
     "fl_hc",
     "hierfavg",
     "oracle",
+    "feddrift",
+    "regroup",
 ]
 
 
@@ -57,6 +61,8 @@ class MethodSections(Protocol):
     def hierfavg(self) -> HierFavgConfig: ...
     @property
     def oracle(self) -> OracleConfig: ...
+    @property
+    def feddrift(self) -> FedDriftConfig: ...
 
 
 def make_method(config: MethodSections) -> Method[Any]:
@@ -84,3 +90,7 @@ def make_method(config: MethodSections) -> Method[Any]:
             return HierFavg(config.hierfavg, config.sharing)
         case "oracle":
             return Oracle(config.oracle, config.sharing)
+        case "feddrift":
+            return FedDrift(config.feddrift, config.sharing)
+        case "regroup":
+            return Regroup(config.sofa, config.sharing)

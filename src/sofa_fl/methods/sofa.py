@@ -38,6 +38,7 @@ from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.dmac import dmac
 from sofa_fl.topology.edits import Edit, apply_all
 from sofa_fl.topology.join import find_joins, find_leaves
+from sofa_fl.topology.map import map_of
 from sofa_fl.topology.shape import shape
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -65,7 +66,7 @@ class Sofa:
         params = means_up(tree, {task.site: outcome.params for task, outcome in warm}, fed)
         losses = compare(tree, params, fed)
         shared = self.share(tree, space, Shared(), fed)
-        notes = Notes(local_loss=_curves(warm), path_loss=losses)
+        notes = Notes(local_loss=_curves(warm), path_loss=losses, places=map_of(space))
         return SofaState(tree, params, losses, self.steadied(tree, losses, fed), shared), notes
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
@@ -96,12 +97,23 @@ class Sofa:
         params |= self.cluster_update(tree, learned, own, fed)
         known = {client: losses for client, losses in known.items() if client not in learned}
         losses = compare(tree, params, fed, known, learned)
-        tree, edits = shape(joined := tree, space, self.config.shape)
-        params = inherit(joined, params, edits, fed)
+        tree, edits = self.reshape(joined := tree, space)
+        params = self.inherited(joined, tree, params, edits, fed)
         losses = compare(tree, params, fed, losses, learned)
         shared = self.share(tree, space, shared, fed)
-        notes = Notes(edits=(*moves, *joins, *edits), local_loss=curves, path_loss=losses)
+        done, places = (*moves, *joins, *edits), map_of(space)
+        notes = Notes(edits=done, local_loss=curves, path_loss=losses, places=places)
         return SofaState(tree, params, losses, self.steadied(tree, losses, fed), shared), notes
+
+    def reshape(self, tree: Tree, space: Space) -> tuple[Tree, Sequence[Edit]]:
+        """The tree after a pass of SHAPE, and what it did."""
+        return shape(tree, space, self.config.shape)
+
+    def inherited(
+        self, before: Tree, tree: Tree, models: Models, edits: Sequence[Edit], fed: Federation
+    ) -> dict[NodeId, Vector]:
+        """The models of the new tree."""
+        return inherit(before, models, edits, fed)
 
     def steadied(self, tree: Tree, losses: Losses, fed: Federation) -> Losses:
         return steady(tree, losses, fed, self.config.steadiness)

@@ -45,7 +45,7 @@ class SofaConfig:
         serve: A client uses the `blend` of its path, the `best` model of it, or its `own`.
         alert: A client whose parent's model loses more for it than when it was last measured, by
             this fraction of what a blind guess loses, looks for another place in the tree at
-            once; infinity waits for SHAPE.
+            once; at a large number it waits for SHAPE.
         dmac: How the tree is built.
         shape: When it changes.
     """

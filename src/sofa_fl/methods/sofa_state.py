@@ -41,14 +41,17 @@ def edited(
     tree = apply_all(state.tree, edits)
     params = inherit(state.tree, state.params, edits, fed)
     losses = compare(tree, params, fed, state.losses, fed.asked)
-    pools, none = state.shared.pools, np.empty(0, dtype=np.int64)
-    ledger = state.shared.ledger.without(state.tree.members - tree.members)
+    before, none = state.shared, np.empty(0, dtype=np.int64)
+    pools = {cluster: before.pools.get(cluster, none) for cluster in tree.clusters}
+    # Who was moved gets what is shared where it is now.
+    ledger = before.ledger.without(state.tree.members - tree.members)
+    ledger = ledger.record(tree, pools, fed.owned)
     return SofaState(
         tree,
         params,
         losses,
         steady(tree, losses, fed, steadiness),
-        Shared({cluster: pools.get(cluster, none) for cluster in tree.clusters}, ledger),
+        Shared(pools, ledger),
     )
 
 
@@ -57,5 +60,5 @@ def kept(state: SofaState, fed: Federation) -> dict[NodeId, Vector]:
 
     Of clients only where it may well be that some are not: all others' old models can go.
     """
-    keeps = state.tree.parent if fed.may_miss else state.tree.clusters
+    keeps = state.tree.parent if fed.may_miss else state.tree.clusters or state.tree.clients
     return {node: state.params[node] for node in keeps}

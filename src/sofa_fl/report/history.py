@@ -92,7 +92,7 @@ def _find(folder: RunFolder, round: int | None) -> tuple[Event | None, Event | N
 
 def make_round(path: Path, config: Any, before: Event | None, event: Event) -> Round:
     """A round out of a run's configuration, the event of the round, and the one before it."""
-    tree = _tree(event)
+    tree = tree_in(event)
     edits = tuple(edit_from_json(record) for record in event["edits"])
     return Round(
         run=path,
@@ -102,23 +102,24 @@ def make_round(path: Path, config: Any, before: Event | None, event: Event) -> R
         round=event["round"],
         rounds=event["rounds"],
         tree=tree,
-        accuracy=dict(zip(_clients(event), event["accuracies"], strict=True)),
+        accuracy=dict(zip(clients_in(event), event["accuracies"], strict=True)),
         mean=event["client"]["mean"],
         worst=event["client"]["min"],
         loss=_losses(event["path_loss"]),
         pool={NodeId(int(node)): int(size) for node, size in event["pools"].items()},
         edits=edits,
-        told=tuple(tell(edits, _tree(before))) if edits and before else (),
+        told=tuple(tell(edits, tree_in(before))) if edits and before else (),
     )
 
 
-def _tree(event: Event) -> Tree:
+def tree_in(event: Event) -> Tree:
+    """The tree after the round of an event."""
     parent = {NodeId(int(node)): up for node, up in event["tree"].items()}
-    clients = tuple(client for client in _clients(event) if client in parent)
+    clients = tuple(client for client in clients_in(event) if client in parent)
     return Tree(parent, clients, 1 + max(parent))
 
 
-def _clients(event: Event) -> list[NodeId]:
+def clients_in(event: Event) -> list[NodeId]:
     """Those whose accuracies there are; the tree may not know all of them yet."""
     numbers = event.get("clients", range(len(event["accuracies"])))
     return [NodeId(client) for client in numbers]

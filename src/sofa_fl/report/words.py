@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sofa_fl.topology.draft import Draft, Hierarchy
 from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -20,6 +21,8 @@ TITLES = {
     "fl_hc": "FL+HC",
     "hierfavg": "HierFAVG",
     "oracle": "Oracle",
+    "feddrift": "FedDrift",
+    "regroup": "DMAC every round",
 }
 
 
@@ -58,32 +61,32 @@ def tally(kinds: Iterable[str]) -> str:
     return ", ".join(number(count, kind) for kind, count in counts.items() if count)
 
 
-def name_of(node: NodeId, tree: Tree) -> str:
+def name_of(node: NodeId, tree: Hierarchy) -> str:
     return f"{'client' if node in tree.members else 'cluster'} {node}"
 
 
 def tell(edits: Sequence[Edit], before: Tree) -> list[str]:
     """One sentence per edit; `before` is the tree that the first one was applied to."""
     sentences = []
-    tree = before
+    draft = Draft(before)
     for edit in edits:
-        sentences.append(_tell(edit, tree))
-        tree = edit.apply(tree)
+        sentences.append(_tell(edit, draft))
+        edit.apply(draft)
     return sentences
 
 
-def _tell(edit: Edit, tree: Tree) -> str:
+def _tell(edit: Edit, tree: Draft) -> str:
     match edit:
         case Graft(node, onto):
             return f"{name_of(node, tree)} moved from cluster {tree.parent[node]} to cluster {onto}"
         case Merge(nodes, into):
             return f"clusters {_list(nodes)} became one, cluster {into}"
-        case Split(node, into, _) if node == tree.root:
+        case Split(node, into, _) if tree.parent[node] is None:
             return f"cluster {node}, the root, was split: below it are now clusters {_list(into)}"
         case Split(node, into, _):
             return f"cluster {node} was split into clusters {_list(into)}"
         case Prune(node):
-            children = tree.children[node]
+            children = list(tree.children[node])
             if not children:
                 return f"cluster {node} had no children left and is gone"
             return f"cluster {node} gave way to its only child, {name_of(children[0], tree)}"

@@ -19,9 +19,9 @@ from sofa_fl.study.statistics import Estimate, estimate
 from sofa_fl.study.tables import column
 
 MEASURES = {"mean": "mean client", "min": "worst client"}
-SHOWN = 0.75  # share of the dots that a panel has room for; the lowest are arrows at its edge
+LEAST, MOST = 0.5, 0.75  # share of the dots that a panel shows; the others are arrows at its edge
 
-OURS = Line2D([], [], color=VERMILION, linewidth=0.8, label="SOFA-FL with sharing")
+OURS = Line2D([], [], color=VERMILION, linewidth=0.8, label="SOFA-FL, with sharing where there is")
 
 
 def draw_benchmark(rows: Sequence[Row], path: Path) -> None:
@@ -56,7 +56,7 @@ def _panel(axes: Axes, rows: Sequence[Row], key: str, labels: Sequence[str]) -> 
             found[label, sharing] = estimate(column(of, key))
     means = np.array([100 * e.mean for e in found.values()])
     ends = [100 * e.high for e in found.values() if np.isfinite(e.half)]
-    low = float(np.quantile(means, 1 - SHOWN, method="lower"))
+    low = lowest_shown(list(means))
     high = min(max([means.max(), *ends]), 100.0)
     room = max(0.1 * (high - low), 0.05)
     axes.set_xlim(low - 1.5 * room, high + 0.5 * room)
@@ -81,12 +81,24 @@ def _panel(axes: Axes, rows: Sequence[Row], key: str, labels: Sequence[str]) -> 
             ecolor=colour,
             **style,
         )
-    ours = found.get(("sofa", SHARING[-1]))
-    if ours:
-        axes.axvline(100 * ours.mean, color=VERMILION, linewidth=0.8, zorder=0)
+    if ours := [e for (label, _), e in found.items() if label == "sofa"]:
+        axes.axvline(100 * ours[-1].mean, color=VERMILION, linewidth=0.8, zorder=0)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.locator_params(axis="x", nbins=4)
+
+
+def lowest_shown(means: Sequence[float]) -> float:
+    """Where a panel ends: at most dots, but before a gap that is wider than all above it."""
+    downward = np.sort(means)[::-1]
+    least, most = (int(np.ceil(share * len(downward))) for share in (LEAST, MOST))
+    shown = least
+    while shown < most:
+        last = downward[shown - 1]
+        if last - downward[shown] > downward[0] - last:
+            break
+        shown += 1
+    return float(downward[shown - 1])
 
 
 def _handle(sharing: float) -> Line2D:

@@ -8,7 +8,7 @@ from pathlib import Path
 from sofa_fl.study.contenders import CONTENDERS, title
 from sofa_fl.study.markdown import NOTHING, table
 from sofa_fl.study.rows import Row, read_rows
-from sofa_fl.study.settings import SETTINGS, SHARING, Overrides
+from sofa_fl.study.settings import SETTINGS, Overrides, Setting
 
 Key = tuple[str, str, float]
 Choices = Mapping[Key, Overrides]
@@ -35,10 +35,7 @@ def choices_table(rows: Sequence[Row]) -> str:
     lines = [
         [
             title(label),
-            *(
-                _cell([chosen.get((name, label, sharing)) for sharing in SHARING])
-                for name in settings
-            ),
+            *(_cell(SETTINGS[name], label, chosen) for name in settings),
             " or ".join(map(str, sorted(tried[label]))),
         ]
         for label in labels
@@ -52,6 +49,10 @@ def words(overrides: Overrides) -> str:
     return ", ".join(f"{names[key]} {value:g}" for key, value in overrides.items())
 
 
-def _cell(rows: Sequence[Row | None]) -> str:
+def _cell(setting: Setting, label: str, chosen: Mapping[Key, Row]) -> str:
+    contender = CONTENDERS[label]
+    if not (contender.fits(setting) and contender.is_swept(setting)):
+        return ""
+    rows = [chosen.get((setting.name, label, sharing)) for sharing in setting.sharing]
     told = [words(row["overrides"]) if row else NOTHING for row in rows]
     return told[0] if len(set(told)) == 1 else " / ".join(told)

@@ -120,10 +120,11 @@ ABLATION: Mapping[str, Overrides] = {
     "own model only": {"sofa.serve": "own"},
     "no sharing": {"sharing.ratio": 0.0},
 }
-NO_TREE = "no tree"
+NO_TREE, NO_SHARING = "no tree", "no sharing"
 # In which settings which parts; of the tree it is told in all, even where that is nothing.
 ABLATED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("S1", "S2", "S4"), tuple(ABLATION)),
+    **dict.fromkeys(("S1", "S2"), tuple(ABLATION)),
+    "S4": tuple(label for label in ABLATION if label != NO_SHARING),  # nothing is shared there
     **dict.fromkeys(("S3", "S5"), (FULL, NO_TREE)),
 }
 

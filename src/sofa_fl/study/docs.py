@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.folder import write_text
+from sofa_fl.experiment.disk import write_text
 from sofa_fl.study import tables
 from sofa_fl.study.benchmark_tables import By, benchmark_tables, by_method, standing
 from sofa_fl.study.choices import FILE, choices_table
@@ -24,6 +24,7 @@ PICTURES = {
     "losses": "Local loss with and without sharing",
     "tree": "The tree that SOFA-FL has made",
     "edits": "What SHAPE does to a tree when clients move",
+    "drift": "Accuracy and agreement with the truth, round by round",
 }
 
 
@@ -91,27 +92,29 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     if not any(found.values()):
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
-    yield f"## What was run\n\n{_what_was_run(found, len(choices))}"
+    yield f"## What was run\n\n{_what_was_run(found, choices)}"
     if rows := found["benchmark"]:
         yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
-        yield from _picture(pages, "benchmark")
+        yield from picture(pages, "benchmark")
     if rows := found["table1"]:
-        yield f"## The paper's first table: fairness\n\n{_over(rows)}\n\n{tables.table1(rows)}"
-        yield from _picture(pages, "clients", "tree")
+        yield f"## The paper's first table: fairness\n\n{over(rows)}\n\n{tables.table1(rows)}"
+        yield from picture(pages, "clients", "tree")
     if rows := found["table2"]:
-        yield f"## The paper's second table: sharing\n\n{_over(rows)}\n\n{tables.table2(rows)}"
-        yield from _picture(pages, "losses")
+        yield f"## The paper's second table: sharing\n\n{over(rows)}\n\n{tables.table2(rows)}"
+        yield from picture(pages, "losses")
     if rows := found["benchmark"]:
         yield f"## All methods\n\n{READING}\n{benchmark_tables(rows)}"
     if rows := found["ablation"]:
-        yield f"## SOFA-FL without each of its parts\n\n{_over(rows)}\n\n{tables.ablation(rows)}"
-    yield from _picture(pages, "edits")
+        yield f"## SOFA-FL without each of its parts\n\n{over(rows)}\n\n{PARTS}"
+        yield tables.ablation(rows)
+    yield from picture(pages, "edits")
     if choices:
-        seeds = sorted({seed for row in choices for seed in row["seeds"]})
         yield (
-            "## What was chosen\n\nOn validation data (a sixth of the training images), seeds "
-            f"{listed(list(map(str, seeds)))}, by the mean client; where the choice differs, "
-            f"without / with sharing. Every run that was tried is in `{out.name}/sweep.json`.\n\n"
+            "## What was chosen\n\nOn validation data (a sixth of the training images), "
+            f"{seeds_told(swept(choices))}, by the mean client; where the choice differs, without "
+            "/ with sharing. A cell is empty where there is nothing to choose: in S4 HypCluster is "
+            "told how many groups there are, and the oracle needs groups. Every run that was tried "
+            f"is in `{out.name}/sweep.json`.\n\n"
             f"{choices_table(choices)}"
         )
 
@@ -122,49 +125,68 @@ nothing else of it. Differences are SOFA-FL's number minus the other's, seed by 
 with 95% intervals (Student's t); bold marks the best number of a column, no more.
 """
 
+PARTS = """\
+One part is off at a time, all else stays; without a tree all clients are the root's own children,
+for good. Differences are seed by seed, in points.
+"""
 
-def _what_was_run(found: dict[str, list[Row]], num_choices: int) -> str:
+
+def _what_was_run(found: dict[str, list[Row]], choices: Sequence[Row]) -> str:
     rows = [row for rows in found.values() for row in rows]
     engines = listed(sorted({row["engine"] for row in rows}))
     budgets = listed([f"{n:,}" for n in sorted({row["samples_trained"] for row in rows})])
     chosen = (
         "Hyperparameters of the baselines were chosen per setting and sharing on validation data "
         "of other seeds (below); SOFA-FL has the same, its defaults, in all settings."
-        if num_choices
+        if choices
         else "**No hyperparameters were chosen: all methods ran with their defaults.**"
     )
-    given = [f"`{key}={value}`" for key, value in common(rows).items()]
-    also = f" Everywhere {listed(given)}." if given else ""
+    given = [f"{key}={value}" for key, value in common(rows).items()]
+    also = f" Everywhere {listed([f'`{each}`' for each in given])}." if given else ""
     lines = [f"- {s.name}: {s.title}" for s in SETTINGS.values() if _has(rows, s.name)]
-    commands = [f"sofa-fl reproduce {name}" for name, of in found.items() if of]
-    sweep = ["sofa-fl reproduce sweep"] if num_choices else []
+    sets = "".join(f" --set {each}" for each in given)
+    sweep = [f"sweep --seeds {','.join(map(str, swept(choices)))}"] if choices else []
+    runs = [f"{name}{sets}" for name in [*sweep, *(name for name, of in found.items() if of)]]
+    commands = [f"sofa-fl reproduce {words}" for words in [*runs, "figures", "docs"]]
     return (
         "\n".join(lines)
-        + f"\n\n{_over(rows)} 20 rounds of 25 batches of 100 per client, the paper's CNN; samples "
+        + f"\n\n{over(rows)} 20 rounds of 25 batches of 100 per client, the paper's CNN; samples "
         f"trained per run: {budgets}. Engine: {engines}.{also} {chosen}\n\n```\n"
-        + "\n".join([*sweep, *commands, "sofa-fl reproduce figures", "sofa-fl reproduce docs"])
+        + "\n".join(commands)
         + "\n```\n"
     )
 
 
-def common(rows: Sequence[Row]) -> dict[str, Any]:
+def swept(choices: Sequence[Row]) -> list[int]:
+    """The seeds that choices were made by."""
+    return sorted({seed for row in choices for seed in row["seeds"]})
+
+
+def common(rows: Sequence[Row], but: Collection[str] = CHOSEN) -> dict[str, Any]:
     """What all runs were given, but for hyperparameters."""
     first = rows[0]["overrides"]
     return {
         key: value
         for key, value in first.items()
-        if key not in CHOSEN and all(row["overrides"].get(key) == value for row in rows)
+        if key not in but and all(row["overrides"].get(key) == value for row in rows)
     }
 
 
-def _over(rows: Sequence[Row]) -> str:
+def over(rows: Sequence[Row]) -> str:
+    """Which seeds a number is a mean over, and what the ± is."""
     seeds = sorted({row["seed"] for row in rows})
     if len(seeds) == 1:
         return f"Seed {seeds[0]} alone: no intervals."
-    return f"Mean over seeds {listed(list(map(str, seeds)))}; ± is a 95% interval."
+    return f"Mean over {seeds_told(seeds)}; ± is a 95% interval."
 
 
-def _picture(pages: Path, *names: str) -> Iterator[str]:
+def seeds_told(seeds: Sequence[int]) -> str:
+    """`seed 100`, `seeds 0 and 1`."""
+    return f"seed{'s' * (len(seeds) > 1)} {listed(list(map(str, seeds)))}"
+
+
+def picture(pages: Path, *names: str) -> Iterator[str]:
+    """The pictures that there are."""
     for name in names:
         if (pages / "images" / f"{name}.svg").exists():
             yield f"![{PICTURES[name]}](images/{name}.svg)\n"

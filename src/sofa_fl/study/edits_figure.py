@@ -60,7 +60,7 @@ class Example:
 
 EXAMPLES = (
     Example(
-        "Graft", ((0, 1, 2), (3, 4, 5)), LEFT + RIGHT, (*LEFT[:2], (4.6, 1.6), *RIGHT)
+        "Graft", ((0, 1, 2), (3, 4, 5)), LEFT + RIGHT, (*LEFT[:2], (4.4, 1.2), *RIGHT)
     ),
     Example(
         "Merge",
@@ -94,7 +94,7 @@ def draw_edits(path: Path) -> None:
             _draw_tree(upper, example.tree, example)
             _draw_moves(upper, example)
             _draw_tree(lower, after, example)
-            lower.set_xlabel(fill("; ".join(tell(edits, example.tree)), 38), fontsize=8.5)
+            lower.set_xlabel(fill("; ".join(tell(edits, example.tree)), 31), fontsize=8.5)
         for axes, words in zip(panels[:, 0], ("clients have moved", "after SHAPE")):
             axes.set_ylabel(words)
 

@@ -5,6 +5,7 @@ The same results give the same files with the same matplotlib: no date, no rando
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sofa_fl.experiment.disk import write_text
 from sofa_fl.report.tree_svg import tree_svg
 from sofa_fl.study.contenders import title
 from sofa_fl.study.kept import Kept, kept_round
@@ -55,8 +57,10 @@ def drawing(path: Path, width: float, height: float) -> Iterator[Figure]:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+        write_text(path, drawn.getvalue())
 
 
 def draw_kept(kept: Kept, folder: Path) -> list[Path]:
@@ -77,7 +81,7 @@ def draw_kept(kept: Kept, folder: Path) -> list[Path]:
 def draw_tree(piece: Mapping[str, Any], path: Path) -> None:
     """The tree at the end of a run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(tree_svg(kept_round(piece)), encoding="utf-8")
+    write_text(path, tree_svg(kept_round(piece)))
 
 
 def draw_clients(piece: Mapping[str, Any], path: Path) -> None:

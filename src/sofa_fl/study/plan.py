@@ -19,6 +19,7 @@ from sofa_fl.study.contenders import (
     Contender,
 )
 from sofa_fl.study.settings import COMMON, QUICK, SEEDS, SETTINGS, Overrides
+from sofa_fl.study.situations import EVERY
 
 PAPER, PAPER_SHARING = "S1", 0.1  # the paper's own experiment
 # What changes no result, or stands in a row already.
@@ -142,7 +143,7 @@ def make_entry(
     told = {**chosen, **part, **scope.extra}
     values = {
         **COMMON,
-        **SETTINGS[setting].overrides,
+        **EVERY[setting].overrides,
         **(QUICK if scope.quick else {}),
         "sharing.ratio": sharing,
         **contender.overrides,

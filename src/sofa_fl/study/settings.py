@@ -35,6 +35,8 @@ QUICK: Overrides = MappingProxyType(
         "model.hidden": 8,
         "local.batches": 2,
         "local.batch_size": 20,
+        "data.scenario.at": 1,
+        "data.scenario.lasts": 1,
         "engine": "sequential",
     }
 )

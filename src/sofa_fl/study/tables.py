@@ -54,9 +54,16 @@ def ablation(rows: Sequence[Row]) -> str:
     for setting in SETTINGS.values():
         here = [row for row in rows if row["setting"] == setting.name]
         if here:
-            told = [_ablation(here), *_tree_alone(here)]
-            parts.append("\n".join([f"**{setting.name}: {setting.title}**\n", *told]))
+            heading = f"**{setting.name}: {setting.title}{_shared(here)}**\n"
+            tree = "\n".join(_tree_alone(here))
+            parts += [heading, _ablation(here), *([f"{tree}\n"] if tree else [])]
     return "\n".join(parts)
+
+
+def _shared(rows: Sequence[Row]) -> str:
+    """`, 0.1 shared`: what SOFA-FL as a whole shares."""
+    most = max(row["sharing"] for row in rows)
+    return f", {most:g} shared" if most else ""
 
 
 def _tree_alone(rows: Sequence[Row]) -> Iterator[str]:
@@ -66,7 +73,7 @@ def _tree_alone(rows: Sequence[Row]) -> Iterator[str]:
         if gap := paired(by_seed(whole, key), by_seed(without, key)):
             brings = "helps" if gap.is_ahead else "harms" if gap.is_behind else None
             told = brings or "makes no difference that could be told from chance"
-            yield f"- The tree itself {told}, on the {name} client: {difference(gap)} points.\n"
+            yield f"- The tree itself {told}, on the {name} client: {difference(gap)} points."
 
 
 def _ablation(rows: Sequence[Row]) -> str:

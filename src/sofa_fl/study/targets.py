@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.errors import RunError
-from sofa_fl.study import kept, plan, tables
+from sofa_fl.study import drift_docs, kept, plan, tables
 from sofa_fl.study.benchmark_tables import benchmark_tables
 from sofa_fl.study.choices import Choices, read_choices
 from sofa_fl.study.contenders import CONTENDERS
@@ -23,6 +23,14 @@ from sofa_fl.study.settings import SETTINGS
 
 Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second: what they are for
 Save = Callable[[list[Row]], object]
+Planned = Callable[[Scope, Choices], list[Entry]]
+RowOf = Callable[[Entry, Summary, Path], Row]  # the last: its run folder
+
+
+def summary_row(entry: Entry, summary: Summary, _folder: Path) -> Row:
+    """The end of a run, by its summary alone."""
+    e = entry
+    return make_row(e.setting, e.method, e.sharing, e.seed, e.overrides, summary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,23 +53,38 @@ class Study:
         return make_job(entry.config, entry.title, self.runs)
 
     def run_missing(
-        self, entries: Sequence[Entry], what: str, save: Save, there: Sequence[Row]
+        self,
+        entries: Sequence[Entry],
+        what: str,
+        save: Save,
+        there: Sequence[Row],
+        row_of: RowOf = summary_row,
     ) -> list[Row]:
         """As `run_entries`; but where asked so, not for entries whose rows are `there`."""
         known = {_key(row): row for row in there} if self.only_missing else {}
         missing = [entry for entry in entries if _key(entry.keys) not in known]
-        made = self.run_entries(missing, what, save) if missing else []
+        made = self.run_entries(missing, what, save, row_of) if missing else []
         known |= {_key(entry.keys): row for entry, row in zip(missing, made)}
         return [known[_key(entry.keys)] for entry in entries]
 
-    def run_entries(self, entries: Sequence[Entry], what: str, save: Save) -> list[Row]:
+    def run_entries(
+        self, entries: Sequence[Entry], what: str, save: Save, row_of: RowOf = summary_row
+    ) -> list[Row]:
         """A row per entry, in their order; each is saved as soon as it is there."""
         jobs = [self.job(entry) for entry in entries]
+        made: dict[int, Row] = {}
 
         def on_summary(job: Job, summary: Summary) -> None:
-            save([_row(e, summary) for e, j in zip(entries, jobs) if j.folder == job.folder])
+            new = {
+                at: row_of(entries[at], summary, job.folder)
+                for at, other in enumerate(jobs)
+                if other.folder == job.folder
+            }
+            save(list(new.values()))
+            made.update(new)
 
-        return [_row(e, s) for e, s in zip(entries, self.run(jobs, what, on_summary))]
+        self.run(jobs, what, on_summary)
+        return [made[at] for at in range(len(entries))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,33 +97,23 @@ class Outcome:
 
 
 def table1(study: Study) -> Outcome:
-    """The paper's fairness table; what its figures need is kept."""
-    entries = plan.table1(study.scope, _choices(study, plan.table1))
-    outcome = _reproduce(study, "table1", entries, tables.table1)
-    if study.job(entries[0]).folder.exists():  # else its row was there, and so are the pieces
-        kept.keep(study.out, pieces_of_table1(study, entries))
-    return outcome
+    """The paper's fairness table; what its figure needs is kept."""
+    return _reproduce(study, "table1", plan.table1, tables.table1, pieces_of_table1)
 
 
 def table2(study: Study) -> Outcome:
     """The paper's table of sharing; the loss curves are kept."""
-    entries = plan.table2(study.scope, _choices(study, plan.table2))
-    outcome = _reproduce(study, "table2", entries, tables.table2)
-    if study.job(entries[0]).folder.exists():  # else its row was there, and so are the pieces
-        kept.keep(study.out, pieces_of_table2(study, entries))
-    return outcome
+    return _reproduce(study, "table2", plan.table2, tables.table2, pieces_of_table2)
 
 
 def benchmark(study: Study) -> Outcome:
     """All contenders in all settings."""
-    entries = plan.benchmark(study.scope, _choices(study, plan.benchmark))
-    return _reproduce(study, "benchmark", entries, benchmark_tables)
+    return _reproduce(study, "benchmark", plan.benchmark, benchmark_tables)
 
 
 def ablation(study: Study) -> Outcome:
     """SOFA-FL without each of its parts."""
-    entries = plan.ablation(study.scope, _choices(study, plan.ablation))
-    return _reproduce(study, "ablation", entries, tables.ablation)
+    return _reproduce(study, "ablation", plan.ablation, tables.ablation)
 
 
 def figures(study: Study) -> Outcome:
@@ -115,6 +128,7 @@ def figures(study: Study) -> Outcome:
     if "tree" not in there:
         _keep_tree(one)
     from sofa_fl.study.benchmark_figure import draw_benchmark
+    from sofa_fl.study.drift_figure import draw_drift
     from sofa_fl.study.edits_figure import draw_edits
     from sofa_fl.study.figures import draw_kept
 
@@ -124,12 +138,16 @@ def figures(study: Study) -> Outcome:
     if rows := read_rows(study.out / "benchmark.json"):
         files.append(folder / "benchmark.svg")
         draw_benchmark(rows, files[-1])
+    if rows := [row for row in read_rows(study.out / drift_docs.DRIFT) if row["changes"]]:
+        files.append(folder / "drift.svg")
+        draw_drift(rows, files[-1])
     return Outcome(tuple(files))
 
 
 def docs(study: Study) -> Outcome:
     """The pages on the results."""
-    return Outcome(write_pages(study.out, study.pages, study.readme))
+    written = write_pages(study.out, study.pages, study.readme)
+    return Outcome((*written, drift_docs.write_page(study.out, study.pages)))
 
 
 def need_matplotlib() -> None:
@@ -162,7 +180,25 @@ def _keep_tree(study: Study) -> None:
     kept.keep(study.out, kept.tree_of(run, "sofa", entry.config.data.name, seed))
 
 
-def _choices(study: Study, planned: Callable[[Scope, Choices], list[Entry]]) -> Choices:
+def _reproduce(
+    study: Study,
+    name: str,
+    planned: Planned,
+    render: Callable[[Sequence[Row]], str],
+    pieces: Callable[[Study, Sequence[Entry]], kept.Kept] | None = None,
+) -> Outcome:
+    """Make the rows of a table, and keep the pieces of its figure where it has one."""
+    entries = planned(study.scope, _choices(study, planned))
+    file = study.out / f"{name}.json"
+    rows = study.run_missing(entries, name, partial(add_rows, file), read_rows(file))
+    first = [entry for entry in entries if entry.seed == entries[0].seed]
+    # Where a run is not here, its row was there before, and so are the pieces.
+    if pieces and all(study.job(entry).folder.exists() for entry in first):
+        kept.keep(study.out, pieces(study, entries))
+    return Outcome((file,), tuple(rows), render(read_rows(file)))
+
+
+def _choices(study: Study, planned: Planned) -> Choices:
     """What was chosen; for what nobody has chosen the defaults are taken, and that is said."""
     choices = read_choices(study.out)
     needed = {
@@ -180,22 +216,9 @@ def _choices(study: Study, planned: Callable[[Scope, Choices], list[Entry]]) -> 
     return choices
 
 
-def _reproduce(
-    study: Study, name: str, entries: Sequence[Entry], render: Callable[[Sequence[Row]], str]
-) -> Outcome:
-    file = study.out / f"{name}.json"
-    rows = study.run_missing(entries, name, partial(add_rows, file), read_rows(file))
-    return Outcome((file,), tuple(rows), render(read_rows(file)))
-
-
 def _key(keys: Mapping[str, Any]) -> str:
     """A run and what was chosen for it: another choice is another run."""
     return json.dumps([*row_key(keys), keys["overrides"]], sort_keys=True)
-
-
-def _row(entry: Entry, summary: Summary) -> Row:
-    e = entry
-    return make_row(e.setting, e.method, e.sharing, e.seed, e.overrides, summary)
 
 
 def datasets(settings: Sequence[str]) -> dict[str, list[str]]:

@@ -1,13 +1,14 @@
-"""How well a tree agrees with known groups of its clients, which only experiments know."""
+"""How well a tree agrees with known groups of its clients, or with the tree of the round before."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
-from sofa_fl.topology.tree import Tree
+from sofa_fl.topology.tree import NodeId, Tree
 
 
 def ari(tree: Tree, groups: Sequence[int]) -> float:
@@ -48,6 +49,29 @@ def purity(tree: Tree, groups: Sequence[int]) -> float:
     total = pairs.sum()
     sizes = np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return float((pairs * counts / sizes).sum() / total) if total else 1.0
+
+
+def moved(before: Tree, after: Tree) -> int:
+    """How many clients changed their cluster, by parent, whatever the clusters are called.
+
+    Of the clients in both trees, those outside the best matching of the clusters.
+    """
+    both = [client for client in before.clients if client in after.members]
+    if not both:
+        return 0
+    rows, columns = (
+        np.unique([_parent(tree, client) for client in both], return_inverse=True)[1]
+        for tree in (before, after)
+    )
+    overlap = np.zeros((1 + rows.max(), 1 + columns.max()), dtype=np.int64)
+    np.add.at(overlap, (rows, columns), 1)
+    return len(both) - int(overlap[linear_sum_assignment(overlap, maximize=True)].sum())
+
+
+def _parent(tree: Tree, client: NodeId) -> int:
+    """The cluster of a client; one alone in the world is its own."""
+    parent = tree.parent[client]
+    return client if parent is None else parent
 
 
 def _check(tree: Tree, groups: Sequence[int]) -> None:

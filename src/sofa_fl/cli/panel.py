@@ -1,0 +1,104 @@
+"""What the terminal shows of the last round while a run goes on: scores, edits, a small tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree as Drawing
+
+from sofa_fl.experiment.folder import Event
+from sofa_fl.report.history import clients_in, tree_in
+from sofa_fl.report.page_data import told
+from sofa_fl.report.words import number, percent
+from sofa_fl.topology.tree import NodeId, Tree
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+NUM_EDITS = 4
+NUM_PAST = 24  # rounds in a curve
+
+
+class Panel:
+    """Keeps what the rounds so far have brought, and draws it."""
+
+    def __init__(self) -> None:
+        self.means: list[float] = []
+        self.worsts: list[float] = []
+        self.tree: Tree | None = None
+        self.edits: list[tuple[int, str]] = []
+
+    def take(self, event: Event) -> None:
+        """A round has ended."""
+        self.event = event
+        self.means.append(event["client"]["mean"])
+        self.worsts.append(event["client"]["min"])
+        news = told(event["edits"], self.tree)
+        self.edits = [*self.edits, *((event["round"], edit["told"]) for edit in news)][-NUM_EDITS:]
+        self.tree = tree_in(event)
+
+    def draw(self, height: int) -> RenderableType:
+        """All of it, in no more than `height` lines, or less of it."""
+        assert self.tree is not None
+        scores = Table.grid(padding=(0, 2))
+        worst = worst_client(self.event)
+        for name, values, who in (("mean", self.means, ""), ("worst", self.worsts, worst)):
+            curve = Text(sparks(values[-NUM_PAST:]), style="cyan")
+            scores.add_row(Text(name, style="dim"), percent(values[-1]), curve, Text(who, "dim"))
+        parts: list[RenderableType] = [scores]
+        room = height - 2
+        shown = self.edits[max(0, len(self.edits) - max(0, room)) :]
+        if shown:
+            lines = Table.grid(padding=(0, 2))
+            for round, sentence in shown:
+                line = Text(sentence, no_wrap=True, overflow="ellipsis")
+                lines.add_row(Text(f"round {round}", style="dim"), line)
+            parts.append(lines)
+            room -= len(shown)
+        if room >= 3 and self.tree.clusters:
+            parts.append(small_tree(self.tree, accuracies(self.event), room - 1))
+        return Group(*parts)
+
+
+def small_tree(tree: Tree, accuracy: dict[NodeId, float], lines: int) -> Drawing:
+    """The clusters, the highest first, as many as there is room for."""
+    chosen = set(sorted(tree.clusters, key=lambda node: -tree.level[node])[: max(1, lines)])
+    left = len(tree.clusters) - len(chosen)
+
+    def label(node: NodeId) -> Text:
+        clients = tree.clients_of(node)
+        known = [accuracy[client] for client in clients if client in accuracy]
+        mean = percent(sum(known) / len(known)) if known else ""
+        return Text.assemble(
+            (f"cluster {node}", "bold"), f"  {number(len(clients), 'client')} {mean}"
+        )
+
+    def add(node: NodeId, onto: Drawing) -> None:
+        for child in tree.children[node]:
+            if child in chosen:
+                add(child, onto.add(label(child)))
+
+    drawing = Drawing(label(tree.root), guide_style="dim")
+    add(tree.root, drawing)
+    if left:
+        drawing.add(Text(f"and {number(left, 'more cluster')}", style="dim"))
+    return drawing
+
+
+def accuracies(event: Event) -> dict[NodeId, float]:
+    pairs = zip(clients_in(event), event["accuracies"])
+    return {NodeId(client): value for client, value in pairs if value is not None}
+
+
+def worst_client(event: Event) -> str:
+    known = accuracies(event)
+    return f"client {min(known, key=lambda client: known[client])}" if known else ""
+
+
+def sparks(values: Sequence[float]) -> str:
+    """A curve in one line of text."""
+    low, high = min(values), max(values)
+    if high - low < 1e-12:
+        return BLOCKS[0] * len(values)
+    return "".join(BLOCKS[round((value - low) / (high - low) * 7)] for value in values)

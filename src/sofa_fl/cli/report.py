@@ -1,0 +1,35 @@
+"""`sofa-fl report`: one HTML file about a run, or about several. Imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+COMPARISON = Path("comparison.html")
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where to; by default report.html in the run folder, of several comparison.html.",
+        ),
+    ] = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in a browser, too.")] = False,
+) -> None:
+    """Write a report to open in a browser, of one run or of several to compare."""
+    from sofa_fl.cli.screen import shell
+    from sofa_fl.report.page import write_report
+
+    if out is None and len(runs) > 1:
+        out = COMPARISON
+    file = write_report(runs, out)
+    typer.echo(f"wrote {shell(file)}", err=True)
+    if browser:
+        import webbrowser
+
+        webbrowser.open(file.resolve().as_uri())

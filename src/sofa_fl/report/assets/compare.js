@@ -1,0 +1,112 @@
+// Several runs side by side: one table, curves over each other, trees at one slider.
+
+function comparePage(root, runs) {
+  alike(runs);
+  const app = makeComparison(runs);
+  app.bar = player(app);
+  const head = h("header", { class: "top" },
+    h("div", {}, h("h1", {}, `${number(runs.length, "run")} compared`), h("p", { class: "sub" }, runs.map((run) => run.name).join(" · "))),
+    themeButton(() => app.draw(false)));
+  const add = (view) => {
+    app.cards.push(view);
+    return view.element;
+  };
+  root.replaceChildren(head, app.bar.element,
+    card("table-card", "Runs in this round", "The best of each column is bold.", add(tableView(app))),
+    h("div", { class: "row" },
+      card("mean-card", "Mean over the clients", null, add(curveView(app, "mean"))),
+      card("worst-card", "Worst client", null, add(curveView(app, "min")))),
+    h("div", { class: "row" },
+      card("rank-card", "Clients from worst to best, in this round", "Where a line is higher, that part of the clients is served better.", add(rankView(app))),
+      card("differ-card", "Who gains, who loses", `Against ${runs[0].name}, client by client.`, add(differenceView(app)))),
+    card("trees-card", "The trees", null, legend(runs[0]), add(treesView(app))),
+    card("config-card", "What differs in the configuration", null, configDifferences(runs)));
+  app.draw(false);
+}
+
+// One colour scale and one size for all.
+function alike(runs) {
+  const scale = accuracyScale(runs.flatMap((run) => [run.scale.worst, run.scale.best]));
+  const largest = Math.max(...runs.map((run) => run.largest));
+  const taken = new Map();
+  runs.forEach((run, i) => {
+    taken.set(run.name, (taken.get(run.name) || 0) + 1);
+    Object.assign(run, { scale, largest, colour: hue(i), short: shorten(run.name, taken.get(run.name)) });
+  });
+}
+
+const shorten = (name, time) => `${name.length > 22 ? `${name.slice(0, 20)}…` : name}${time > 1 ? ` (${time})` : ""}`;
+
+function makeComparison(runs) {
+  const last = Math.max(...runs.map((run) => run.rounds || 0), ...runs.flatMap((run) => run.history.slice(-1).map((r) => r.round)));
+  const app = {
+    runs, run: { rounds: last }, at: last, picked: null, status: "", cards: [], bar: null, edits: null,
+    numFrames: () => last + 1,
+    lastRound: () => last,
+    frame: () => ({ round: app.at }),
+    stage: null,
+    goToRound(round) {
+      app.bar.pause();
+      app.goTo(round);
+    },
+    advance(then) {
+      app.goTo(app.at + 1);
+      then();
+    },
+    goTo(index) {
+      const to = Math.min(Math.max(index, 0), last);
+      if (to === app.at) return;
+      const near = Math.abs(to - app.at) === 1;
+      app.at = to;
+      app.draw(near);
+    },
+    draw(animate) {
+      app.bar.draw();
+      for (const view of app.cards) view.draw(animate);
+    },
+  };
+  return app;
+}
+
+const frameAt = (run, round) => [...run.frames].reverse().find((frame) => frame.round <= round) || null;
+const recordAt = (run, round) => [...run.history].reverse().find((record) => record.round <= round) || null;
+
+function tableView(app) {
+  const element = h("div", { class: "scroll" });
+  const columns = [
+    ["mean", (r) => r.client.mean, percent, 1], ["worst", (r) => r.client.min, percent, 1], ["worst tenth", (r) => r.client.bottom10, percent, 1],
+    ["std", (r) => r.client.std, percent, -1], ["Jain", (r) => r.client.jain, (x) => decimal(x, 4), 1],
+    ["most disclosed", (r) => (r.disclosed || {}).max, (x) => percent(x, 1), -1], ["clusters", (r) => r.num_clusters, count, 0],
+    ["depth", (r) => r.depth, count, 0], ["time", (r) => r.seconds, duration, -1], ["bytes", (r) => (r.up || 0) + (r.down || 0), bytes, -1],
+  ];
+
+  function draw() {
+    const records = app.runs.map((run) => recordAt(run, app.at));
+    const best = columns.map(([, value, , sign]) => {
+      const known = records.filter(Boolean).map(value).filter(isNumber);
+      return sign && new Set(known).size > 1 ? Math[sign > 0 ? "max" : "min"](...known) : NaN;
+    });
+    const rows = app.runs.map((run, i) => h("tr", {},
+      h("th", { scope: "row" }, h("i", { class: "swatch", style: `background: ${run.colour}` }), h("b", {}, run.short),
+        h("small", {}, ` ${run.title}, ${run.data}, seed ${run.seed}${records[i] && records[i].round < app.at ? `, round ${records[i].round}` : ""}`)),
+      ...columns.map(([, value, format], j) => {
+        const x = records[i] ? value(records[i]) : undefined;
+        return h("td", { class: x === best[j] ? "best" : null }, format(x));
+      })));
+    const top = h("tr", {}, h("th", {}, "run"), ...columns.map(([name]) => h("th", { scope: "col" }, name)));
+    element.replaceChildren(h("table", { class: "runs" }, h("thead", {}, top), h("tbody", {}, ...rows)));
+  }
+
+  return { element, draw };
+}
+
+function curveView(app, key) {
+  const chart = lineChart(app, {
+    label: `Accuracy over rounds: ${key}`, height: 260, named: true, format: percent,
+    content() {
+      const lines = app.runs.map((run) => ({ name: run.short, colour: run.colour, points: run.history.map((r) => [r.round, r.client[key]]) }));
+      return { lines, axis: accuracyAxis(lines.flatMap((line) => line.points.map(([, value]) => value))) };
+    },
+  });
+  return { element: chart.element, draw: chart.draw };
+}

@@ -1,0 +1,63 @@
+// What was done to the tree, round by round; the round shown is marked and scrolled to.
+
+const MANY_IN_A_ROUND = 60;
+
+function editsView(app) {
+  const list = h("ol", { class: "edits", "aria-label": "Edits by round" });
+  const now = h("div", { class: "edits-now", "aria-live": "polite" });
+  const none = h("p", { class: "note" }, "The tree has stayed as it was after the warm-up.");
+  const element = h("div", { class: "edits-box" }, now, none, list);
+  let built = -1;
+
+  function build() {
+    const rounds = app.run.history.filter((record) => record.edits.length);
+    list.replaceChildren(...rounds.map((record) => {
+      const shown = record.edits.slice(0, MANY_IN_A_ROUND);
+      const rest = record.edits.length - shown.length;
+      return h("li", { "data-round": record.round },
+        h("button", { type: "button", onclick: () => app.goToRound(record.round) },
+          h("b", {}, nameOfRound(record.round)), ` ${tally(record.edits)}`),
+        h("ul", {}, ...shown.map(sentence), rest ? h("li", {}, `and ${number(rest, "more edit")}`) : null));
+    }));
+    built = app.run.history.length;
+  }
+
+  function sentence(edit) {
+    return h("li", { onpointerenter: () => app.point(nodesOf(edit)), onpointerleave: () => app.point([]) },
+      h("span", { class: "kind" }, edit.edit), ` ${edit.told}`);
+  }
+
+  function draw() {
+    if (built !== app.run.history.length) build();
+    const { stage } = app;
+    const frame = stage ? stage.after : app.frame();
+    const edits = app.edits();
+    const first = frame && frame.round === 0;
+    now.replaceChildren(stage ? `${nameOfRound(frame.round)}: edit ${stage.index + 1} of ${stage.count}.` : first ? "The tree as DMAC built it after the warm-up."
+      : edits.length ? `In this round: ${tally(edits)}.` : "No edit in this round.");
+    const since = frame && frame.before ? frame.before.round : -1;
+    let shown = null;
+    for (const item of list.children) {
+      const round = Number(item.dataset.round);
+      const isNow = frame && round > since && round <= frame.round;
+      item.classList.toggle("now", isNow);
+      item.classList.toggle("later", frame && round > frame.round);
+      if (isNow) shown = shown || item;
+    }
+    list.querySelectorAll("li.now ul > li").forEach((item, i) => {
+      item.classList.toggle("doing", Boolean(stage) && i === stage.index);
+      item.classList.toggle("later", Boolean(stage) && i > stage.index);
+      if (stage && i === stage.index) shown = item;
+    });
+    if (shown) list.scrollTo({ top: shown.offsetTop - list.offsetTop - 4, behavior: calm.matches ? "auto" : "smooth" });
+    none.hidden = list.children.length > 0 || !frame || frame.round === 0;
+  }
+
+  return { element, draw, staged: true };
+}
+
+function tally(edits) {
+  const counts = new Map();
+  for (const edit of edits) counts.set(edit.edit, (counts.get(edit.edit) || 0) + 1);
+  return [...counts].map(([kind, n]) => number(n, kind)).join(", ");
+}

@@ -1,0 +1,175 @@
+"""A run folder as one plain object, all that the page needs; read on as a run goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sofa_fl.errors import RunError, SofaError
+from sofa_fl.experiment.folder import Event, RunFolder
+from sofa_fl.report.align import Places, align
+from sofa_fl.report.frames import Plain, frame_of, levels_of, short
+from sofa_fl.report.history import tree_in
+from sofa_fl.report.words import tell, title_of
+from sofa_fl.topology.edits import edit_from_json
+from sofa_fl.topology.tree import Tree
+
+ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round
+PASSED_ON = ("groups", "absent", "set_aside", "quarantined")
+BAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError, SofaError)
+
+
+class RunReader:
+    """What a run folder says so far; `read_on` looks for more."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = RunFolder.open(path)
+        self.history: list[Plain] = []
+        self._length = 0  # of the events read
+        self._tree: Tree | None = None
+        self._places: Places = {}
+
+    def read_on(self) -> list[Plain]:
+        """All rounds there are; a run that was resumed may have fewer than before."""
+        try:
+            if not self._take_new():
+                self._forget()
+                self._take_new()
+        except OSError as error:
+            raise RunError(f"cannot read {self.folder.events_file}: {error.strerror}") from None
+        except BAD:
+            raise RunError(f"{self.folder.events_file} is damaged: it is no record") from None
+        return self.history
+
+    def about(self) -> Plain:
+        """What of a run is no round: its name, its configuration, its end."""
+        path = self.folder.path
+        try:
+            config = yaml.safe_load(self.folder.config_file.read_text(encoding="utf-8"))
+            about = {
+                "name": path.resolve().name,
+                "title": title_of(str(config["method"])),
+                "method": str(config["method"]),
+                "data": str(config["data"]["name"]),
+                "seed": int(config["seed"]),
+                "rounds": int(config["rounds"]),
+                "config": _plain(config),
+                "summary": _plain(self.folder.summary()),
+            }
+        except OSError as error:
+            raise RunError(f"cannot read the run folder {path}: {error.strerror}") from None
+        except BAD:
+            raise RunError(
+                f"{path} is damaged: its config.yaml or summary.json is no record"
+            ) from None
+        return about
+
+    def _take_new(self) -> bool:
+        """Read what was appended; False if what was read before is no longer there."""
+        file = self.folder.events_file
+        size = file.stat().st_size if file.exists() else 0
+        if size < self._length:
+            return False
+        if size == self._length:
+            return True
+        with file.open("rb") as stream:
+            stream.seek(self._length)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    break  # it is being written
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    if self.history:
+                        return False  # the file was cut and has grown again
+                    raise
+                if event["event"] == "round":
+                    if self.history and event["round"] != self.history[-1]["round"] + 1:
+                        return False
+                    self._add(event)
+                self._length += len(line)
+        return True
+
+    def _forget(self) -> None:
+        self.history, self._length, self._tree, self._places = [], 0, None, {}
+
+    def _add(self, event: Event) -> None:
+        tree = tree_in(event)
+        places = {int(client): (x, y) for client, (x, y) in event.get("places", {}).items()}
+        self._places = align(places, self._places)
+        record = summary_of_round(event, tree, self._tree)
+        if is_drawn(event):
+            record["frame"] = frame_of(event, tree, self._places)
+        self._tree = tree
+        self.history.append(record)
+
+
+def is_drawn(event: Event) -> bool:
+    """Whether a round is one of those that are drawn: all of them, unless there are very many."""
+    round, rounds = event["round"], event["rounds"]
+    step = ceil(len(event["accuracies"]) * (rounds + 1) / ROOM)
+    return bool(round % step == 0 or round == rounds)
+
+
+def summary_of_round(event: Event, tree: Tree, before: Tree | None) -> Plain:
+    """What is known of a round as a whole."""
+    disclosed = [x for x in event.get("disclosed", ()) if x is not None]
+    record: Plain = {
+        "round": event["round"],
+        "client": {key: short(value, 5) for key, value in event["client"].items()},
+        "num_clients": len(tree.clients),
+        "num_clusters": len(tree.clusters),
+        "depth": tree.depth,
+        "edits": told(event["edits"], before),
+        "levels": levels_of(tree, event.get("path_loss", {})),
+        "seconds": event.get("seconds"),
+        "up": event.get("bytes_up"),
+        "down": event.get("bytes_down"),
+        "trained": event.get("samples_trained"),
+    }
+    if disclosed:
+        mean = sum(disclosed) / len(disclosed)
+        record["disclosed"] = {"mean": short(mean, 4), "max": short(max(disclosed), 4)}
+    if curve := [x for x in event.get("local_loss", ()) if x is not None]:
+        record["loss"] = short(sum(curve) / len(curve), 4)
+    return record | {key: _plain(event[key]) for key in PASSED_ON if event.get(key)}
+
+
+def told(edits: Sequence[Mapping[str, Any]], before: Tree | None) -> list[Plain]:
+    """The edits of a round, each with a sentence that tells it."""
+    if not edits:
+        return []
+    try:
+        assert before is not None
+        sentences = tell([edit_from_json(edit) for edit in edits], before)
+    except (*BAD, AssertionError):  # written by another version: the page shows it all the same
+        sentences = [_bare(edit) for edit in edits]
+    return [{**edit, "told": sentence} for edit, sentence in zip(edits, sentences)]
+
+
+def _bare(edit: Mapping[str, Any]) -> str:
+    values = ", ".join(f"{key} {value}" for key, value in edit.items() if key != "edit")
+    return f"{edit.get('edit')}: {values}"
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: no NaN, keys that are text, and what is neither as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def read_run(path: Path) -> Plain:
+    """A run folder as one object; the run may be going on."""
+    reader = RunReader(path)
+    history = reader.read_on()
+    return {**reader.about(), "history": history}

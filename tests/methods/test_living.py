@@ -1,0 +1,144 @@
+"""What every method owes clients that come and go, and data that change."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sofa_fl.data.concepts import Script
+from sofa_fl.engine.base import Exam
+from sofa_fl.experiment import checkpoint
+from sofa_fl.sharing import SharingConfig
+from sofa_fl.topology.edits import apply_all
+from sofa_fl.topology.tree import NodeId
+from tests.methods.cases import METHODS, Spy, after_rounds, assert_equal
+from tests.methods.living import CHURN, DRIFT, check_view, keys_in, living
+
+SHARING = SharingConfig(ratio=0.2)
+methods = pytest.mark.parametrize("name", METHODS)
+scripts = pytest.mark.parametrize("script", [CHURN, DRIFT], ids=["churn", "drift"])
+
+
+@methods
+@scripts
+def test_the_view_is_complete_and_forgets_who_left(name: str, script: Script) -> None:
+    method, fed = METHODS[name](SHARING), living(script)
+    state, _ = method.init(fed.at(0))
+    for round in range(1, 7):
+        now = fed.at(round)
+        before = method.view(state).tree
+        state, notes = method.round(state, now)
+        view = method.view(state)
+        check_view(view, now)
+        gone = set(range(fed.first_id)) - set(now.clients)
+        assert not [(path, key) for path, key in keys_in(state) if key in gone]
+        owned = np.concatenate([now.owned[client] for client in now.clients])
+        for rows in view.shared.pools.values():
+            assert np.isin(rows, owned).all(), "what nobody has any more cannot be shared"
+        if name.startswith("sofa"):
+            assert apply_all(before, notes.edits) == view.tree
+
+
+@methods
+@scripts
+def test_a_saved_state_goes_on_through_change_to_the_same_bits(
+    name: str, script: Script, tmp_path: Path
+) -> None:
+    method, fed = METHODS[name](SHARING), living(script)
+    kind, _ = typing.get_args(typing.get_type_hints(method.init)["return"])
+    state = after_rounds(method, fed, 1)
+    for round in (2, 3, 4):
+        checkpoint.save(tmp_path / "state.safetensors", checkpoint.pack(state=state))
+        loaded = checkpoint.load(tmp_path / "state.safetensors", "state", kind)
+        assert_equal(loaded, state)
+        later = method.round(loaded, fed.at(round))
+        state, notes = method.round(state, fed.at(round))
+        for now, was in zip(later, (state, notes)):
+            assert_equal(now, was)
+
+
+@methods
+@scripts
+def test_a_round_of_change_leaves_the_old_state_alone(name: str, script: Script) -> None:
+    method, fed = METHODS[name](SHARING), living(script)
+    state = after_rounds(method, fed, 1)
+    again = after_rounds(method, fed, 1)
+    method.round(state, fed.at(2))
+    assert_equal(state, again)
+
+
+@methods
+@scripts
+def test_only_what_clients_have_now_is_trained_on(name: str, script: Script) -> None:
+    method, fed = METHODS[name](SharingConfig(ratio=0.6)), living(script, spy=True)
+    assert isinstance(fed.engine, Spy)
+    state, _ = method.init(fed.at(0))
+    for round in range(1, 6):
+        now = fed.at(round)
+        fed.engine.tasks.clear()
+        fed.engine.exams.clear()
+        state, _ = method.round(state, now)
+        owned = np.concatenate([now.owned[client] for client in now.clients])
+        for task in fed.engine.tasks:
+            if task.site in now.owned:
+                assert np.isin(now.owned[task.site], task.samples).all()
+                assert np.isin(task.samples, owned).all()
+        trained = {task.site for task in fed.engine.tasks if task.site < fed.first_id}
+        assert trained == set(now.clients)
+        held = np.concatenate([now.judged_on(client) for client in now.clients])
+        assert all(np.isin(exam.samples, held).all() for exam in fed.engine.exams)
+
+
+@methods
+@scripts
+def test_the_ledger_has_all_that_was_given_to_anybody(name: str, script: Script) -> None:
+    """Also where a client was moved to others between sharing and training."""
+    method, fed = METHODS[name](SharingConfig(ratio=0.6)), living(script, spy=True)
+    assert isinstance(fed.engine, Spy)
+    state, _ = method.init(fed.at(0))
+    given = 0
+    for round in range(1, 6):
+        now = fed.at(round)
+        fed.engine.tasks.clear()
+        state, _ = method.round(state, now)
+        ledger = method.view(state).shared.ledger
+        for task in fed.engine.tasks:
+            if task.site in now.owned:
+                foreign = np.setdiff1d(task.samples, now.owned[task.site])
+                np.testing.assert_array_equal(ledger.given(foreign, task.site), foreign)
+                given += len(foreign)
+    assert given, "or this shows nothing"
+
+
+@methods
+def test_whose_data_changed_is_served_better_in_time(name: str) -> None:
+    """Than by what it was served before they did."""
+    method, fed = METHODS[name](SHARING), living(DRIFT)
+    state = after_rounds(method, fed, 1)
+    old = method.view(state).served
+    for round in (2, 3):
+        state, _ = method.round(state, fed.at(round))
+    new = method.view(state).served
+    first, then = (fed.at(round).stage.clients for round in (1, 2))
+    changed = [client for client in fed.clients if then[client] is not first[client]]
+    assert changed == [0, 3, 6, 7, 8]
+    rows = [then[client].test for client in changed]
+    exams = [Exam(served[c], own, "test") for served in (old, new) for c, own in zip(changed, rows)]
+    losses = [score.loss for score in fed.engine.evaluate(exams)]
+    assert sum(losses[len(changed) :]) < sum(losses[: len(changed)])
+
+
+@methods
+def test_who_comes_is_served_well(name: str) -> None:
+    """Better than by the untrained model, all newcomers together."""
+    method, fed = METHODS[name](SHARING), living(CHURN)
+    served = method.view(after_rounds(method, fed, 5)).served
+    come = [NodeId(client) for client in (9, 10, 11)]
+    rows = [fed.at(5).stage.clients[client].test for client in come]
+    models = [*(served[client] for client in come), *[fed.initial()] * 3]
+    scores = fed.engine.evaluate([Exam(m, own, "test") for m, own in zip(models, rows * 2)])
+    losses = [score.loss for score in scores]
+    assert sum(losses[:3]) < sum(losses[3:])
