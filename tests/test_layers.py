@@ -62,8 +62,8 @@ UNPICKLERS = (
     "pickle", "torch.load", "weights_only", "np.load", "marshal", "shelve", "joblib", "dill",
 )  # fmt: skip
 # Who writes files, and how each makes sure that they are whole: by the disk module, by a flushed
-# line or a checksum, by the published checksum; a user's own data are the user's to check. Keys have
-# their rights from the first moment on.
+# line or a checksum, by the published checksum; a user's own data are the user's to check. Keys
+# have their rights from the first moment on.
 WRITERS = {
     "experiment/disk.py",
     "experiment/checkpoint.py",
