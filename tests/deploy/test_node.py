@@ -44,7 +44,11 @@ def test_nothing_is_given_away_unless_the_node_says_so(monkeypatch: pytest.Monke
     assert cap_of({}) == 0
     assert cap_of({"partition-id": 0, "num-partitions": 2}) == 0
     assert cap_of({"max-disclosure": 0.5}) == 0.5
-    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    ray = ModuleType("ray")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False, raising=False)
+    assert cap_of({"partition-id": 0, "num-partitions": 2}) == 0
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
     assert cap_of({}) == 0
     assert cap_of({"partition-id": 0, "num-partitions": 2}) == 1, "a simulation"
     with pytest.raises(ConfigError, match="between 0 and 1"):

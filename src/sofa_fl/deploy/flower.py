@@ -110,7 +110,9 @@ def cap_of(node: NodeConfig) -> float:
         if not 0 <= cap <= 1:
             raise ConfigError(f"max-disclosure must be between 0 and 1, got {cap}")
         return cap
-    return 1.0 if "num-partitions" in node and "ray" in sys.modules else 0.0
+    ray = sys.modules.get("ray")  # in which Flower simulates
+    simulated = ray is not None and "num-partitions" in node and ray.is_initialized()
+    return 1.0 if simulated else 0.0
 
 
 def _memory(context: Context) -> ConfigRecord:
