@@ -84,6 +84,8 @@ def test_drift_and_faults_end_to_end(cli: Cli, work_dir: Path) -> None:
     assert "| one of the three each, mean |" in faults.stdout
     nobody = cli(*drift[:3], "--settings", "groups", "--methods", "fedavg")
     assert "none of these methods runs" in nobody.stderr
+    drawn = cli("reproduce", "figures", "--quick", "--quiet")
+    assert "runs/quick/images/drift.svg" in drawn.stdout.splitlines()
     page = cli("reproduce", "docs", "--quick", "--quiet")
     assert "runs/quick/drift.md" in page.stdout.splitlines()
     assert "## Clients that fail" in (work_dir / "runs" / "quick" / "drift.md").read_text()

@@ -22,7 +22,7 @@ def test_json_is_exactly_the_summary(cli: Cli, tiny: list[str], work_dir: Path) 
     assert len(summary["client"]["accuracies"]) == 6
     assert all(set(row) == {"level", "num_nodes", "client", "full"} for row in summary["levels"])
     assert set(summary["tree"]) == {"num_clusters", "depth"}
-    assert set(summary["edits"]) == {"graft", "prune", "merge", "split"}
+    assert set(summary["edits"]) == {"graft", "prune", "merge", "split", "join", "leave"}
     assert set(summary["sharing"]) == {"disclosed_mean", "disclosed_max"}
     assert summary["run"] == "run"
     assert json.loads((work_dir / "run" / "summary.json").read_text()) == summary
@@ -105,7 +105,9 @@ def test_resume_continues_to_the_same_end(cli: Cli, run_folder: Path, finished: 
     (run_folder / "checkpoints" / "round-00002.safetensors").unlink()
     result = cli("resume", str(run_folder), "--json")
     assert result.exit_code == 0, result.stderr
-    assert result.stderr.splitlines()[0] == "continuing after round 1/2"
+    missing, going_on = result.stderr.splitlines()[:2]
+    assert missing.endswith("round-00002.safetensors is missing; going on from round 1")
+    assert going_on == "continuing after round 1/2"
     ours, first = json.loads(result.stdout), json.loads((finished / "summary.json").read_text())
     for key in SUMMARY_KEYS - {"seconds", "run"}:
         assert ours[key] == first[key]

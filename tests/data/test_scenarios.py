@@ -174,7 +174,7 @@ def test_data_of_a_scenario(name: ScenarioName) -> None:
         "swap": [12, [0, 1, 2, 3]],
         "emerge": [12, [0, 1, 2, 3, 4]],
         "converge": [12, [0, 2, 3]],
-        "rotate": [12, [1, 3, 4, 5]],
+        "rotate": [12, [0, 1, 2, 3]],
         "recur": [12, [0, 1, 2, 3, 4]],
         "churn": [12, [0, 1, 2, 3]],
     }[name]

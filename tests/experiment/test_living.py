@@ -16,7 +16,8 @@ from sofa_fl.data.federate import federate
 from sofa_fl.engine.faulty import draw_bad
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import load_config
-from sofa_fl.experiment.loop import Progress, resume, run
+from sofa_fl.experiment.loop import resume, run
+from sofa_fl.experiment.saving import Progress
 from sofa_fl.guard import Register
 from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import NodeId, Tree

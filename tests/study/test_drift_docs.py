@@ -69,5 +69,3 @@ def test_the_figure_is_drawn_twice_the_same_and_names_who_is_far_below(tmp_path:
     for words in ("swap", "recur", "SOFA-FL", "below: FedAvg 20.0"):
         assert f">{words}<" in text
     assert shown_of(by_label(rows_of_all(), "swap")) == ["sofa", "feddrift"]
-    draw_drift([still("sofa")], tmp_path / "none.svg")
-    assert not (tmp_path / "none.svg").exists()

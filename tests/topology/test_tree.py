@@ -148,8 +148,9 @@ def test_reparent_makes_no_room_for_an_id_of_the_past(tree: Tree) -> None:
 def test_reparent_checks_what_it_makes(tree: Tree) -> None:
     with pytest.raises(TopologyError, match="have children"):
         tree.reparent({node(0): node(1)})
-    with pytest.raises(TopologyError, match=r"clients \[0\] are not in the tree"):
-        tree.reparent({}, drop=ids(0))
+    with pytest.raises(TopologyError, match="a tree needs a client"):
+        tree.reparent({}, drop=ids(*range(6)))
+    assert tree.reparent({}, drop=ids(0)).clients == ids(1, 2, 3, 4, 5)
 
 
 def test_a_very_deep_tree_needs_no_recursion() -> None:

@@ -78,19 +78,11 @@ class Examiner:
         self._known = {}
 
 
-def client_accuracies(
-    served: Mapping[NodeId, Model], examiner: Examiner, other: Model | None = None
-) -> list[float]:
-    """Every client's served model on the client's own test samples.
-
-    A client that has none, not having been heard yet, has the `other` one.
-    """
+def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
+    """Every client's model on the client's own test samples."""
     fed = examiner.fed
-    models = {client: served.get(client, other) for client in fed.clients}
     rows = fed.stage.clients
-    return examiner.accuracies(
-        [(model, rows[c].test, fed.priors[c]) for c, model in models.items() if model is not None]
-    )
+    return examiner.accuracies([(used[c], rows[c].test, fed.priors[c]) for c in fed.clients])
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:
@@ -111,8 +103,8 @@ def by_level(view: View, examiner: Examiner) -> list[dict[str, Any]]:
     for level in range(lowest, tree.depth + 1):
         at = {client: model_at(tree, models, client, level) for client in tree.clients}
         nodes = list(dict.fromkeys(at.values()))
-        of = {client: models[node] for client, node in at.items()}
-        own = client_accuracies(of, examiner, models[tree.root])
+        used = {c: models[at.get(c, tree.root)] for c in examiner.fed.clients}
+        own = client_accuracies(used, examiner)
         on_all = dict(zip(nodes, full_accuracies([models[node] for node in nodes], examiner)))
         rows.append(
             {

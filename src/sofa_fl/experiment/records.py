@@ -29,7 +29,7 @@ def describe(
     view: View, notes: Notes, fed: Federation, examiner: Examiner, rounds: int, seconds: float
 ) -> Event:
     """The federation's round as one line of `events.jsonl`."""
-    accuracies = client_accuracies(view.served, examiner, view.models[view.tree.root])
+    accuracies = client_accuracies(view.used_by(fed.clients), examiner)
     return {
         "event": "round",
         "round": fed.round,
@@ -67,10 +67,10 @@ def summarize(
     level, the finest first.
     """
     fed = examiner.fed
-    root = view.models[view.tree.root]
-    accuracies = client_accuracies(view.served, examiner, root)
-    served = [view.served.get(client, root) for client in fed.clients]
-    full = full_accuracies(served, examiner, [fed.priors[client] for client in fed.clients])
+    used = view.used_by(fed.clients)
+    accuracies = client_accuracies(used, examiner)
+    priors = [fed.priors[client] for client in fed.clients]
+    full = full_accuracies(list(used.values()), examiner, priors)
     levels = by_level(view, examiner)
     given = disclosed(view, fed)
     return {

@@ -22,7 +22,7 @@ writes no code for that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -71,6 +71,13 @@ class View:
     models: Mapping[NodeId, Model]
     served: Mapping[NodeId, Model]
     shared: Shared = field(default_factory=Shared)
+
+    def used_by(self, clients: Iterable[NodeId]) -> dict[NodeId, Model]:
+        """What clients use: what they are served, or, if not heard yet, the root's model."""
+        return {
+            client: self.served[client] if client in self.served else self.models[self.tree.root]
+            for client in clients
+        }
 
 
 def notes_of(outcomes: Mapping[NodeId, Outcome]) -> Notes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.experiment.folder import write_text
+from sofa_fl.experiment.disk import write_text
 from sofa_fl.study import drift_goals as goals
 from sofa_fl.study.docs import common, over, picture, seeds_told
 from sofa_fl.study.drift_tables import drift_tables, standing
@@ -69,8 +69,8 @@ All have the same local training: a learning rate of 2e-3 that falls to 0.3 of i
 class-mix correction. *SHAPE only* is SOFA-FL whose clients do not look for another place by
 themselves (`sofa.alert` out of reach); the *frozen tree* besides never changes but for who comes
 and goes. *DMAC every round* makes the tree anew each round. HypCluster is told the true number of
-groups, the most there are at a time. The oracle is told who belongs together in every round, but
-begins with an untrained model for whatever is new: where much is new (rotate) it is no bound.
+groups, the most there are at a time. The oracle is FedAvg among those who belong together, which
+it is told in every round; a group that is new begins with what its first client has used so far.
 """
 
 READING = """\

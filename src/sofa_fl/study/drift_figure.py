@@ -43,10 +43,8 @@ PLAIN: dict[str, Any] = {"linewidth": 1.2, "markersize": 3.5}
 
 
 def draw_drift(rows: Sequence[Row], path: Path) -> None:
-    """Means over seeds; a vertical line is a change."""
+    """Means over seeds; a vertical line is a change. There must be a row of a scenario."""
     by_name = {name: by for name in SCENARIOS if (by := by_label(rows, name))}
-    if not by_name:
-        return
     across = min(ACROSS, len(by_name))
     down = -(-len(by_name) // across)
     labels = [label for label in DRIFTERS if any(label in by for by in by_name.values())]

@@ -138,7 +138,7 @@ def figures(study: Study) -> Outcome:
     if rows := read_rows(study.out / "benchmark.json"):
         files.append(folder / "benchmark.svg")
         draw_benchmark(rows, files[-1])
-    if rows := read_rows(study.out / drift_docs.DRIFT):
+    if rows := [row for row in read_rows(study.out / drift_docs.DRIFT) if row["changes"]]:
         files.append(folder / "drift.svg")
         draw_drift(rows, files[-1])
     return Outcome(tuple(files))
