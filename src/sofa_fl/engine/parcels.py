@@ -55,13 +55,12 @@ class Shelf(Generic[Ref]):
 
     def __init__(self, put: Callable[[Vector], Ref], limit: int) -> None:
         self._put, self._limit = put, limit
-        # By where a vector is in memory; another may be there once it is gone.
+        # By where a vector is in memory, as long as it lives: then another may be there.
         self._kept: dict[int, tuple[weakref.ref[Vector], Ref]] = {}
 
     def __call__(self, vector: Vector) -> Ref:
-        kept = self._kept.pop(id(vector), None)
-        if kept is None or kept[0]() is not vector:
-            kept = weakref.ref(vector), self._put(vector)
+        self._kept = {key: kept for key, kept in self._kept.items() if kept[0]() is not None}
+        kept = self._kept.pop(id(vector), None) or (weakref.ref(vector), self._put(vector))
         self._kept[id(vector)] = kept
         while len(self._kept) > self._limit:
             del self._kept[next(iter(self._kept))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,8 +13,14 @@ import torch
 
 from sofa_fl.errors import EngineError
 
-# Nothing is reported to Ray's makers, and nothing is installed while we run.
-ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+# Nothing is reported to Ray's makers, nothing is installed while we run, and Ray prints nothing:
+# it would tell stdout of every worker that was lost.
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_DEDUP_LOGS": "1",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+}
 # Nobody looks at what Ray would note down of every task, and it would grow with the run.
 SYSTEM = {"task_events_report_interval_ms": 0, "enable_metrics_collection": False}
 SMALLEST_STORE = 100 << 20  # Ray refuses less than 75 MiB
@@ -67,6 +74,8 @@ def _init(ray: Any, address: str, num_cpus: int, store_bytes: int) -> None:
             f"engine: ray runs on a machine of the cluster, not through {address}; "
             "use ray start --address there, or ray job submit"
         )
+    if address not in ("local", "auto"):
+        _check_answers(address)
     own = {
         "num_cpus": num_cpus,
         "num_gpus": torch.cuda.device_count(),
@@ -83,8 +92,20 @@ def _init(ray: Any, address: str, num_cpus: int, store_bytes: int) -> None:
                 **(own if address == "local" else {}),
             )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        where = "cannot be started here" if address == "local" else f"does not answer at {address}"
-        raise EngineError(f"Ray {where}: {str(error).strip().splitlines()[0]}") from None
+        why = str(error).strip().splitlines()[0].partition(". ")[0]
+        where = "cannot start here" if address == "local" else f"cannot be joined at {address}"
+        raise EngineError(f"Ray {where}: {why}") from None
+
+
+def _check_answers(address: str) -> None:
+    """Raise if nothing listens at `address`: Ray itself would try for a quarter of an hour."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise EngineError(f"RAY_ADDRESS must be auto, local or host:port, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise EngineError(f"no Ray cluster answers at {address} (RAY_ADDRESS): {error}") from None
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from sofa_fl.models.flat import Vector, check_size
 from sofa_fl.models.networks import NetworkFactory
 
 QUEUE = 2  # asks under way per worker: while it is at one, the next is on its way to it
-SHELF_BYTES = 128 << 20  # of models that stay in the object store for the tasks to come
+SHELF_BYTES = 64 << 20  # of models that stay in the object store for the tasks to come
 WIDTH = 32  # asks that a GPU gets at once; always as many, so that results depend on no chance
 PATIENCE = 60.0  # seconds until the first worker must be there
 
@@ -143,7 +143,8 @@ class RayEngine:
         except errors.RayTaskError as error:
             if isinstance(error.cause, SofaError):
                 raise error.cause from None
-            raise EngineError(f"a task failed in a Ray worker:\n{error.traceback_str}") from None
+            where = str(error).partition("\n")[2]  # the first line is Ray's own, in colours
+            raise EngineError(f"a task failed in a Ray worker:\n{where}") from None
         except errors.RayError as error:
             raise EngineError(
                 f"a Ray worker died {MAX_TRIES} times over the same task; is the machine out of "
