@@ -34,6 +34,7 @@ BELOW = {
 OUTSIDE = {
     "torch": {"models", "engine", "methods", "experiment", "cli", "federation"},
     "triton": {"engine/kernels"},
+    "ray": {"engine/ray_cluster", "engine/ray_worker"},
     "safetensors": {"experiment"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli"},

@@ -20,7 +20,7 @@ from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector
-from tests.engine.cases import DATA, LOCAL, MLP, assert_same, task
+from tests.engine.cases import DATA, LOCAL, MLP, task
 from tests.engine.test_workers import (
     POISONED,
     Trap,
@@ -49,21 +49,15 @@ def nodes() -> Iterator[Nodes]:
         cluster = RayNodes(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=1, object_store_memory=STORE)
     yield cluster
+    ray.shutdown()
     cluster.shutdown()
 
 
 @pytest.fixture
-def joined(nodes: Nodes) -> Iterator[None]:
+def joined(nodes: Nodes) -> None:
     """This process is in the cluster; engines find it so, and its workers are not made anew."""
     if not ray.is_initialized():
         ray.init(address=nodes.address, log_to_driver=False)
-    yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def parted() -> Iterator[None]:
-    yield
-    ray.shutdown()
 
 
 def engine_with(spring: Callable[[], None]) -> closing[RayEngine]:
@@ -208,7 +202,7 @@ def test_a_node_that_is_lost_costs_only_time(nodes: Nodes, tmp_path: Path) -> No
     def lose_the_other() -> None:
         if os.getppid() != head:
             os.kill(os.getppid(), signal.SIGKILL)
-            signal.pause()
+            kill_self()
 
     clients = (0, 1, 0, 2, 0, 3)
     with engine_with(meeting(tmp_path, lose_the_other)) as engine:

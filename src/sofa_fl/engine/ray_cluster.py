@@ -91,7 +91,7 @@ def _init(ray: Any, address: str, num_cpus: int, store_bytes: int) -> None:
                 logging_level=logging.CRITICAL,
                 **(own if address == "local" else {}),
             )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # of many kinds, all about what is outside of us
         why = str(error).strip().splitlines()[0].partition(". ")[0]
         where = "cannot start here" if address == "local" else f"cannot be joined at {address}"
         raise EngineError(f"Ray {where}: {why}") from None
