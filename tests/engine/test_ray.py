@@ -68,6 +68,7 @@ def test_leaves_a_cluster_as_it_found_it(nodes: Nodes, monkeypatch: pytest.Monke
     """And with the same bits as the sequential engine, through training and exams."""
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)
     with closing(RayEngine(MLP, DATA, LOCAL)) as engine:
+        pid_of_worker = ray.remote(slow_pid)
         pids = set(ray.get([pid_of_worker.remote() for _ in range(4)]))
         plain = SequentialEngine(MLP, DATA, LOCAL)
         starts = [engine.initial(i) for i in range(3)]
@@ -83,8 +84,7 @@ def test_leaves_a_cluster_as_it_found_it(nodes: Nodes, monkeypatch: pytest.Monke
     assert not any(node.dead_processes() for node in nodes.list_all_nodes())
 
 
-@ray.remote
-def pid_of_worker() -> int:
+def slow_pid() -> int:
     time.sleep(0.2)
     return os.getpid()
 
@@ -152,7 +152,12 @@ def test_an_exception_in_a_worker_says_what_and_where() -> None:
 def test_a_model_is_put_into_the_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
     put: list[Vector] = []
     original = RayEngine._put
-    monkeypatch.setattr(RayEngine, "_put", lambda self, v: put.append(v) or original(self, v))
+
+    def counted(self: RayEngine, vector: Vector) -> Any:
+        put.append(vector)
+        return original(self, vector)
+
+    monkeypatch.setattr(RayEngine, "_put", counted)
     with closing(RayEngine(MLP, DATA, LOCAL)) as engine:
         start = engine.initial(0)
         engine.train([task(start, i % 4, seed=i) for i in range(9)])
