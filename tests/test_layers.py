@@ -39,6 +39,7 @@ BELOW = {
 OUTSIDE = {
     "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard", "deploy"},
     "triton": {"engine/kernels"},
+    "ray": {"engine/ray_cluster", "engine/ray_worker"},
     "safetensors": {"experiment"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli", "deploy/serve"},

@@ -80,7 +80,9 @@ function mapView(app) {
       const accuracy = frame.accuracy(node);
       const share = Math.sqrt((frame.samples(node) ?? app.run.largest) / app.run.largest);
       circle.setAttribute("r", (size * Math.max(0.45, share)).toFixed(1));
-      circle.style.fill = isNumber(accuracy) ? viridis(app.run.scale.share(accuracy)) : "";
+      const [colour, absent] = [isNumber(accuracy) ? viridis(app.run.scale.share(accuracy)) : "", frame.absent.has(node)];
+      circle.style.fill = absent ? "" : colour;
+      circle.style.stroke = absent ? colour : "";
       circle.setAttribute("class", [app.picked === node && "picked", frame.absent.has(node) && "absent", frame.aside.has(node) && "aside"]
         .filter(Boolean).join(" "));
     }
