@@ -1,8 +1,9 @@
 """What a deployment costs beside training: nodes on loopback, with TLS and keys.
 
-    python benchmarks/deploy.py [--nodes 4] [--rounds 6] [--node flower-supernode]
+    python benchmarks/deploy.py [--nodes 4] [--rounds 6] [--model mlp] [--node flower-supernode]
 
-A round's overhead is its seconds less those of the slowest node's training.
+A round's overhead is its seconds less those of the slowest node's training. On a busy machine these
+say little; the processor time of every kind of process does not hang on what else is running.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from statistics import median
 from typing import Any
 
 import yaml
-from machines import Machine, free_port, wait_until
+from machines import Machine, at_home, free_port, wait_until
 
 CONFIG = {
     "method": "sofa",
@@ -27,6 +28,15 @@ CONFIG = {
     "sharing": {"ratio": 0.05},
 }
 Line = dict[str, Any]
+KINDS = {
+    "flower-superlink": "SuperLink",
+    "flwr-serverapp": "ServerApp",
+    "sofa_fl.deploy.worker": "nodes, training and scoring",
+    "flwr-clientapp": "nodes, training and scoring",
+    "flower-superexec": "SuperExec",
+    "sofa-fl": "nodes, carrying",
+    "flower-supernode": "nodes, carrying",
+}
 
 
 def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
@@ -36,6 +46,7 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
     try:
         machine.run("sofa-fl deploy new bench")
         config = {**CONFIG, "rounds": options.rounds}
+        config["model"] = {"name": options.model}
         config["data"] = {**CONFIG["data"], "num_clients": options.nodes}  # type: ignore[dict-item]
         (app / "bench" / "sofa.yaml").write_text(yaml.safe_dump(config))
         machine.run(f"{ready}python keys.py --server 127.0.0.1:{port} --nodes {options.nodes}")
@@ -55,12 +66,35 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
                 f"node-{i}.log",
             )
         machine.run(f"{ready}flwr run . deployed")
-        summary = app / "runs" / "first" / "summary.json"
-        wait_until(summary.exists, "the end of the run", 1800)
-        text = (app / "runs" / "first" / "exchanges.jsonl").read_text()
+        run = app / "runs" / "first"
+        wait_until(lambda: _num_rounds(run) > 1, "the first round", 600)
+        begin, before = _num_rounds(run), processor_seconds(folder)
+        wait_until(lambda: _num_rounds(run) > options.rounds, "the last round", 1800)
+        num, after = _num_rounds(run) - begin, processor_seconds(folder)
+        print("processor seconds a round:")
+        for kind, seconds in sorted(after.items()):
+            print(f"  {kind:38}{(seconds - before.get(kind, 0)) / num:8.2f}")
+        text = (run / "exchanges.jsonl").read_text()
         return [json.loads(line) for line in text.splitlines()]
     finally:
         machine.close()
+
+
+def _num_rounds(run: Path) -> int:
+    file = run / "events.jsonl"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def processor_seconds(folder: Path) -> dict[str, float]:
+    """Of all processes that were started from here and their children that have ended, by kind."""
+    found: dict[str, float] = {}
+    for pid in at_home(folder):
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        kind = next((kind for kind in KINDS if any(kind in word for word in words)), "other")
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = sum(map(int, fields[11:15]))
+        found[KINDS.get(kind, kind)] = found.get(KINDS.get(kind, kind), 0) + ticks / 100
+    return found
 
 
 def rounds_of(lines: list[Line]) -> list[list[Line]]:
@@ -96,12 +130,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--model", default="cnn")
     parser.add_argument("--node", default="sofa-fl deploy node")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rounds = rounds_of(deploy(Path(folder), options))
     profiles = [profile(round) for round in rounds]
-    print(f"{options.node}, {options.nodes} nodes, {len(rounds)} rounds, medians in seconds")
+    print(f"{options.node}, {options.model}, {options.nodes} nodes, {len(rounds)} rounds")
+    print("medians in seconds:")
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for name in profiles[0]:
         print(f"  {name:38}{median(found[name] for found in profiles):8.2f}")

@@ -89,12 +89,12 @@ class Machine:
     def close(self) -> None:
         for process in list(self.running):
             self.kill(process)
-        for pid in _at_home(self.folder):  # Flower detaches the server of a simulation
+        for pid in at_home(self.folder):  # Flower detaches the server of a simulation
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def _at_home(folder: Path) -> Iterator[int]:
+def at_home(folder: Path) -> Iterator[int]:
     """The processes that were started from here: their home is this folder."""
     wanted = f"HOME={folder}".encode()
     for entry in Path("/proc").iterdir():

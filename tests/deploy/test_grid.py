@@ -11,14 +11,16 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from sofa_fl.deploy import grid
 from sofa_fl.deploy.grid import RAW, SMALL, from_record, to_record
 from sofa_fl.deploy.wire import GarbageError, Parcel
 
 
-@pytest.mark.parametrize("size", [3, SMALL])
-def test_a_parcel_comes_out_as_it_went_in(size: int) -> None:
+@pytest.mark.parametrize("small", [SMALL, 8])
+def test_a_parcel_comes_out_as_it_went_in(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "SMALL", small)
     arrays: dict[str, np.ndarray[Any, Any]] = {
-        "a": np.arange(size, dtype=np.float32),
+        "a": np.arange(3, dtype=np.float32),
         "b": np.arange(6, dtype=np.uint8).reshape(1, 2, 3)[:, ::-1],
         "none": np.empty((0, 4), dtype=np.int64),
         "half": np.array([1.5], dtype=np.float16),
