@@ -38,6 +38,7 @@ BELOW = {
 OUTSIDE = {
     "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard"},
     "triton": {"engine/kernels"},
+    "ray": {"engine/ray_cluster", "engine/ray_worker"},
     "safetensors": {"experiment"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli"},
