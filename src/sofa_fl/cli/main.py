@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sofa_fl.cli.compare import compare
+from sofa_fl.cli.deploy import deploy
 from sofa_fl.cli.failures import Commands
 from sofa_fl.cli.report import report
 from sofa_fl.cli.reproduce import reproduce
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 for command in (run, resume, watch, report, tree, compare, reproduce):
     app.command()(command)
+app.add_typer(deploy)
 
 
 def _version(wanted: bool) -> None:
