@@ -45,11 +45,16 @@ class Node:
     number: int | None = None
     cap: float = 1.0
     memory: dict[str, bytes] = field(default_factory=dict)
+    keeps: bool = False  # whether it is there from message to message
+    _sites: dict[Setup, Site] = field(default_factory=dict)
     spoil: Callable[[Parcel, Parcel], Parcel | str | None] = lambda _asked, answer: answer
 
     def answer(self, asked: Parcel) -> Parcel | str | None:
         setup = Setup.read(asked.header["setup"])
-        site = Site(self.data, setup, self.cap, self.number)
+        site = self._sites.get(setup) or Site(self.data, setup, self.cap, self.number)
+        site.keeps = self.keeps
+        if self.keeps:
+            self._sites[setup] = site
         site.shelf = MemoryShelf(self.memory)
         return self.spoil(asked, site.answer(asked))
 

@@ -9,9 +9,12 @@ import numpy as np
 
 from sofa_fl.data.base import Samples
 from sofa_fl.deploy.lending import Lending
+from sofa_fl.deploy.pulling import pack_pulls
 from sofa_fl.deploy.roster import Index
 from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, Transport
 from sofa_fl.engine.base import Outcome, Score, Task
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import identity
 
 NOT_SCORED = Score(float("nan"), float("nan"), 0)
 
@@ -23,7 +26,12 @@ def foreign_rows(task: Task, index: Index) -> Samples:
 
 
 def pack_tasks(
-    tasks: Sequence[Task], index: Index, size: int, lending: Lending, packer: Packer
+    tasks: Sequence[Task],
+    index: Index,
+    size: int,
+    lending: Lending,
+    num_trainable: int,
+    packer: Packer,
 ) -> list[dict[str, Any]]:
     """All that a node is to train; samples of others travel along.
 
@@ -49,7 +57,7 @@ def pack_tasks(
                 "given": bool(len(given)),
                 "batches": task.batches,
                 "seed": task.seed,
-                "pulls": [(packer.add_model(pull.target), pull.weight) for pull in task.pulls],
+                "pull": pack_pulls(task.pulls, num_trainable, packer),
                 "pace": task.pace,
                 "prior": task.prior is not None,
             }
@@ -68,6 +76,15 @@ def read_outcomes(answer: Parcel, num: int, size: int, transport: Transport) -> 
     if len(found) != num:
         raise GarbageError(f"{num} outcomes expected, got {len(found)}")
     return found
+
+
+def kept_models(answer: Parcel, outcomes: Sequence[Outcome]) -> dict[object, tuple[Vector, str]]:
+    """Which of the models that it sent a node has still, and under which name."""
+    return {
+        identity(outcome.params): (outcome.params, spec["kept"])
+        for spec, outcome in zip(answer.header["outcomes"], outcomes)
+        if isinstance(spec.get("kept"), str)
+    }
 
 
 def read_scores(answer: Parcel, num: int) -> list[Score]:

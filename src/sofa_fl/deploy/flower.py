@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from logging import INFO
@@ -58,6 +59,7 @@ def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
 _data: dict[object, NodeData] = {}
 _sites: dict[object, Site] = {}
 NUM_KEPT = 32
+RESIDENT = "SOFA_FL_RESIDENT"  # set where the next message comes to the same process
 
 
 def client_app(load_data: LoadData, network: Network | None = None) -> ClientApp:
@@ -96,6 +98,7 @@ def site_for(asked: Parcel, context: Context, load_data: LoadData, network: Netw
     shelf: Shelf = MemoryShelf(_memory(context))
     if "state" in node:
         shelf = FileShelf(Path(str(node["state"])).expanduser())
+    _sites[who, setup].keeps = RESIDENT in os.environ
     _sites[who, setup].shelf = shelf  # what Flower keeps comes anew with every message
     return _sites[who, setup]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from sofa_fl.data.base import Arrays, Samples, Split
 from sofa_fl.deploy.asks import (
     foreign_rows,
+    kept_models,
     pack_tasks,
     read_outcomes,
     read_scores,
@@ -26,7 +28,7 @@ from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import FlatNetwork, Vector
-from sofa_fl.models.mix import identity
+from sofa_fl.models.mix import Model, identity
 from sofa_fl.models.networks import NetworkFactory, build
 from sofa_fl.topology.tree import NodeId
 
@@ -41,9 +43,10 @@ class RemoteEngine:
         self.lending = Lending()
         self._size = len(self.initial(0))
         self._expected: Samples = np.empty(0, dtype=np.int64)
+        self._kept: dict[int, dict[object, tuple[Vector, str]]] = {}  # by node, what it has still
         self._known: dict[object, tuple[Exam, Score]] = {}  # with the exam: ids must stay taken
 
-    @property
+    @cached_property
     def num_trainable(self) -> int:
         return FlatNetwork(build(self.factory, 0)).num_trainable
 
@@ -59,6 +62,7 @@ class RemoteEngine:
         index = self.roster.index("train")
         needed = [foreign_rows(task, index) for task in asked]
         self._borrow(np.unique(np.concatenate([*needed, self._expected[:0]])), index)
+        self._kept = {}
         by_node: dict[int, list[int]] = {}
         outcomes: list[Outcome | None] = [None] * len(asked)
         for number, task in enumerate(asked):
@@ -79,6 +83,7 @@ class RemoteEngine:
                 continue
             for number, outcome in zip(by_node[node], found):
                 outcomes[number] = outcome
+            self._kept[node] = kept_models(answer, found)
         self.lending.keep(np.concatenate([*needed, self._expected[:0]]))
         self._known = {}
         return outcomes
@@ -106,7 +111,7 @@ class RemoteEngine:
             )
             specs.append(
                 {
-                    "model": packer.add_model(exam.params),
+                    "model": self._name(node, exam.params, packer),
                     "split": exam.split,
                     "rows": packer.add(rows.astype(np.int32)),
                     "prior": exam.prior is not None,
@@ -218,8 +223,13 @@ class RemoteEngine:
         packer = Packer(self.setup.transport)
         card = self.roster.members[tasks[0].site].card
         size = card.num_train + card.num_holdout
-        specs = pack_tasks(tasks, index, size, self.lending, packer)
+        specs = pack_tasks(tasks, index, size, self.lending, self.num_trainable, packer)
         return self._parcel(packer, tasks=specs)
+
+    def _name(self, node: int, model: Model, packer: Packer) -> str:
+        """What a model is called in a message; it travels only if the node has it no more."""
+        kept = self._kept.get(node, {}).get(identity(model))
+        return packer.add_model(model) if kept is None else kept[1]
 
     def _parcel(self, packer: Packer, give: Samples | None = None, **header: Any) -> Parcel:
         if give is not None:

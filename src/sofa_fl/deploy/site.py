@@ -5,6 +5,7 @@ Samples leave by `give` alone, as far as the node's own cap reaches.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,16 +13,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from sofa_fl.data.base import Arrays, Samples, Split
 from sofa_fl.deploy.disclosure import Disclosure, MemoryShelf, Shelf
 from sofa_fl.deploy.nodedata import NodeData, held_out, mark_of
+from sofa_fl.deploy.pulling import read_pulls
 from sofa_fl.deploy.setup import Setup
 from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, check_version, typed
-from sofa_fl.engine.base import Exam, Outcome, Prior, Pull, Score, Task
+from sofa_fl.engine.base import Exam, Outcome, Prior, Score, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.federation import log_shares
+from sofa_fl.models.flat import Vector
 from sofa_fl.models.networks import NetworkFactory, network_factory
 from sofa_fl.topology.tree import NodeId
 
@@ -54,6 +58,8 @@ class Site:
         self.own = data.train if data.holdout is None else _joined(data.train, data.holdout)
         self.test = data.test if data.test is not None and len(data.test) else None
         self.factory = factory_of(setup, data.train.x.shape[1:], network)
+        self.keeps = False  # whether it is still there for the next message
+        self.kept: dict[str, NDArray[Any]] = {}  # the models of its last training, by name
         self._learner: Learner | None = None
 
     @property
@@ -80,6 +86,11 @@ class Site:
         scores = [self._evaluate(spec, asked) for spec in asked.header.get("exams", [])]
         embeds = [self._embed(spec, asked, packer) for spec in asked.header.get("embeds", [])]
         worked = time.perf_counter() - began
+        if self.keeps and outcomes:  # a model need not come back to where it was made
+            token = secrets.token_hex(4)
+            names = [f"{token} {i}" for i in range(len(outcomes))]
+            self.kept = {n: packer.arrays[o["params"]] for n, o in zip(names, outcomes)}
+            outcomes = [{**outcome, "kept": name} for name, outcome in zip(names, outcomes)]
         if asked.header.get("give"):
             self._give(asked.array("give", "int32", (None,)).astype(np.int64), packer)
         return packer.parcel(outcomes=outcomes, scores=scores, embeds=embeds, worked=worked)
@@ -127,10 +138,7 @@ class Site:
             samples=samples,
             batches=typed(spec, "batches", int),
             seed=typed(spec, "seed", int),
-            pulls=tuple(
-                Pull(asked.model(name, size, transport), float(weight))
-                for name, weight in spec.get("pulls", [])
-            ),
+            pulls=read_pulls(spec.get("pull"), asked, learner.flat.num_trainable, transport),
             pace=typed(spec, "pace", float),
             prior=prior,
         )
@@ -149,15 +157,20 @@ class Site:
         samples = _rows(asked, spec, 0 if arrays is None else len(arrays))
         if not len(samples):
             return [float("nan"), float("nan"), 0]
-        model = asked.model(spec.get("model"), len(self.learner.flat.vector), self.setup.transport)
+        model = self._model(spec.get("model"), asked)
         prior = self._mix(self.data.train.y) if spec.get("prior") else None
         score: Score = self.learner.evaluate(Exam(model, samples, split, prior))
         return [score.loss, score.accuracy, score.num_samples]
 
     def _embed(self, spec: Any, asked: Parcel, packer: Packer) -> str:
-        size = len(self.learner.flat.vector)
-        model = asked.model(spec.get("model"), size, self.setup.transport)
+        model = self._model(spec.get("model"), asked)
         return packer.add(self.learner.embed(model, _rows(asked, spec, len(self.own))))
+
+    def _model(self, name: Any, asked: Parcel) -> Vector:
+        """A model that came along, or one that stayed here."""
+        if isinstance(name, str) and name in self.kept:
+            asked = Parcel({}, self.kept)
+        return asked.model(name, len(self.learner.flat.vector), self.setup.transport)
 
     def _give(self, positions: Samples, packer: Packer) -> None:
         name, size = f"left-{self.mark}", len(self.data.train)

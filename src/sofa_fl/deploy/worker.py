@@ -114,5 +114,6 @@ class Worker:
 
 
 if __name__ == "__main__":
+    os.environ["SOFA_FL_RESIDENT"] = "1"
     log(INFO, "Start the resident ClientApp process")
     Worker(sys.argv[1], int(sys.argv[2])).run()
