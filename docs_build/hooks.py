@@ -1,0 +1,49 @@
+"""What MkDocs calls while it builds the site: pages that are made of the code, and links that leave it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.pages import Page
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from api_page import api_page
+from commands_page import commands_page
+from config_page import config_page
+
+MADE = {"config.md": config_page, "commands.md": commands_page, "api.md": api_page}
+MARK = "<!-- made when the site is built -->"
+OUTWARD = re.compile(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Leave out of the navigation what is not there: some pages come with parts of the package."""
+    if config.nav is not None:
+        config.nav = _present(config.nav, Path(config.docs_dir))
+    return config
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Fill in what is made of the code; a link to a file beside the docs is only its name."""
+    if page.file.src_uri in MADE:
+        markdown = markdown.replace(MARK, MADE[page.file.src_uri]())
+    return OUTWARD.sub(r"\1 (`\2`)", markdown)
+
+
+def _present(nav: list[Any], docs: Path) -> list[Any]:
+    kept: list[Any] = []
+    for item in nav:
+        ((title, target),) = item.items()
+        if isinstance(target, list):
+            kept.append({title: _present(target, docs)})
+        elif target not in OPTIONAL or (docs / target).exists():
+            kept.append(item)
+    return kept
+
+
+OPTIONAL = ("own.md", "deploy.md", "ray.md")
