@@ -14,7 +14,7 @@ GROUPS = {
 
 
 def api_page() -> str:
-    """Every public name in the group that it belongs to; configurations have a page of their own."""
+    """Every public name in its group; sections of the configuration have a page of their own."""
     lines: list[str] = []
     for title, homes in GROUPS.items():
         lines += [f"## {title}", ""]

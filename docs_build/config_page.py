@@ -1,4 +1,4 @@
-"""The reference of the configuration, as Markdown: made of the dataclasses, never written by hand."""
+"""The reference of the configuration, as Markdown: made of the dataclasses, not by hand."""
 
 from __future__ import annotations
 

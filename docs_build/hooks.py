@@ -1,23 +1,23 @@
-"""What MkDocs calls while it builds the site: pages that are made of the code, and links that leave it."""
+"""What MkDocs calls while it builds the site: pages made of the code, and links that leave it.
+
+MkDocs lets a hook import what lies beside it.
+"""
 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
-
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.pages import Page
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from api_page import api_page
 from commands_page import commands_page
 from config_page import config_page
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.pages import Page
 
 MADE = {"config.md": config_page, "commands.md": commands_page, "api.md": api_page}
 MARK = "<!-- made when the site is built -->"
+OPTIONAL = ("own.md", "deploy.md", "ray.md")  # each comes with its part of the package
 OUTWARD = re.compile(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
 
 
@@ -44,6 +44,3 @@ def _present(nav: list[Any], docs: Path) -> list[Any]:
         elif target not in OPTIONAL or (docs / target).exists():
             kept.append(item)
     return kept
-
-
-OPTIONAL = ("own.md", "deploy.md", "ray.md")

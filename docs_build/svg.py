@@ -1,4 +1,4 @@
-"""Pieces of SVG that the drawn figures are made of; each follows the reader's light or dark theme."""
+"""Pieces of SVG that figures are made of; they follow the reader's light or dark theme."""
 
 from __future__ import annotations
 
