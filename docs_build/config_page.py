@@ -79,8 +79,7 @@ def _section(kind: type, prefix: str, defaults: dict[str, Any]) -> Iterator[str]
     hints, texts = get_type_hints(kind, include_extras=True), attributes(kind)
     name = prefix.removesuffix(".")
     about = inspect.cleandoc(kind.__doc__ or "").splitlines()[0]
-    yield f"## `{name}`: {about}" if name else "## At the top"
-    yield ""
+    yield from ((f"## `{name}`", "", about, "") if name else ("## At the top", ""))
     inner: list[tuple[str, type]] = []
     rows: list[str] = []
     for field in dataclasses.fields(kind):
@@ -89,11 +88,15 @@ def _section(kind: type, prefix: str, defaults: dict[str, Any]) -> Iterator[str]
             assert isinstance(hint, type)
             inner.append((field.name, hint))
             continue
-        default = json.dumps(defaults[field.name], ensure_ascii=False)
-        rows.append(
-            f"| `{prefix}{field.name}` | {texts[field.name]} | {words(hint)} | `{default}` |"
-        )
+        value, default = words(hint), _plain(defaults[field.name])
+        about = f"{texts[field.name]}<br><small>{value}; default `{default}`</small>"
+        rows.append(f"| `{prefix}{field.name}` | {about} |")
     if rows:
-        yield from ("| key | meaning | value | default |", "| --- | --- | --- | --- |", *rows, "")
+        yield from ("| key | meaning |", "| --- | --- |", *rows, "")
     for field_name, section in inner:
         yield from _section(section, f"{prefix}{field_name}.", defaults[field_name])
+
+
+def _plain(value: object) -> str:
+    """A default as YAML has it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

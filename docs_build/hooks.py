@@ -14,9 +14,11 @@ from commands_page import commands_page
 from config_page import config_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 MADE = {"config.md": config_page, "commands.md": commands_page, "api.md": api_page}
 MARK = "<!-- made when the site is built -->"
+ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
 OPTIONAL = ("own.md", "deploy.md", "ray.md")  # each comes with its part of the package
 OUTWARD = re.compile(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
 
@@ -33,6 +35,16 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if page.file.src_uri in MADE:
         markdown = markdown.replace(MARK, MADE[page.file.src_uri]())
     return OUTWARD.sub(r"\1 (`\2`)", markdown)
+
+
+def on_post_page(output: str, page: Page, **_: Any) -> str:
+    """Where the theme would load a script from elsewhere, take our own."""
+    return output.replace(ELSEWHERE, get_relative_url("file-worker.js", page.url))
+
+
+def on_post_template(output_content: str, template_name: str, **_: Any) -> str:
+    """The same for the page that is shown for a wrong address."""
+    return output_content.replace(ELSEWHERE, "/file-worker.js")
 
 
 def _present(nav: list[Any], docs: Path) -> list[Any]:
