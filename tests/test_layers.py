@@ -39,6 +39,7 @@ OUTSIDE = {
     "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard"},
     "triton": {"engine/kernels"},
     "safetensors": {"experiment"},
+    "tensorboard": {"experiment/tensorboard"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli"},
     "typer": {"cli"},
@@ -63,6 +64,7 @@ WRITERS = {
     "experiment/disk.py",
     "experiment/checkpoint.py",
     "experiment/folder.py",
+    "experiment/tensorboard.py",
     "data/download.py",
     "data/idx.py",
 }

@@ -25,9 +25,10 @@ from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.disk import write_text
 from sofa_fl.experiment.folder import Event, RunFolder
 from sofa_fl.experiment.metrics import Examiner
-from sofa_fl.experiment.observers import Observer, guarded
+from sofa_fl.experiment.observers import Observer
 from sofa_fl.experiment.records import describe, summarize
 from sofa_fl.experiment.saving import Progress, is_light, is_saved, restore_newest, save
+from sofa_fl.experiment.trackers import watched
 from sofa_fl.experiment.writer import Writer
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method, Notes, View
@@ -75,7 +76,7 @@ def run(
         path = Path(config.out).expanduser() if config.out else _fresh_folder(config)
         config = replace(experiment.config, out=str(path))
         folder = RunFolder.create(path, config_to_dict(config))
-        return experiment.begin(folder, guarded(observers))
+        return experiment.begin(folder, watched(config.track, observers))
 
 
 def resume(
@@ -93,7 +94,7 @@ def resume(
     """
     folder = RunFolder.open(Path(path))
     config = replace(load_config(folder.config_file), out=str(path))
-    observers = guarded(observers)
+    observers = watched(config.track, observers)
     with Experiment(config, Own(data, network, method)) as experiment:
         last, note = restore_newest(folder, config, experiment.restore)
         if last is None:  # stopped before the warm-up was done
