@@ -39,6 +39,8 @@ OUTSIDE = {
     "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard"},
     "triton": {"engine/kernels"},
     "safetensors": {"experiment"},
+    "onnx": {"experiment/export"},
+    "onnxscript": {"experiment/export"},
     "tensorboard": {"experiment/tensorboard"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli"},

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from sofa_fl.errors import SofaError as SofaError
     from sofa_fl.experiment.config import Config as Config
     from sofa_fl.experiment.config import load_config as load_config
+    from sofa_fl.experiment.export import Exported as Exported
+    from sofa_fl.experiment.export import export as export
     from sofa_fl.experiment.loop import Result as Result
     from sofa_fl.experiment.loop import resume as resume
     from sofa_fl.experiment.loop import run as run
@@ -80,6 +82,8 @@ _HOME = {
     "SofaError": "errors",
     "Config": "experiment.config",
     "load_config": "experiment.config",
+    "Exported": "experiment.export",
+    "export": "experiment.export",
     "Result": "experiment.loop",
     "resume": "experiment.loop",
     "run": "experiment.loop",

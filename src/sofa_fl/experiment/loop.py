@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ from sofa_fl.experiment.metrics import Examiner
 from sofa_fl.experiment.observers import Observer
 from sofa_fl.experiment.records import describe, summarize
 from sofa_fl.experiment.saving import Progress, is_light, is_saved, restore_newest, save
+from sofa_fl.experiment.serving import serving_of, state_type
 from sofa_fl.experiment.trackers import watched
 from sofa_fl.experiment.writer import Writer
 from sofa_fl.federation import Federation
@@ -111,6 +111,10 @@ class Own:
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.__slots__ if getattr(self, name) is not None)
+
 
 class Experiment:
     """A method, a federation and an engine, from the first round to the last."""
@@ -140,6 +144,7 @@ class Experiment:
         )
         self.examiner = Examiner(self.fed)
         self.method: Method[Any] = own.method or make_method(config)
+        self.serving = partial(serving_of, own=own.names)
         self.state: Any = None
         self.writer = Writer()
         self.seconds = 0.0
@@ -218,7 +223,9 @@ class Experiment:
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # the writer waits for nothing that is computed later
-        packed = checkpoint.pack(progress=self.progress(folder, event), state=self.state)
+        packed = checkpoint.pack(
+            progress=self.progress(folder, event), state=self.state, serving=self.serving(fed)
+        )
         is_awaited = is_light(packed)
         work = partial(save, folder, round, packed, self.config.keep, event)
         del packed
@@ -241,16 +248,13 @@ class Experiment:
 
     def restore(self, folder: RunFolder, round: int) -> None:
         """The state after `round`; the meters and the events go back to there too."""
-        hints = typing.get_type_hints(self.method.init)
-        if len(kinds := typing.get_args(hints.get("return"))) != 2:
-            raise RunError("to be resumed, a method must annotate init: -> tuple[<State>, Notes]")
         path = folder.checkpoint(round)
         checkpoint.check(path)
         progress = checkpoint.load(path, "progress", Progress)
         if progress.fingerprint != self.fingerprint:
             raise RunError(f"{folder.path} was made with other data or another network")
         device = str(self.fed.initial().device)
-        self.state = checkpoint.load(path, "state", kinds[0], device)
+        self.state = checkpoint.load(path, "state", state_type(self.method), device)
         progress.restore_events(folder)
         self.seconds = progress.seconds
         meter = self.fed.meter

@@ -138,7 +138,7 @@ def _load(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise RunError(f"{name} is not installed; install it with 'pip install {package}'") from None
+        raise RunError(f"{name} is not installed: pip install {package}") from None
 
 
 def _config(folder: RunFolder) -> dict[str, Any]:
