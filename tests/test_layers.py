@@ -39,6 +39,7 @@ OUTSIDE = {
     "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard"},
     "triton": {"engine/kernels"},
     "safetensors": {"experiment"},
+    "PIL": {"data/pictures"},
     "onnx": {"experiment/export"},
     "onnxscript": {"experiment/export"},
     "tensorboard": {"experiment/tensorboard"},

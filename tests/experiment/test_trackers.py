@@ -171,6 +171,7 @@ def test_the_real_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.filterwarnings("default")
 def test_the_real_mlflow_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     resume(interrupted(tmp_path / "run", "mlflow"), data=own_data())
     name = json.loads((tmp_path / "run" / "trackers.json").read_text())["mlflow"]

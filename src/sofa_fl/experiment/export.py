@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from sofa_fl.errors import ConfigError, ModelError, RunError
+from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import load_config
 from sofa_fl.experiment.disk import DamagedError, write_bytes
@@ -89,10 +91,37 @@ def export(
     told = Exported(file, node, round, serving.shape, serving.scale, serving.shift, prior)
     if kind == "onnx":
         flat.load(vector)
-        write_bytes(file, _onnx(_Whole(flat.network, told), serving.shape))
+        whole = _Whole(flat.network, serving.scale, serving.shift, prior)
+        write_bytes(file, _onnx(whole, serving.shape))
     else:
         write_bytes(file, _safetensors(flat.state_dict(vector), told))
     return told
+
+
+def predict(
+    run: Path | str,
+    x: ArrayLike,
+    *,
+    node: str | int = "root",
+    network: NetworkFactory | None = None,
+    method: Method[Any] | None = None,
+) -> NDArray[np.float32]:
+    """The outputs of a node's model, or of what a client uses, for inputs as the run had them.
+
+    A row per input: a value per class before the softmax, or the regression's values; so any metric
+    of one's own can be computed. The rest is as in `export`.
+    """
+    _, serving, view, factory = _open(Path(run), network, method)
+    vector, prior = _find(view, serving, str(node))
+    inputs = np.asarray(x)
+    if inputs.shape[1:] != serving.shape:
+        raise DataError(f"inputs must have shape (n, {serving.shape}), got {inputs.shape}")
+    flat = FlatNetwork(build(factory, 0))
+    flat.load(vector)
+    whole = _Whole(flat.network, serving.scale, serving.shift, prior).eval()
+    with torch.no_grad():
+        parts = torch.split(torch.from_numpy(inputs.astype(np.float32)), 1000)
+        return np.concatenate([whole(part).numpy() for part in parts])
 
 
 def _open(
@@ -163,10 +192,12 @@ class _Whole(nn.Module):
 
     prior: Tensor
 
-    def __init__(self, network: nn.Module, told: Exported) -> None:
+    def __init__(
+        self, network: nn.Module, scale: float, shift: float, prior: tuple[float, ...]
+    ) -> None:
         super().__init__()
-        self.network, self.scale, self.shift = network, told.scale, told.shift
-        self.register_buffer("prior", torch.tensor(told.prior, dtype=torch.float32))
+        self.network, self.scale, self.shift = network, scale, shift
+        self.register_buffer("prior", torch.tensor(prior, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.scale != 1.0 or self.shift != 0.0:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from sofa_fl.data.base import Arrays, FederatedData
+from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
@@ -37,6 +38,8 @@ from sofa_fl.models.networks import NetworkFactory, network_factory
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import Tree
+
+OWN = "own"  # what data are called that a user brings along, if by no other name
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ def run(
     """
     config = config or Config()
     own = Own(data, network, method)
+    if data is not None and config.data.name == DataConfig().name:
+        config = replace(config, data=replace(config.data, name=OWN))
     with Experiment(config, own) as experiment:
         path = Path(config.out).expanduser() if config.out else _fresh_folder(config)
         config = replace(experiment.config, out=str(path))
@@ -94,6 +99,11 @@ def resume(
     """
     folder = RunFolder.open(Path(path))
     config = replace(load_config(folder.config_file), out=str(path))
+    if data is None and config.data.name == OWN:
+        raise RunError(
+            f"{path} was made with own data, which are not in the folder; resume it from Python "
+            "with sofa_fl.resume(..., data=...)"
+        )
     observers = watched(config.track, observers)
     with Experiment(config, Own(data, network, method)) as experiment:
         last, note = restore_newest(folder, config, experiment.restore)

@@ -16,6 +16,8 @@ def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
     """
     client, metric = event["client"], event.get("metric", "accuracy")
     values = {f"{metric}/{name}": client[key] for name, key in _SCORES.items()}
+    if "rmse" in event:
+        values["rmse/mean"] = event["rmse"]
     if event["local_loss"]:
         values["loss/local"] = float(np.mean(event["local_loss"]))
     if event["path_loss"]:  # the last of a path is a client's own
