@@ -55,6 +55,7 @@ OUTSIDE = {
         "study/edits_figure",
         "study/benchmark_figure",
         "study/drift_figure",
+        "study/grid_figure",
     },
 }
 # What loads pickles, always or unless told not to; `weights_only` goes with `torch.load`.

@@ -14,6 +14,7 @@ from sofa_fl.cli.init import init
 from sofa_fl.cli.report import report
 from sofa_fl.cli.reproduce import reproduce
 from sofa_fl.cli.run import resume, run
+from sofa_fl.cli.sweep import sweep
 from sofa_fl.cli.tree import tree
 from sofa_fl.cli.watch import watch
 
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, run, resume, watch, report, tree, export, compare, reproduce):
+for command in (init, run, resume, watch, report, tree, export, compare, sweep, reproduce):
     app.command()(command)
 
 

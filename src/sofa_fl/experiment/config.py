@@ -84,9 +84,9 @@ class Config:
     feddrift: FedDriftConfig = field(default_factory=FedDriftConfig)
 
 
-def load_config(file: Path | None = None, settings: Sequence[str] = ()) -> Config:
-    """The defaults, changed by a YAML file and then by `key=value` settings."""
-    values = _read(file) if file is not None else {}
+def load_config(file: Path | dict[str, Any] | None = None, settings: Sequence[str] = ()) -> Config:
+    """The defaults, changed by a YAML file or its values, then by `key=value` settings."""
+    values = read_values(file) if isinstance(file, Path) else file or {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
@@ -110,7 +110,8 @@ def config_to_dict(config: Config) -> dict[str, Any]:
     return plain
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_values(file: Path) -> dict[str, Any]:
+    """What a YAML file says, not checked yet."""
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
