@@ -62,7 +62,7 @@ def test_split() -> None:
         (np.arange(ROWS) % 30, {"test": 0.9}, "client 0 has no sample left"),
     ],
 )
-def test_refused(by: Any, options: dict[str, float], words: str) -> None:
+def test_refused(by: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         deal(ARRAYS, by, **options)
 
