@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sofa_fl.cli.compare import compare
+from sofa_fl.cli.deploy import deploy
 from sofa_fl.cli.export import export
 from sofa_fl.cli.failures import Commands
 from sofa_fl.cli.init import init
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 for command in (init, run, resume, watch, report, tree, export, compare, sweep, reproduce):
     app.command()(command)
+app.add_typer(deploy)
 
 
 def _version(wanted: bool) -> None:

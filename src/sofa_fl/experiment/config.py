@@ -50,7 +50,7 @@ class Config:
             the warm-up all are.
         out: The run folder; by default a new one under `runs/`.
         engine: How local training is executed: `workers` on all cores, `stacked` on a GPU,
-            `sequential`, or `auto`, what suits this machine.
+            `ray` on a cluster (`RAY_ADDRESS`), `sequential`, or `auto`, what suits this machine.
         keep: How many checkpoints are kept, the newest.
         save_every: Rounds from one checkpoint to the next; the last round is always saved. A stop
             costs up to as many rounds more.

@@ -18,7 +18,7 @@ from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
-from sofa_fl.engine.select import pick_engine
+from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
@@ -120,6 +120,7 @@ class Own:
     data: FederatedData | tuple[Arrays, Arrays] | None = None
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
+    engine: Engine | None = None  # whose clients may well not answer
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -135,12 +136,16 @@ class Experiment:
             data = federate(config.data, config.seed, data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
-        self.pick = pick_engine(config.engine, factory, data, config.local)
+        if own.engine is None:
+            self.pick = pick_engine(config.engine, factory, data, config.local)
+            # What was picked is written down: a run goes on as it began, to the same bits.
+            config = replace(config, engine=self.pick.name)
+        else:
+            self.pick = Pick(config.engine, own.engine)
+        self.config = config
         self.engine: Engine = self.pick.engine
         if config.faults.are_there:
             self.engine = FaultyEngine(self.engine, config.faults, len(data.clients), config.seed)
-        # What was picked is written down: a run goes on as it began, to the same bits.
-        self.config = replace(config, engine=self.pick.name)
         self.fed = Federation(
             data,
             self.engine,
@@ -149,7 +154,7 @@ class Experiment:
             config.warmup,
             rounds=config.rounds,
             participation=config.participation,
-            lossy=config.faults.are_there,
+            lossy=config.faults.are_there or own.engine is not None,
             guard=config.guard,
         )
         self.examiner = Examiner(self.fed)
@@ -198,7 +203,7 @@ class Experiment:
     def go_on(self, folder: RunFolder, last: int, observers: Sequence[Observer]) -> Result:
         """The rounds after `last`, then the summary."""
         for round in range(last + 1, self.config.rounds + 1):
-            fed = self.fed.at(round)
+            fed = self.enter(round)
             self.examiner.turn_to(fed)
             fed.register.keep(fed.clients)
             self.state, notes = self.method.round(self.hand_over(), fed)
@@ -213,6 +218,10 @@ class Experiment:
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
         tell(observers, {"event": "end", "summary": summary})
         return Result(folder.path, summary, view)
+
+    def enter(self, round: int) -> Federation:
+        """The federation as it is in a round that begins."""
+        return self.fed.at(round)
 
     def hand_over(self) -> Any:
         """The state, for the method alone: its models can go while new ones are made."""

@@ -74,7 +74,7 @@ def summarize(
     accuracies = client_accuracies(used, examiner)
     priors = [fed.priors[client] for client in fed.clients]
     full = full_accuracies(list(used.values()), examiner, priors)
-    levels = by_level(view, examiner)
+    levels = [{**row, "full": _plain([row["full"]])[0]} for row in by_level(view, examiner)]
     given = disclosed(view, fed)
     return {
         "method": config.method,
@@ -89,7 +89,7 @@ def summarize(
             "accuracies": _plain(accuracies),
         },
         **regression(used, examiner),
-        "full": float(np.mean(full)),
+        "full": _plain([float(np.mean(full))])[0],
         "full_samples": len(examiner.test_set(len(full))),
         "test_samples": len(fed.data.test),
         "root": levels[-1]["full"],
