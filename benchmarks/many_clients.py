@@ -20,6 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from process_tree import descendants, proportional_bytes
 
 from sofa_fl import sharing
 from sofa_fl.engine import select
@@ -89,7 +90,7 @@ def timed_phases(clock: Clock) -> Iterator[None]:
 
 
 class Memory:
-    """The most memory in use, sampled: the share of this process and its workers (PSS)."""
+    """The most memory in use, sampled: the share of this process and all below it (PSS)."""
 
     def __init__(self, every: float = 1.0) -> None:
         self.peak = 0
@@ -106,20 +107,8 @@ class Memory:
 
     def _watch(self, every: float) -> None:
         while not self._stop.wait(every):
-            self.peak = max(self.peak, sum(map(_pss, [os.getpid(), *_children()])))
-
-
-def _children() -> list[int]:
-    tasks = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
-
-
-def _pss(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it has ended
-        return 0
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            here = os.getpid()
+            self.peak = max(self.peak, proportional_bytes([here, *descendants(here)]))
 
 
 class DoneError(Exception):
@@ -191,7 +180,7 @@ def main() -> None:
         row = [*seconds.values(), sum(seconds.values())]
         print(f"| {f'round {number}' if number else 'warm-up'} |", end=" ")
         print(" | ".join(f"{value:.1f}" for value in row), "|")
-    print(f"\npeak memory {peak / 2**30:.1f} GiB (PSS of the process and its workers)")
+    print(f"\npeak memory {peak / 2**30:.1f} GiB (PSS of the process and all that it started)")
     spent = os.times()
     cpu = spent.user + spent.system + spent.children_user + spent.children_system
     print(f"CPU seconds in all: {cpu:.0f} (with the imports; a busy machine makes the rest longer)")

@@ -134,15 +134,6 @@ def test_folder_that_is_no_run(cli: Cli, work_dir: Path, command: str) -> None:
     assert list(work_dir.iterdir()) == []
 
 
-@pytest.mark.parametrize("length", [0, 7, 500, -100])
-def test_resume_from_a_truncated_checkpoint(cli: Cli, run_folder: Path, length: int) -> None:
-    file = run_folder / "checkpoints" / "round-00002.safetensors"
-    file.write_bytes(file.read_bytes()[:length])
-    before = files_in(run_folder)
-    assert_refused(cli("resume", str(run_folder)), "round-00002.safetensors")
-    assert files_in(run_folder) == before
-
-
 def test_resume_with_a_checkpoint_of_another_method(cli: Cli, run_folder: Path) -> None:
     config = run_folder / "config.yaml"
     config.write_text(config.read_text().replace("method: sofa", "method: hypcluster"))

@@ -28,11 +28,12 @@ def test_a_full_disk_ends_a_run_that_can_be_resumed(
     assert summary_of(tmp_path / "run") == summary_of(finished)
 
 
+@pytest.mark.parametrize("length", [0, 7, 500, -100])
 def test_a_damaged_checkpoint_is_told_and_the_run_goes_on(
-    cli: Cli, run_folder: Path, finished: Path
+    length: int, cli: Cli, run_folder: Path, finished: Path
 ) -> None:
     newest = RunFolder(run_folder).checkpoint(2)
-    newest.write_bytes(newest.read_bytes()[:-9])
+    newest.write_bytes(newest.read_bytes()[:length])
     (run_folder / "summary.json").unlink()
     result = cli("resume", str(run_folder), "--json")
     assert result.exit_code == 0, result.stderr

@@ -37,6 +37,13 @@ def test_it_keeps_to_its_room() -> None:
     assert any("more clusters" in line for line in shown(panel, 12))
 
 
+def test_who_is_missing_is_told() -> None:
+    panel, [event] = Panel(), events(20, 0)
+    panel.take(event | {"absent": [3, 4], "set_aside": {"5": "not finite"}})
+    said = "2 clients not heard, 1 update set aside (client 5: not finite)"
+    assert shown(panel, 10)[2] == said
+
+
 def test_sparks() -> None:
     assert sparks([0.0, 0.5, 1.0]) == "▁▅█"
     assert sparks([0.3, 0.3]) == "▁▁"

@@ -102,7 +102,8 @@ def test_strange_names_are_text(cli: Cli, tiny: list[str], work_dir: Path, out: 
 
 def test_resume_continues_to_the_same_end(cli: Cli, run_folder: Path, finished: Path) -> None:
     (run_folder / "summary.json").unlink()
-    (run_folder / "checkpoints" / "round-00002.safetensors").unlink()
+    newest = run_folder / "checkpoints" / "round-00002.safetensors"
+    newest.unlink()
     result = cli("resume", str(run_folder), "--json")
     assert result.exit_code == 0, result.stderr
     missing, going_on = result.stderr.splitlines()[:2]

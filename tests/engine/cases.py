@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
 from sofa_fl.engine.base import LocalConfig, Outcome, Prior, SureEngine, Task
+from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine
@@ -57,6 +58,7 @@ ENGINES = [
         tolerance=3e-4,
         draws=False,
     ),
+    EngineCase("ray", partial(RayEngine, num_cpus=2)),
 ]
 
 

@@ -231,7 +231,8 @@ def test_killed_while_a_checkpoint_is_being_written(heavy: bool, tmp_path: Path)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     live(whole, {"rounds": 5}, None)
     life = Life(partial(slowly, heavy), cut)
-    while life.process.is_alive() and not list(cut.glob("checkpoints/*.partial")):
+    half = RunFolder(cut).checkpoint(2).with_suffix(".partial")
+    while life.process.is_alive() and not (half.exists() and half.stat().st_size == 9):
         time.sleep(0.002)
     time.sleep(0.5)  # heavy: the next round ends, and waits
     life.kill()

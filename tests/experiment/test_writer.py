@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from threading import Event, get_ident
+import signal
+from threading import Event, Timer, get_ident
 
 import pytest
 
@@ -60,3 +61,27 @@ def test_what_comes_then_is_called_once_by_whoever_waits_and_not_after_an_error(
         writer.wait()
     writer.wait()
     assert called[1:] == [1]
+
+
+def test_a_wait_that_is_interrupted_can_be_taken_up_again() -> None:
+    """As after Ctrl-C: what is under way is waited for all the same."""
+    writer, go, done = Writer(), Event(), list[int]()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        go.wait(60)
+        done.append(1)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        writer.start(work)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            writer.wait()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    Timer(0.05, go.set).start()
+    writer.wait()
+    assert done == [1]

@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawing
 
+from sofa_fl.cli.progress import missing
 from sofa_fl.experiment.folder import Event
 from sofa_fl.report.history import clients_in, tree_in
 from sofa_fl.report.page_data import told
-from sofa_fl.report.words import number, percent
+from sofa_fl.report.words import number, percent, printable
 from sofa_fl.topology.tree import NodeId, Tree
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -48,6 +49,10 @@ class Panel:
             scores.add_row(Text(name, style="dim"), percent(values[-1]), curve, Text(who, "dim"))
         parts: list[RenderableType] = [scores]
         room = height - 2
+        if room and (absent := missing(self.event)):
+            words = printable(", ".join(absent))
+            parts.append(Text(words, style="yellow", no_wrap=True, overflow="ellipsis"))
+            room -= 1
         shown = self.edits[max(0, len(self.edits) - max(0, room)) :]
         if shown:
             lines = Table.grid(padding=(0, 2))

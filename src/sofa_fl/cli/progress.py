@@ -233,9 +233,15 @@ def _news(event: Event) -> list[str]:
     news = [f"mean {percent(client['mean'])}", f"worst {percent(client['min'])}"]
     if edits := tally(edit["edit"] for edit in event["edits"]):
         news.append(edits)
+    return news + missing(event)
+
+
+def missing(event: Event) -> list[str]:
+    """Who did not take part in a round as others did."""
+    told = []
     if absent := event.get("absent"):
-        news.append(f"{number(len(absent), 'client')} not heard")
+        told.append(f"{number(len(absent), 'client')} not heard")
     if aside := event.get("set_aside"):
         client, flaw = next(iter(aside.items()))
-        news.append(f"{number(len(aside), 'update')} set aside (client {client}: {flaw})")
-    return news
+        told.append(f"{number(len(aside), 'update')} set aside (client {client}: {flaw})")
+    return told

@@ -22,6 +22,7 @@ from sofa_fl.engine.base import (
     batch_order,
 )
 from sofa_fl.engine.exams import Sums
+from sofa_fl.engine.memory import reading
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork, Vector, empty_like
 from sofa_fl.models.mix import Model, as_vector
@@ -43,11 +44,9 @@ class Store:
     def __init__(self, arrays: Arrays, device: str | torch.device = "cpu") -> None:
         self.are_images = arrays.x.ndim == 4
         x = np.moveaxis(arrays.x, 1, -1) if self.are_images else arrays.x
-        # from_numpy shares memory; a read-only array (from a file) would only make it warn.
-        flat = np.require(x, requirements=["C", "W"]).reshape(-1)
         # Viewed anew: with one channel an array's strides may be anything, and torch goes by them.
-        self.x = torch.from_numpy(flat).view(x.shape).to(device)
-        self.y = torch.from_numpy(np.require(arrays.y, requirements=["C", "W"])).to(device)
+        self.x = reading(np.ascontiguousarray(x).reshape(-1)).view(x.shape).to(device)
+        self.y = reading(np.ascontiguousarray(arrays.y)).to(device)
         self.scale, self.shift = arrays.scale, arrays.shift
 
     def batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 
 from sofa_fl.data.base import FederatedData
-from sofa_fl.engine.base import LocalConfig, SureEngine, Task
+from sofa_fl.engine.base import Engine, LocalConfig, SureEngine, Task
+from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine, can_fork, num_cores
@@ -18,7 +19,7 @@ from sofa_fl.errors import EngineError
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.topology.tree import NodeId
 
-Name = Literal["sequential", "workers", "stacked"]
+Name = Literal["sequential", "workers", "stacked", "ray"]
 EngineName = Literal["auto", Name]
 BATCHES = 2  # per client in the measurement
 
@@ -27,8 +28,8 @@ BATCHES = 2  # per client in the measurement
 class Pick:
     """An engine, its name, and why it is this one, if it was not asked for."""
 
-    name: Name
-    engine: SureEngine
+    name: EngineName
+    engine: Engine
     why: str = ""
 
 
@@ -67,6 +68,8 @@ def make_engine(
     # One thread: two threads of one task wait for each other, above all on a busy machine.
     # And sums come out the same to the bit on any number of cores.
     torch.set_num_threads(1)
+    if name == "ray":
+        return RayEngine(factory, data, local, _num_workers(data))
     if name == "workers":
         return WorkersEngine(factory, data, local, _num_workers(data))
     return SequentialEngine(factory, data, local, device)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.base import FederatedData, Samples, Split
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
+from sofa_fl.engine.exams import Sitting, Sums
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.networks import NetworkFactory
@@ -39,6 +40,10 @@ class SequentialEngine:
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         return [self.learner.evaluate(exam) for exam in exams]
+
+    def sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
+        """Of every batch of every set: what engines that take exams apart put together again."""
+        return [self.learner.sums(s.model, s.sets, s.split, s.priors) for s in asked]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
         return np.stack([self.learner.embed(model, samples) for model in models])

@@ -84,15 +84,18 @@ class StackedEngine:
         return [Outcome(vector, curve) for vector, curve in zip(stepper.stack.unload(), losses)]
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        """Long exams in parts, short ones of one model together; similar lengths at once."""
         asked = sittings(exams, SITTING)
+        sums = gather(len(exams), asked, self.sums(asked))
+        return [self._learner.score(exam, found) for exam, found in zip(exams, sums)]
+
+    def sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
+        """Of every set, as many sittings at once as fit, those of similar lengths together."""
         order = sorted(range(len(asked)), key=lambda i: (asked[i].split, asked[i].num_samples))
         answers: dict[int, list[Sums]] = {}
         for split in ("train", "test"):
             same = [i for i in order if asked[i].split == split]
             answers |= self._in_chunks(same, lambda some: self._sums([asked[i] for i in some]))
-        sums = gather(len(exams), asked, [answers[i] for i in range(len(asked))])
-        return [self._learner.score(exam, found) for exam, found in zip(exams, sums)]
+        return [answers[i] for i in range(len(asked))]
 
     @torch.no_grad()
     def _sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:

@@ -7,7 +7,6 @@ row numbers and a few values; its models go through memory that both sides see.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import signal
@@ -28,6 +27,7 @@ from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Pull, Score, Task
 from sofa_fl.engine.exams import Sitting, gather, sittings
 from sofa_fl.engine.learner import EVALUATION_BATCH, optimizer_for
+from sofa_fl.engine.memory import keep_memory
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector, check_size, empty_like
@@ -82,7 +82,7 @@ class WorkersEngine:
         self._size = len(self._here.initial(0))
         self._workers: list[_Worker] = []
         _import_optimizer(local)
-        _keep_memory()
+        keep_memory()
         for _ in range(num_workers or num_cores()):
             self._workers.append(self._start())
 
@@ -272,17 +272,3 @@ def _import_optimizer(local: LocalConfig) -> None:
     weights = torch.nn.Parameter(torch.zeros(1))
     weights.grad = torch.zeros(1)
     optimizer_for([weights], local).step()
-
-
-def _keep_memory() -> None:
-    """Ask the allocator not to hand memory back after every batch or model: here and in workers.
-
-    To get it again costs a page fault every 4 KB: 2.3 ms for the paper's model, which is copied
-    in 0.2 ms.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
-    if mallopt is not None:
-        mmap_threshold, trim_threshold, top_pad = -3, -1, -2
-        mallopt(mmap_threshold, 1 << 30)
-        mallopt(trim_threshold, (1 << 31) - 1)
-        mallopt(top_pad, 64 << 20)

@@ -7,7 +7,7 @@ write it without a copy; writing and flushing leave Python free to train.
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Thread
+from threading import Event, Thread
 
 
 class Writer:
@@ -15,6 +15,7 @@ class Writer:
 
     def __init__(self) -> None:
         self._thread: Thread | None = None
+        self._ended = Event()
         self._error: Exception | None = None
         self._then: Callable[[], None] | None = None
 
@@ -25,12 +26,14 @@ class Writer:
         """
         self.wait()
         self._then = then
+        self._ended.clear()
         self._thread = Thread(target=self._run, args=(work,), name="checkpoint")
         self._thread.start()
 
     def wait(self) -> None:
         """Return when nothing is under way; raise what went wrong."""
         if self._thread is not None:
+            self._ended.wait()  # before Python 3.13 a `join` that Ctrl-C breaks off counts as done
             self._thread.join()
             self._thread = None
         error, self._error = self._error, None
@@ -45,3 +48,5 @@ class Writer:
             work()
         except Exception as error:
             self._error = error
+        finally:
+            self._ended.set()

@@ -104,7 +104,8 @@ function legend(run) {
     ticks.append(mark);
   }
   return h("div", { class: "legend" }, h("span", {}, "colour: accuracy"), h("span", { class: "ramp-box" }, ramp, ticks),
-    h("span", {}, "size: samples"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"));
+    h("span", {}, "size: samples"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
+    run.frames.some((frame) => frame.absent.size) ? h("span", { class: "ring hollow" }, "absent") : null);
 }
 
 const themeButton = (redraw) => h("button", {
@@ -155,10 +156,10 @@ function cardsFor(app, kinds) {
     found.push(card("sharing-card", "Sharing", null, add(sharingView(app))));
   }
   if (kinds.has("groups")) {
-    found.push(card("groups-card", "Known groups", "How well the tree agrees with the groups in the data, which no method is told; 1 is exactly.", add(groupsView(app))));
+    found.push(card("groups-card", "Known groups", "How well the tree agrees with the groups in the data, which only the oracle is told; 1 is exactly.", add(groupsView(app))));
   }
   if (kinds.has("aside")) {
-    found.push(card("aside-card", "Set aside", "Clients that did not take part as others did, and why.", add(asideView(app))));
+    found.push(card("aside-card", "Absent and set aside", "Clients that did not take part as others did, and why.", add(asideView(app))));
   }
   found.push(card("cost-card", "Cost", null, add(costView(app))), card("config-card", "Configuration", null, add(configView(app))));
   if (kinds.has("thinned")) {

@@ -80,7 +80,9 @@ function mapView(app) {
       const accuracy = frame.accuracy(node);
       const share = Math.sqrt((frame.samples(node) ?? app.run.largest) / app.run.largest);
       circle.setAttribute("r", (size * Math.max(0.45, share)).toFixed(1));
-      circle.style.fill = isNumber(accuracy) ? viridis(app.run.scale.share(accuracy)) : "";
+      const [colour, absent] = [isNumber(accuracy) ? viridis(app.run.scale.share(accuracy)) : "", frame.absent.has(node)];
+      circle.style.fill = absent ? "" : colour;
+      circle.style.stroke = absent ? colour : "";
       circle.setAttribute("class", [app.picked === node && "picked", frame.absent.has(node) && "absent", frame.aside.has(node) && "aside"]
         .filter(Boolean).join(" "));
     }
@@ -107,9 +109,10 @@ function mapView(app) {
 
 // Move dots that would cover each other apart, a little: clients of a cluster may be all but equal.
 function spread(points, gap) {
-  for (let sweep = 0; sweep < 30; sweep++) {
+  const sweeps = points.length > 300 ? 8 : 30;
+  for (let sweep = 0; sweep < sweeps; sweep++) {
     const cells = new Map();
-    const key = (x, y) => `${x} ${y}`;
+    const key = (x, y) => x * 100003 + y;
     points.forEach((point, i) => {
       const at = key(Math.floor(point.x / gap), Math.floor(point.y / gap));
       if (!cells.has(at)) cells.set(at, []);

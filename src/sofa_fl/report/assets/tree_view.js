@@ -75,21 +75,31 @@ function treeView(app) {
       }
     }
     const { mean, clients } = grown(frame);
-    const worst = new Set(byAccuracy(frame).slice(0, 1));
+    const [worst] = byAccuracy(frame);
     for (const [node, goal] of layout.nodes) {
       const mark = marks.get(node) || makeMark(node, frame, goal);
       const isClient = frame.isClient(node);
       const accuracy = isClient ? frame.accuracy(node) : mean(node);
       const share = isNumber(accuracy) ? scale.share(accuracy) : null;
-      mark.circle.style.fill = share === null ? "" : viridis(share);
+      const absent = frame.absent.has(node);
+      mark.circle.style.fill = share === null || absent ? "" : viridis(share);
+      mark.circle.style.stroke = share !== null && absent ? viridis(share) : "";
+      ringWorst(mark, node === worst, goal);
       mark.group.setAttribute("class", [
         isClient ? "client" : "cluster",
-        share === null && "unknown", changed.has(node) && "changed", worst.has(node) && "worst",
-        frame.absent.has(node) && "absent", frame.aside.has(node) && "aside",
+        share === null && "unknown", changed.has(node) && "changed", node === worst && "worst",
+        absent && "absent", frame.aside.has(node) && "aside",
         app.picked === node && "picked",
       ].filter(Boolean).join(" "));
       label(mark, node, isClient, accuracy, share, goal, layout, clients);
     }
+  }
+
+  function ringWorst(mark, isWorst, goal) {
+    if (mark.ring && !isWorst) mark.ring = mark.ring.remove();
+    if (!isWorst) return;
+    if (!mark.ring) mark.group.append((mark.ring = s("circle", { class: "worst-ring" })));
+    mark.ring.setAttribute("r", Math.max(6, goal.r + 3));
   }
 
   function makeMark(node, frame, goal) {
@@ -137,11 +147,7 @@ function treeView(app) {
   function drawMoves(frame, layout, edits) {
     const grafts = edits.filter((edit) => edit.edit === "graft" && frame.before && layout.nodes.has(edit.node));
     const shown = grafts.length > MANY_EDITS ? [] : grafts;
-    const rings = byAccuracy(frame).slice(0, 1).map((client) => {
-      const { x, y, r } = layout.nodes.get(client);
-      return s("circle", { class: "worst-ring", cx: x, cy: y, r: Math.max(6, r + 3) });
-    });
-    moves.replaceChildren(...rings, ...shown.map((edit) => {
+    moves.replaceChildren(...shown.map((edit) => {
       const old = frame.before.has(edit.node) ? layout.nodes.get(frame.before.parent(edit.node)) : null;
       const now = layout.nodes.get(edit.node);
       if (!old) return null;
