@@ -23,6 +23,10 @@ OPTIONAL = ("own.md", "deploy.md", "ray.md")  # each comes with its part of the 
 OUTWARD = re.compile(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
 
 
+# A list right after a line of prose: elsewhere that is a list, here only after an empty line.
+LIST = re.compile(r"^((?![-\s|#>`]).+)\n(- )", re.MULTILINE)
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Leave out of the navigation what is not there: some pages come with parts of the package."""
     if config.nav is not None:
@@ -34,7 +38,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Fill in what is made of the code; a link to a file beside the docs is only its name."""
     if page.file.src_uri in MADE:
         markdown = markdown.replace(MARK, MADE[page.file.src_uri]())
-    return OUTWARD.sub(r"\1 (`\2`)", markdown)
+    return LIST.sub(r"\1\n\n\2", OUTWARD.sub(r"\1 (`\2`)", markdown))
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:

@@ -58,7 +58,7 @@ def perform(block: Block, names: dict[str, Any]) -> None:
         case "python":
             exec(compile(block.code, block.page, "exec"), names)
         case "sh":
-            for line in block.code.splitlines():
+            for line in block.code.replace("\\\n", " ").splitlines():
                 command(line)
         case "yaml":
             assert block.title, f"{block.page}: a YAML block needs title=, the file it is"
