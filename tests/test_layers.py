@@ -41,6 +41,10 @@ OUTSIDE = {
     "triton": {"engine/kernels"},
     "ray": {"engine/ray_cluster", "engine/ray_worker"},
     "safetensors": {"experiment"},
+    "PIL": {"data/pictures"},
+    "onnx": {"experiment/export"},
+    "onnxscript": {"experiment/export"},
+    "tensorboard": {"experiment/tensorboard"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli", "deploy/serve"},
     "flwr": {"deploy/flower", "deploy/grid", "deploy/node", "deploy/worker"},
@@ -56,6 +60,7 @@ OUTSIDE = {
         "study/edits_figure",
         "study/benchmark_figure",
         "study/drift_figure",
+        "study/grid_figure",
     },
 }
 # What loads pickles, always or unless told not to; `weights_only` goes with `torch.load`.
@@ -69,6 +74,7 @@ WRITERS = {
     "experiment/disk.py",
     "experiment/checkpoint.py",
     "experiment/folder.py",
+    "experiment/tensorboard.py",
     "data/download.py",
     "data/idx.py",
     "deploy/keys.py",

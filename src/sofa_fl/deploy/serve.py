@@ -24,8 +24,9 @@ from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.disk import write_text
 from sofa_fl.experiment.folder import RunFolder
 from sofa_fl.experiment.loop import Own, Result
-from sofa_fl.experiment.observers import Observer, guarded
+from sofa_fl.experiment.observers import Observer
 from sofa_fl.experiment.saving import restore_newest
+from sofa_fl.experiment.trackers import watched
 
 NODES_FILE = "nodes.json"
 EXCHANGES_FILE = "exchanges.jsonl"
@@ -80,7 +81,7 @@ class Server:
 
     def run(self, network: Network | None = None, observers: Sequence[Observer] = ()) -> Result:
         """All rounds, from the first or from where the folder left off."""
-        observers = guarded(observers)
+        observers = watched(self.config.track, observers)
         self.gather()
         data = self.roster.describe()
         self.setup = replace(self.setup, num_outputs=data.num_outputs)

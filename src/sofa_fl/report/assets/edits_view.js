@@ -33,8 +33,9 @@ function editsView(app) {
     const frame = stage ? stage.after : app.frame();
     const edits = app.edits();
     const first = frame && frame.round === 0;
-    now.replaceChildren(stage ? `${nameOfRound(frame.round)}: edit ${stage.index + 1} of ${stage.count}.` : first ? "The tree as DMAC built it after the warm-up."
-      : edits.length ? `In this round: ${tally(edits)}.` : "No edit in this round.");
+    const start = app.run.method === "sofa" ? "The tree as DMAC built it after the warm-up." : "The tree after the warm-up.";
+    now.replaceChildren(stage ? `${nameOfRound(frame.round)}: edit ${stage.index + 1} of ${stage.count}.`
+      : first ? start : edits.length ? `In this round: ${tally(edits)}.` : "No edit in this round.");
     const since = frame && frame.before ? frame.before.round : -1;
     let shown = null;
     for (const item of list.children) {
@@ -49,7 +50,8 @@ function editsView(app) {
       item.classList.toggle("later", Boolean(stage) && i > stage.index);
       if (stage && i === stage.index) shown = item;
     });
-    if (shown) list.scrollTo({ top: shown.offsetTop - list.offsetTop - 4, behavior: calm.matches ? "auto" : "smooth" });
+    // When all is drawn: asking for a place now would lay the page out twice.
+    if (shown) requestAnimationFrame(() => list.scrollTo({ top: shown.offsetTop - list.offsetTop - 4, behavior: calm.matches ? "auto" : "smooth" }));
     none.hidden = list.children.length > 0 || !frame || frame.round === 0;
   }
 

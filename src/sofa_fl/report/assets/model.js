@@ -36,7 +36,7 @@ function makeFrame(record, before) {
   const raw = record.frame;
   const index = new Map(raw.clients.map((client, i) => [client, i]));
   const at = new Map(raw.clusters.map((cluster, i) => [cluster, i]));
-  const frame = { record, raw, index, at, round: record.round, before, _grown: null };
+  const frame = { record, raw, index, at, round: record.round, before, _grown: null, _ranked: null };
   const list = (name) => (client) => (raw[name] ? raw[name][index.get(client)] : undefined);
   frame.isClient = (node) => index.has(node);
   frame.has = (node) => index.has(node) || at.has(node);
@@ -96,8 +96,11 @@ const pathOf = (frame, node) => {
 
 // Clients of a round, the worst first; those without test samples have no place in it.
 function byAccuracy(frame) {
-  const known = frame.raw.clients.filter((client) => isNumber(frame.accuracy(client)));
-  return known.sort((a, b) => frame.accuracy(a) - frame.accuracy(b) || a - b);
+  if (!frame._ranked) {
+    const known = frame.raw.clients.filter((client) => isNumber(frame.accuracy(client)));
+    frame._ranked = known.sort((a, b) => frame.accuracy(a) - frame.accuracy(b) || a - b);
+  }
+  return frame._ranked;
 }
 
 const nodeName = (frame, node) => `${frame.isClient(node) ? "Client" : "Cluster"} ${node}`;

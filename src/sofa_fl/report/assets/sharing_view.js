@@ -45,21 +45,22 @@ function sharingView(app) {
     canvas.width = canvas.height = n;
     const context = canvas.getContext("2d");
     const image = context.createImageData(n, n);
+    const pixels = new Uint32Array(image.data.buffer); // a million of them: filled by runs
     const spans = spansOf(frame, order);
     let largest = 1;
     for (const client of order) for (const x of frame.shared(client) || []) largest = Math.max(largest, x);
     const [dark, full] = [theme.get() === "dark", Math.log1p(largest)];
-    const empty = dark ? [30, 36, 44] : [238, 241, 245];
+    const empty = pixel(dark ? [30, 36, 44] : [238, 241, 245]);
     order.forEach((owner, row) => {
       const counts = frame.shared(owner) || [];
       const above = pathOf(frame, owner).reverse().slice(1);
       // From the root down: what is shared within a smaller cluster goes over it.
       for (let i = above.length - 1; i >= 0; i--) {
         const [from, to] = spans.get(above[i]);
-        const colour = counts[i] ? shade(Math.log1p(counts[i]) / full, dark) : empty;
-        for (let column = from; column < to; column++) image.data.set([...colour, 255], 4 * (row * n + column));
+        const colour = counts[i] ? pixel(shade(Math.log1p(counts[i]) / full, dark)) : empty;
+        pixels.fill(colour, row * n + from, row * n + to);
       }
-      image.data.set([...empty, 255], 4 * (row * n + row));
+      pixels[row * n + row] = empty;
     });
     context.putImageData(image, 0, 0);
     const total = all.reduce((sum, client) => sum + ((frame.shared(client) || [])[0] || 0), 0);
@@ -108,6 +109,9 @@ function spansOf(frame, order) {
   });
   return spans;
 }
+
+// As a canvas keeps it, on machines that keep the low byte first, which is all there are.
+const pixel = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 
 // One hue from pale to deep, so that it reads in either theme.
 function shade(share, dark) {
