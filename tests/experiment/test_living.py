@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
