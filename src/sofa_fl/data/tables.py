@@ -61,8 +61,9 @@ def from_columns(
         y: The column of targets. Text becomes class numbers, whole numbers are class labels, other
             numbers are for regression.
         classes: The order in which text becomes class numbers; by default sorted.
-        scale, shift: A network sees `x * scale + shift`; by default images lie in [-1, 1] and all
-            else is left as it is.
+        scale: A network sees `x * scale + shift`; by default images lie in [-1, 1] and all else is
+            left as it is.
+        shift: The other half of it.
     """
     if isinstance(x, str):
         inputs, are_images = _cells(_column(table, x), x)
