@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test lint bench bench-peers clean
+.PHONY: setup run test lint docs bench bench-peers clean
 
 setup: $(STAMP)
 
@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "Python 3.11, 3.12 or 3.13 is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx]'
 	@touch $@
 
 run: $(STAMP)  ## the paper's experiment on the bundled MNIST
@@ -26,6 +26,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(STAMP)  ## the site, into site/; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(STAMP)  ## ratios on this machine
 	$(BIN)/python benchmarks/engines.py
 
@@ -33,4 +36,4 @@ bench-peers: $(STAMP)  ## the same job with other federated systems; ARGS=--quic
 	$(BIN)/python benchmarks/peers.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis

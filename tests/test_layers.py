@@ -31,17 +31,25 @@ BELOW = {
     "experiment": set(LAYERS) - {"experiment"},
     "report": {"experiment", "topology"},
     "study": {*LAYERS, "report"},
-    "cli": {*LAYERS, "report", "study"},
+    "deploy": set(LAYERS),
+    "cli": {*LAYERS, "report", "study", "deploy"},
     "__main__": {"cli"},
 }
 # What of others only some may import.
 OUTSIDE = {
-    "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard"},
+    "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard", "deploy"},
     "triton": {"engine/kernels"},
     "ray": {"engine/ray_cluster", "engine/ray_worker"},
     "safetensors": {"experiment"},
+    "PIL": {"data/pictures"},
+    "onnx": {"experiment/export"},
+    "onnxscript": {"experiment/export"},
+    "tensorboard": {"experiment/tensorboard"},
     "pydantic": {"experiment"},
-    "yaml": {"experiment", "report", "cli"},
+    "yaml": {"experiment", "report", "cli", "deploy/serve"},
+    "flwr": {"deploy/flower", "deploy/grid", "deploy/node", "deploy/worker"},
+    "httpx": {"deploy/worker"},
+    "cryptography": {"deploy/keys"},
     "typer": {"cli"},
     "rich": {"cli", "data/download"},
     "sklearn": {"topology"},
@@ -52,6 +60,7 @@ OUTSIDE = {
         "study/edits_figure",
         "study/benchmark_figure",
         "study/drift_figure",
+        "study/grid_figure",
     },
 }
 # What loads pickles, always or unless told not to; `weights_only` goes with `torch.load`.
@@ -59,13 +68,16 @@ UNPICKLERS = (
     "pickle", "torch.load", "weights_only", "np.load", "marshal", "shelve", "joblib", "dill",
 )  # fmt: skip
 # Who writes files, and how each makes sure that they are whole: by the disk module, by a flushed
-# line or a checksum, by the published checksum; a user's own data are the user's to check.
+# line or a checksum, by the published checksum; a user's own data are the user's to check. Keys
+# have their rights from the first moment on.
 WRITERS = {
     "experiment/disk.py",
     "experiment/checkpoint.py",
     "experiment/folder.py",
+    "experiment/tensorboard.py",
     "data/download.py",
     "data/idx.py",
+    "deploy/keys.py",
 }
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 modules = pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
@@ -159,7 +171,9 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
         ("sofa_fl.report.history", {"torch"}),
         ("sofa_fl.study.docs", {"torch", "matplotlib"}),
         ("sofa_fl.study.sweep", {"matplotlib"}),
-        ("sofa_fl.cli.main", {"torch", "numpy"}),
+        ("sofa_fl.cli.main", {"torch", "numpy", "flwr"}),
+        ("sofa_fl.deploy.serve", {"flwr"}),
+        ("sofa_fl.deploy.scaffold", {"torch"}),
     ],
 )
 def test_light_parts_stay_light(module: str, never: set[str]) -> None:

@@ -26,7 +26,10 @@ def test_the_python_example_runs(
 
 def test_the_commands_exist() -> None:
     commands = set(re.findall(r"^sofa-fl (\w+)", README, re.MULTILINE))
-    assert commands == {"run", "resume", "watch", "report", "tree", "compare", "reproduce"}
+    assert commands == {
+        "run", "resume", "watch", "report", "tree", "compare", "reproduce",
+        "init", "sweep", "export",
+    }  # fmt: skip
     for command in commands:
         assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0
 

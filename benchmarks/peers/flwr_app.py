@@ -32,7 +32,7 @@ def client_samples(partition: int) -> Subset[tuple[torch.Tensor, ...]]:
 @client_app.train()
 def train_client(message: Message, context: Context) -> Message:
     net = Net()
-    net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    net.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     samples = client_samples(int(context.node_config["partition-id"]))
     train(net, samples)
     content = RecordDict(

@@ -23,15 +23,25 @@ if TYPE_CHECKING:
     from sofa_fl.data.concepts import Concept as Concept
     from sofa_fl.data.concepts import Phase as Phase
     from sofa_fl.data.config import DataConfig as DataConfig
+    from sofa_fl.data.dealing import deal as deal
+    from sofa_fl.data.dealing import split as split
     from sofa_fl.data.federate import federate as federate
     from sofa_fl.data.own import from_arrays as from_arrays
     from sofa_fl.data.own import from_dataset as from_dataset
+    from sofa_fl.data.pictures import from_folder as from_folder
     from sofa_fl.data.scenarios import ScenarioConfig as ScenarioConfig
+    from sofa_fl.data.tables import from_columns as from_columns
+    from sofa_fl.data.tables import from_partitions as from_partitions
+    from sofa_fl.data.tables import read_csv as read_csv
     from sofa_fl.engine.base import LocalConfig as LocalConfig
     from sofa_fl.engine.faulty import FaultsConfig as FaultsConfig
     from sofa_fl.errors import SofaError as SofaError
+    from sofa_fl.experiment.comparing import compare as compare
     from sofa_fl.experiment.config import Config as Config
     from sofa_fl.experiment.config import load_config as load_config
+    from sofa_fl.experiment.export import Exported as Exported
+    from sofa_fl.experiment.export import export as export
+    from sofa_fl.experiment.export import predict as predict
     from sofa_fl.experiment.loop import Result as Result
     from sofa_fl.experiment.loop import resume as resume
     from sofa_fl.experiment.loop import run as run
@@ -71,15 +81,25 @@ _HOME = {
     "Concept": "data.concepts",
     "Phase": "data.concepts",
     "DataConfig": "data.config",
+    "deal": "data.dealing",
+    "split": "data.dealing",
     "federate": "data.federate",
     "from_arrays": "data.own",
     "from_dataset": "data.own",
+    "from_folder": "data.pictures",
     "ScenarioConfig": "data.scenarios",
+    "from_columns": "data.tables",
+    "from_partitions": "data.tables",
+    "read_csv": "data.tables",
     "LocalConfig": "engine.base",
     "FaultsConfig": "engine.faulty",
     "SofaError": "errors",
+    "compare": "experiment.comparing",
     "Config": "experiment.config",
     "load_config": "experiment.config",
+    "Exported": "experiment.export",
+    "export": "experiment.export",
+    "predict": "experiment.export",
     "Result": "experiment.loop",
     "resume": "experiment.loop",
     "run": "experiment.loop",

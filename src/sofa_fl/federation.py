@@ -6,7 +6,6 @@ the same way for all methods.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sofa_fl.data.base import FederatedData, Samples, Stage
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
@@ -84,7 +84,7 @@ class Federation:
     @property
     def first_id(self) -> int:
         """The first number that no client ever has."""
-        return len(self.data.clients)
+        return self.data.first_id
 
     @property
     def may_miss(self) -> bool:
@@ -117,19 +117,15 @@ class Federation:
 
     def prior_of(self, samples: Samples) -> Prior | None:
         """The log of how common each class is in `samples`, one more than counted of each."""
-        labels = self.data.train.y
-        if not self.local.prior or labels.dtype.kind == "f":
+        if not self.local.prior or self.data.train.y.dtype.kind == "f":
             return None
-        counts = np.bincount(labels[samples], minlength=self.data.num_outputs) + 1
-        shares: Prior = np.log(counts / counts.sum()).astype(np.float32)
-        return shares
+        return log_shares(self.data.class_counts(samples))
 
     @cached_property
     def blind_loss(self) -> float:
         """The loss of an answer that does not look: all classes alike, or the mean target."""
-        targets = self.data.train.y
-        if targets.dtype.kind == "f":
-            return float(targets.var(axis=0).mean()) or 1.0
+        if self.data.train.y.dtype.kind == "f":
+            return self.data.target_variance or 1.0
         return math.log(self.data.num_outputs) or 1.0
 
     @property
@@ -254,18 +250,14 @@ class Federation:
 
     def fingerprint(self) -> str:
         """The same for the same samples, dealt out alike, and a model of the same size."""
-        digest = hashlib.blake2b(digest_size=16)
-        splits = [array for part in (self.data.train, self.data.test) for array in (part.x, part.y)]
-        stages = self.data.stages or (self.stage,)
-        rows = [
-            rows
-            for stage in stages
-            for client in stage.clients.values()
-            for rows in (client.train, client.holdout, client.test)
-        ]
-        for array in (*splits, *rows):
-            digest.update(np.ascontiguousarray(array).data)
-        return f"{len(self.initial())} {digest.hexdigest()}"
+        return f"{len(self.initial())} {self.data.digest()}"
+
+
+def log_shares(counts: NDArray[np.int64]) -> Prior:
+    """The log of how common each class is, one more than counted of each."""
+    more = counts + 1
+    shares: Prior = np.log(more / more.sum()).astype(np.float32)
+    return shares
 
 
 def answered(keys: Iterable[Key], outcomes: Iterable[Outcome | None]) -> dict[Key, Outcome]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from typer.testing import Result
+from click.testing import Result
 
 from sofa_fl.data.idx import write_idx
 

@@ -33,8 +33,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(tiny(tmp_path_factory.mktemp("runs") / "whole", rounds=ROUNDS), data=own_data()).run
 
 
-class StoppedError(Exception):
-    """Stands for what ends a run."""
+class StoppedError(BaseException):
+    """Stands for what ends a run, as Ctrl-C does; an observer's own error would not."""
 
 
 def run_until(out: Path, round: int, **values: Any) -> None:

@@ -37,7 +37,8 @@ def test_a_run_leaves_its_folder(values: dict[str, Any], tmp_path: Path) -> None
     config = tiny(tmp_path / "run", **values)
     result = run(config, data=own_data(), observers=[seen.append])
     assert result.run == tmp_path / "run"
-    assert load_config(result.run / "config.yaml") == config
+    named = replace(config, data=replace(config.data, name="own"))
+    assert load_config(result.run / "config.yaml") == named
     events = events_of(result.run)
     assert [event["round"] for event in events] == [0, 1, 2, 3]
     assert [event["event"] for event in seen] == ["start"] + ["round"] * 4 + ["end"]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.config import Config
     from sofa_fl.experiment.loop import Result
 
-MAY_DIFFER = ("method", "seed", "out", "engine")
+MAY_DIFFER = ("method", "seed", "out", "engine", "track")
 Plain = dict[str, Any]
 
 

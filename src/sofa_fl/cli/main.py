@@ -8,10 +8,14 @@ from typing import Annotated
 import typer
 
 from sofa_fl.cli.compare import compare
+from sofa_fl.cli.deploy import deploy
+from sofa_fl.cli.export import export
 from sofa_fl.cli.failures import Commands
+from sofa_fl.cli.init import init
 from sofa_fl.cli.report import report
 from sofa_fl.cli.reproduce import reproduce
 from sofa_fl.cli.run import resume, run
+from sofa_fl.cli.sweep import sweep
 from sofa_fl.cli.tree import tree
 from sofa_fl.cli.watch import watch
 
@@ -24,8 +28,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, watch, report, tree, compare, reproduce):
+for command in (init, run, resume, watch, report, tree, export, compare, sweep, reproduce):
     app.command()(command)
+app.add_typer(deploy)
 
 
 def _version(wanted: bool) -> None:

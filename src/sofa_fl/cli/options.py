@@ -37,6 +37,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and 
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress, and of the result only where it is.")
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Also tell wandb or mlflow; may be repeated."),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -57,11 +61,12 @@ def read_config(
     seed: int | None = None,
     out: str | None = None,
     data_dir: str | None = None,
+    track: Sequence[str] | None = None,
 ) -> Config:
     """The defaults, changed by a file, then by settings, then by options of their own."""
     from sofa_fl.experiment.config import load_config
 
-    given = {"method": method, "rounds": rounds, "seed": seed}
+    given = {"method": method, "rounds": rounds, "seed": seed, "track": track or None}
     options = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     config = load_config(file, [*(settings or ()), *options])
     # Not as settings: a path is taken as it is, and not read as YAML.

@@ -19,6 +19,7 @@ from sofa_fl.cli.options import (
     RunPath,
     Seed,
     Settings,
+    Track,
     read_config,
 )
 
@@ -45,6 +46,7 @@ def run(
         typer.Option(metavar="DIR", help="The run folder; by default a new one under runs/."),
     ] = None,
     data_dir: DataDir = None,
+    track: Track = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -52,7 +54,14 @@ def run(
 
     def start(follower: Follower) -> Result:
         chosen = read_config(
-            config, settings, method=method, rounds=rounds, seed=seed, out=out, data_dir=data_dir
+            config,
+            settings,
+            method=method,
+            rounds=rounds,
+            seed=seed,
+            out=out,
+            data_dir=data_dir,
+            track=track,
         )
         from sofa_fl.experiment import loop
 

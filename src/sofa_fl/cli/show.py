@@ -28,9 +28,11 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print(Text.assemble((_name(record), "bold"), size))
     trained = number(summary["samples_trained"], "sample")
     screen.print(Text(f"{trained} trained in {duration(summary['seconds'])}", style="dim"))
-    for table in (_fairness(summary), _levels(summary["levels"])):
+    for table in (_fairness(summary), _levels(summary["levels"], _metric(summary))):
         screen.print()
         screen.print(table)
+    if "rmse" in summary:
+        screen.print(Text(f"root mean square error {summary['rmse']:.4g}, mean over the clients"))
     used, there = summary["full_samples"], summary["test_samples"]
     if used < there:
         part = f"of so many models each is scored on {used:,} of the {there:,} test samples"
@@ -163,15 +165,20 @@ def plain_table(title: str, columns: Iterable[str]) -> Table:
 def _fairness(summary: Mapping[str, Any]) -> Table:
     client = summary["client"]
     columns = ("mean", "std", "min", "max-min", "Jain", "bottom\n10%", "whole\ntest set", "root")
-    table = plain_table("Accuracy of the clients", columns)
+    table = plain_table(f"{_metric(summary)} of the clients", columns)
     shares = [percent(client[key]) for key in ("mean", "std", "min", "gap")]
     ends = [percent(value) for value in (client["bottom10"], summary["full"], summary["root"])]
     table.add_row(*shares, f"{client['jain']:.5f}", *ends)
     return table
 
 
-def _levels(levels: Sequence[Mapping[str, Any]]) -> Table:
-    table = plain_table("Accuracy by level", ("level", "nodes", "on clients", "on whole test set"))
+def _metric(summary: Mapping[str, Any]) -> str:
+    """What the scores are; of regression, the share of the variance that is explained."""
+    return {"r2": "R²"}.get(summary.get("metric", ""), "Accuracy")
+
+
+def _levels(levels: Sequence[Mapping[str, Any]], metric: str) -> Table:
+    table = plain_table(f"{metric} by level", ("level", "nodes", "on clients", "on whole test set"))
     for row in reversed(levels):
         name = "clients" if row["level"] == 0 else str(row["level"])
         table.add_row(name, str(row["num_nodes"]), percent(row["client"]), percent(row["full"]))

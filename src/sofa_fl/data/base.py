@@ -6,6 +6,7 @@ row has one owner, a row number says both owner and index.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -120,6 +121,34 @@ class FederatedData:
     def sizes(self) -> NDArray[np.int64]:
         """Training samples of every client."""
         return np.array([len(client.train) for client in self.clients], dtype=np.int64)
+
+    @property
+    def first_id(self) -> int:
+        """The first number that no client ever has."""
+        return len(self.clients)
+
+    def class_counts(self, rows: Samples) -> NDArray[np.int64]:
+        """How many of these training samples are of each class."""
+        return np.bincount(self.train.y[rows], minlength=self.num_outputs)
+
+    @property
+    def target_variance(self) -> float:
+        """Of the training targets of a regression."""
+        return float(self.train.y.var(axis=0).mean())
+
+    def digest(self) -> str:
+        """The same for the same samples, dealt out alike."""
+        digest = hashlib.blake2b(digest_size=16)
+        splits = [array for part in (self.train, self.test) for array in (part.x, part.y)]
+        rows = [
+            rows
+            for stage in self._stages
+            for client in stage.clients.values()
+            for rows in (client.train, client.holdout, client.test)
+        ]
+        for array in (*splits, *rows):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
 
 def _check_order(stages: tuple[Stage, ...]) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from sofa_fl.data.base import FederatedData
-from sofa_fl.engine.base import LocalConfig, SureEngine, Task
+from sofa_fl.engine.base import Engine, LocalConfig, SureEngine, Task
 from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
@@ -28,8 +28,8 @@ BATCHES = 2  # per client in the measurement
 class Pick:
     """An engine, its name, and why it is this one, if it was not asked for."""
 
-    name: Name
-    engine: SureEngine
+    name: EngineName
+    engine: Engine
     why: str = ""
 
 

@@ -21,6 +21,7 @@ from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.faulty import FaultsConfig
 from sofa_fl.engine.select import EngineName
 from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.trackers import TrackerName
 from sofa_fl.guard import GuardConfig
 from sofa_fl.methods.cfl import CflConfig
 from sofa_fl.methods.ditto import DittoConfig
@@ -53,6 +54,7 @@ class Config:
         keep: How many checkpoints are kept, the newest.
         save_every: Rounds from one checkpoint to the next; the last round is always saved. A stop
             costs up to as many rounds more.
+        track: Who is told of every round besides TensorBoard: `wandb`, `mlflow`.
     """
 
     method: MethodName = "sofa"
@@ -64,6 +66,7 @@ class Config:
     engine: EngineName = "auto"
     keep: Annotated[int, Ge(1)] = 2
     save_every: Annotated[int, Ge(1)] = 1
+    track: tuple[TrackerName, ...] = ()
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     local: LocalConfig = field(default_factory=LocalConfig)
@@ -81,9 +84,9 @@ class Config:
     feddrift: FedDriftConfig = field(default_factory=FedDriftConfig)
 
 
-def load_config(file: Path | None = None, settings: Sequence[str] = ()) -> Config:
-    """The defaults, changed by a YAML file and then by `key=value` settings."""
-    values = _read(file) if file is not None else {}
+def load_config(file: Path | dict[str, Any] | None = None, settings: Sequence[str] = ()) -> Config:
+    """The defaults, changed by a YAML file or its values, then by `key=value` settings."""
+    values = read_values(file) if isinstance(file, Path) else file or {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
@@ -107,7 +110,8 @@ def config_to_dict(config: Config) -> dict[str, Any]:
     return plain
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_values(file: Path) -> dict[str, Any]:
+    """What a YAML file says, not checked yet."""
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -20,10 +20,15 @@ class DamagedError(RunError):
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
     temporary = path.with_name(path.name + ".partial")
     try:
         with temporary.open("wb", buffering=0) as file:
-            write_all(file, text.encode())
+            write_all(file, data)
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)

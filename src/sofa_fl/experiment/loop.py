@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,19 +14,22 @@ from typing import Any
 import torch
 
 from sofa_fl.data.base import Arrays, FederatedData
+from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
-from sofa_fl.engine.select import pick_engine
+from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.disk import write_text
 from sofa_fl.experiment.folder import Event, RunFolder
 from sofa_fl.experiment.metrics import Examiner
-from sofa_fl.experiment.observers import Observer, guarded
+from sofa_fl.experiment.observers import Observer
 from sofa_fl.experiment.records import describe, summarize
 from sofa_fl.experiment.saving import Progress, is_light, is_saved, restore_newest, save
+from sofa_fl.experiment.serving import serving_of, state_type
+from sofa_fl.experiment.trackers import watched
 from sofa_fl.experiment.writer import Writer
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method, Notes, View
@@ -36,6 +38,8 @@ from sofa_fl.models.networks import NetworkFactory, network_factory
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import Tree
+
+OWN = "own"  # what data are called that a user brings along, if by no other name
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +75,13 @@ def run(
     """
     config = config or Config()
     own = Own(data, network, method)
+    if data is not None and config.data.name == DataConfig().name:
+        config = replace(config, data=replace(config.data, name=OWN))
     with Experiment(config, own) as experiment:
         path = Path(config.out).expanduser() if config.out else _fresh_folder(config)
         config = replace(experiment.config, out=str(path))
         folder = RunFolder.create(path, config_to_dict(config))
-        return experiment.begin(folder, guarded(observers))
+        return experiment.begin(folder, watched(config.track, observers))
 
 
 def resume(
@@ -93,7 +99,12 @@ def resume(
     """
     folder = RunFolder.open(Path(path))
     config = replace(load_config(folder.config_file), out=str(path))
-    observers = guarded(observers)
+    if data is None and config.data.name == OWN:
+        raise RunError(
+            f"{path} was made with own data, which are not in the folder; resume it from Python "
+            "with sofa_fl.resume(..., data=...)"
+        )
+    observers = watched(config.track, observers)
     with Experiment(config, Own(data, network, method)) as experiment:
         last, note = restore_newest(folder, config, experiment.restore)
         if last is None:  # stopped before the warm-up was done
@@ -109,6 +120,11 @@ class Own:
     data: FederatedData | tuple[Arrays, Arrays] | None = None
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
+    engine: Engine | None = None  # whose clients may well not answer
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.__slots__ if getattr(self, name) is not None)
 
 
 class Experiment:
@@ -120,12 +136,16 @@ class Experiment:
             data = federate(config.data, config.seed, data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
-        self.pick = pick_engine(config.engine, factory, data, config.local)
+        if own.engine is None:
+            self.pick = pick_engine(config.engine, factory, data, config.local)
+            # What was picked is written down: a run goes on as it began, to the same bits.
+            config = replace(config, engine=self.pick.name)
+        else:
+            self.pick = Pick(config.engine, own.engine)
+        self.config = config
         self.engine: Engine = self.pick.engine
         if config.faults.are_there:
             self.engine = FaultyEngine(self.engine, config.faults, len(data.clients), config.seed)
-        # What was picked is written down: a run goes on as it began, to the same bits.
-        self.config = replace(config, engine=self.pick.name)
         self.fed = Federation(
             data,
             self.engine,
@@ -134,11 +154,12 @@ class Experiment:
             config.warmup,
             rounds=config.rounds,
             participation=config.participation,
-            lossy=config.faults.are_there,
+            lossy=config.faults.are_there or own.engine is not None,
             guard=config.guard,
         )
         self.examiner = Examiner(self.fed)
         self.method: Method[Any] = own.method or make_method(config)
+        self.serving = partial(serving_of, own=own.names)
         self.state: Any = None
         self.writer = Writer()
         self.seconds = 0.0
@@ -182,7 +203,7 @@ class Experiment:
     def go_on(self, folder: RunFolder, last: int, observers: Sequence[Observer]) -> Result:
         """The rounds after `last`, then the summary."""
         for round in range(last + 1, self.config.rounds + 1):
-            fed = self.fed.at(round)
+            fed = self.enter(round)
             self.examiner.turn_to(fed)
             fed.register.keep(fed.clients)
             self.state, notes = self.method.round(self.hand_over(), fed)
@@ -197,6 +218,10 @@ class Experiment:
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
         tell(observers, {"event": "end", "summary": summary})
         return Result(folder.path, summary, view)
+
+    def enter(self, round: int) -> Federation:
+        """The federation as it is in a round that begins."""
+        return self.fed.at(round)
 
     def hand_over(self) -> Any:
         """The state, for the method alone: its models can go while new ones are made."""
@@ -217,7 +242,9 @@ class Experiment:
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # the writer waits for nothing that is computed later
-        packed = checkpoint.pack(progress=self.progress(folder, event), state=self.state)
+        packed = checkpoint.pack(
+            progress=self.progress(folder, event), state=self.state, serving=self.serving(fed)
+        )
         is_awaited = is_light(packed)
         work = partial(save, folder, round, packed, self.config.keep, event)
         del packed
@@ -240,16 +267,13 @@ class Experiment:
 
     def restore(self, folder: RunFolder, round: int) -> None:
         """The state after `round`; the meters and the events go back to there too."""
-        hints = typing.get_type_hints(self.method.init)
-        if len(kinds := typing.get_args(hints.get("return"))) != 2:
-            raise RunError("to be resumed, a method must annotate init: -> tuple[<State>, Notes]")
         path = folder.checkpoint(round)
         checkpoint.check(path)
         progress = checkpoint.load(path, "progress", Progress)
         if progress.fingerprint != self.fingerprint:
             raise RunError(f"{folder.path} was made with other data or another network")
         device = str(self.fed.initial().device)
-        self.state = checkpoint.load(path, "state", kinds[0], device)
+        self.state = checkpoint.load(path, "state", state_type(self.method), device)
         progress.restore_events(folder)
         self.seconds = progress.seconds
         meter = self.fed.meter

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples
-from sofa_fl.engine.base import Exam, Prior
+from sofa_fl.engine.base import Exam, Prior, Score
 from sofa_fl.errors import DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
@@ -49,7 +49,7 @@ class Examiner:
     def __init__(self, fed: Federation) -> None:
         self.fed = fed
         self._tests: dict[int, Samples] = {}  # by their number
-        self._known: dict[object, tuple[Exam, float]] = {}  # with the exam: ids must stay taken
+        self._known: dict[object, tuple[Exam, Score]] = {}  # with the exam: ids must stay taken
 
     def test_set(self, num_models: int) -> Samples:
         """The whole test set; for very many models a fixed random part of it."""
@@ -62,6 +62,9 @@ class Examiner:
         return self._tests[num]
 
     def accuracies(self, asks: Sequence[Ask]) -> list[float]:
+        return [score.accuracy for score in self.scores(asks)]
+
+    def scores(self, asks: Sequence[Ask]) -> list[Score]:
         keys = [(identity(model), id(samples), id(prior)) for model, samples, prior in asks]
         new = {
             key: Exam(model, samples, "test", prior)
@@ -69,7 +72,7 @@ class Examiner:
             if key not in self._known
         }
         scores = self.fed.engine.evaluate(list(new.values()))
-        self._known |= {k: (e, s.accuracy) for (k, e), s in zip(new.items(), scores)}
+        self._known |= {k: (e, s) for (k, e), s in zip(new.items(), scores)}
         return [self._known[key][1] for key in keys]
 
     def turn_to(self, fed: Federation) -> None:
@@ -78,11 +81,23 @@ class Examiner:
         self._known = {}
 
 
-def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
+def client_scores(used: Mapping[NodeId, Model], examiner: Examiner) -> list[Score]:
     """Every client's model on the client's own test samples."""
     fed = examiner.fed
     rows = fed.stage.clients
-    return examiner.accuracies([(used[c], rows[c].test, fed.priors[c]) for c in fed.clients])
+    return examiner.scores([(used[c], rows[c].test, fed.priors[c]) for c in fed.clients])
+
+
+def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
+    return [score.accuracy for score in client_scores(used, examiner)]
+
+
+def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, Any]:
+    """What is said besides of regression, in which accuracy is R²; nothing of classification."""
+    if examiner.fed.data.train.y.dtype.kind != "f":
+        return {}
+    losses = [score.loss for score in client_scores(used, examiner) if score.num_samples]
+    return {"metric": "r2", "rmse": float(np.mean(np.sqrt(losses)))}
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:

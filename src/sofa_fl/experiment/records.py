@@ -16,6 +16,7 @@ from sofa_fl.experiment.metrics import (
     fairness,
     full_accuracies,
     mean_curve,
+    regression,
 )
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
@@ -29,7 +30,8 @@ def describe(
     view: View, notes: Notes, fed: Federation, examiner: Examiner, rounds: int, seconds: float
 ) -> Event:
     """The federation's round as one line of `events.jsonl`."""
-    accuracies = client_accuracies(view.used_by(fed.clients), examiner)
+    used = view.used_by(fed.clients)
+    accuracies = client_accuracies(used, examiner)
     return {
         "event": "round",
         "round": fed.round,
@@ -38,6 +40,7 @@ def describe(
         "clients": list(fed.clients),
         "accuracies": _plain(accuracies),
         "samples": [fed.size(client) for client in fed.clients],
+        **regression(used, examiner),
         **attendance(fed),
         **agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
@@ -71,7 +74,7 @@ def summarize(
     accuracies = client_accuracies(used, examiner)
     priors = [fed.priors[client] for client in fed.clients]
     full = full_accuracies(list(used.values()), examiner, priors)
-    levels = by_level(view, examiner)
+    levels = [{**row, "full": _plain([row["full"]])[0]} for row in by_level(view, examiner)]
     given = disclosed(view, fed)
     return {
         "method": config.method,
@@ -85,7 +88,8 @@ def summarize(
             "clients": list(fed.clients),
             "accuracies": _plain(accuracies),
         },
-        "full": float(np.mean(full)),
+        **regression(used, examiner),
+        "full": _plain([float(np.mean(full))])[0],
         "full_samples": len(examiner.test_set(len(full))),
         "test_samples": len(fed.data.test),
         "root": levels[-1]["full"],

@@ -21,7 +21,7 @@ from sofa_fl.experiment.folder import Event, RunFolder
 
 RUNS = Path("runs") / "reproduce"
 # What changes no result.
-IDLE = ("out", "keep", "save_every")
+IDLE = ("out", "keep", "save_every", "track")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,15 +28,18 @@ const number = (n, thing) => `${count(n)} ${thing}${n === 1 ? "" : "s"}`;
 function duration(seconds) {
   if (!isNumber(seconds)) return NONE;
   if (seconds < 10) return `${seconds.toFixed(seconds < 1 ? 2 : 1)} s`;
-  if (seconds < 90) return `${Math.round(seconds)} s`;
+  seconds = Math.round(seconds); // first, or there would be a minute of 60 s
+  if (seconds < 90) return `${seconds} s`;
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 90) return `${minutes} min ${String(Math.round(seconds % 60)).padStart(2, "0")} s`;
+  if (minutes < 90) return `${minutes} min ${String(seconds % 60).padStart(2, "0")} s`;
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
 
 // The same for an axis, where there is little room.
 const clock = (seconds) =>
-  seconds < 100 ? `${+seconds.toPrecision(2)} s` : `${Math.floor(seconds / 60)}:${String(Math.round(seconds % 60)).padStart(2, "0")}`;
+  seconds < 100
+    ? `${+seconds.toPrecision(2)} s`
+    : `${Math.floor(Math.round(seconds) / 60)}:${String(Math.round(seconds) % 60).padStart(2, "0")}`;
 
 function bytes(n) {
   if (!isNumber(n)) return NONE;

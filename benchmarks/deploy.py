@@ -1,0 +1,114 @@
+"""What a deployment costs beside training: nodes on loopback, with TLS and keys.
+
+    python benchmarks/deploy.py [--nodes 4] [--rounds 6] [--node flower-supernode]
+
+A round's overhead is its seconds less those of the slowest node's training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+from machines import Machine, free_port, wait_until
+
+CONFIG = {
+    "method": "sofa",
+    "warmup": 5,
+    "data": {"num_train": 4000, "num_test": 800},
+    "model": {"name": "cnn"},
+    "local": {"batches": 5, "batch_size": 50},
+    "sharing": {"ratio": 0.05},
+}
+Line = dict[str, Any]
+
+
+def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
+    """Set up, run, and return what the server wrote of its messages."""
+    machine, port, app = Machine(folder), free_port(), folder / "bench"
+    ready = "cd bench\n. ./env.sh\n"
+    try:
+        machine.run("sofa-fl deploy new bench")
+        config = {**CONFIG, "rounds": options.rounds}
+        config["data"] = {**CONFIG["data"], "num_clients": options.nodes}  # type: ignore[dict-item]
+        (app / "bench" / "sofa.yaml").write_text(yaml.safe_dump(config))
+        machine.run(f"{ready}python keys.py --server 127.0.0.1:{port} --nodes {options.nodes}")
+        keys = "--ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.pem"
+        machine.start(
+            f"{ready}exec flower-superlink --host 127.0.0.1 --port {port} {keys} "
+            "--ssl-keyfile keys/server.key --enable-supernode-auth --database .flwr/state.db",
+            "link.log",
+        )
+        wait_until(lambda: "Uvicorn running" in machine.log("link.log"), "the SuperLink")
+        for i in range(options.nodes):
+            machine.run(f"{ready}flwr supernode register keys/node-{i}.pub deployed")
+            machine.start(
+                f"{ready}exec {options.node} --superlink 127.0.0.1:{port} --port {free_port()} "
+                f"--root-certificates keys/ca.crt --auth-supernode-private-key keys/node-{i} "
+                f"--node-config 'client={i} max-disclosure=1.0 state=\"state/{i}\"'",
+                f"node-{i}.log",
+            )
+        machine.run(f"{ready}flwr run . deployed")
+        summary = app / "runs" / "first" / "summary.json"
+        wait_until(summary.exists, "the end of the run", 1800)
+        text = (app / "runs" / "first" / "exchanges.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+    finally:
+        machine.close()
+
+
+def rounds_of(lines: list[Line]) -> list[list[Line]]:
+    """The exchanges of every round but the warm-up, its own line last."""
+    rounds: list[list[Line]] = [[]]
+    for line in lines:
+        rounds[-1].append(line)
+        if "round" in line:
+            rounds.append([])
+    return rounds[1:-1]
+
+
+def profile(round: list[Line]) -> dict[str, float]:
+    """Where a round's seconds went."""
+    *exchanges, end = [line for line in round if "set_aside" not in line]
+    worked = {id(line): max(line["worked"].values(), default=0.0) for line in exchanges}
+    trained = sum(worked[id(line)] for line in exchanges if line["exchange"] == "train")
+    found = {
+        "round": end["seconds"],
+        "slowest training": trained,
+        "overhead": end["seconds"] - trained,
+        "exchanges": float(len(exchanges)),
+        "server computes and writes": end["seconds"] - sum(line["seconds"] for line in exchanges),
+        "server hands messages to Flower": sum(line["sending"] for line in exchanges),
+        "slowest evaluation": sum(worked.values()) - trained,
+        "nodes prepare": sum(max(line["prepared"].values(), default=0.0) for line in exchanges),
+    }
+    rest = found["overhead"] - sum(list(found.values())[4:])
+    return {**found, "Flower: carrying, polling, starting": rest}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--node", default="sofa-fl deploy node")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rounds = rounds_of(deploy(Path(folder), options))
+    profiles = [profile(round) for round in rounds]
+    print(f"{options.node}, {options.nodes} nodes, {len(rounds)} rounds, medians in seconds")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for name in profiles[0]:
+        print(f"  {name:38}{median(found[name] for found in profiles):8.2f}")
+    sizes = [(line["bytes_down"], line["bytes_up"]) for *_, line in rounds]
+    down, up = (median(size[k] for size in sizes) / 1e6 for k in (0, 1))
+    print(f"  megabytes a round, all nodes: {down:.1f} down, {up:.1f} up")
+
+
+if __name__ == "__main__":
+    main()

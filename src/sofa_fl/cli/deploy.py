@@ -1,0 +1,49 @@
+"""`sofa-fl deploy`: a federation of real machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sofa_fl.cli.failures import Commands
+from sofa_fl.errors import ConfigError
+
+deploy = typer.Typer(
+    name="deploy",
+    cls=Commands,
+    help="A federation of real machines, over Flower; docs/deploy.md has the whole way.",
+    no_args_is_help=True,
+)
+
+
+@deploy.command()
+def new(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder; names the app.")],
+) -> None:
+    """Write a Flower app that is ready to run, and a page that says how."""
+    from sofa_fl.cli.screen import put
+    from sofa_fl.deploy.scaffold import new_app
+
+    path = new_app(folder)
+    put(f"wrote a Flower app to {path}; {path / 'README.md'} says what to run where")
+
+
+@deploy.command(
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    }
+)
+def node(context: typer.Context) -> None:
+    """Run a SuperNode that answers at once; takes the options of flower-supernode.
+
+    Flower's own looks for messages every three seconds and starts a Python for each.
+    """
+    try:
+        from sofa_fl.deploy.node import main
+    except ImportError:
+        raise ConfigError("a node needs Flower; install sofa-fl[flower]") from None
+    main(context.args)

@@ -1,0 +1,51 @@
+"""`sofa-fl export`: a model of a run as a file that other programs load."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sofa_fl.cli.options import AsJson, RunPath
+from sofa_fl.errors import ConfigError
+
+
+def export(
+    run: RunPath,
+    node: Annotated[
+        str,
+        typer.Option(
+            metavar="NODE",
+            help="[bold]root[/], the number of a node, or [bold]client:3[/]: what client 3 uses.",
+        ),
+    ] = "root",
+    format: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="safetensors (default) or onnx."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="By default RUN-NODE.FORMAT, here."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a node's model, or what a client uses, from the newest checkpoint of a run."""
+    from sofa_fl.experiment.folder import RunFolder
+
+    RunFolder.open(run)  # before torch, which takes seconds
+    if format is not None and format not in ("safetensors", "onnx"):
+        raise ConfigError(f"--format must be safetensors or onnx, got {format!r}")
+    name = f"{run.resolve().name}-{node.replace(':', '-').replace('/', '-')}"
+    file = out or Path(f"{name}.{format or 'safetensors'}")
+    from sofa_fl.cli.screen import put, shell
+    from sofa_fl.experiment import export as exporting
+
+    kind: Any = format
+    told = exporting.export(run, file, node=node, format=kind)
+    if as_json:
+        put(json.dumps({**asdict(told), "file": str(told.file)}))
+    else:
+        put(f"wrote {shell(told.file)}: {node} after round {told.round}, inputs {told.shape}")

@@ -1,0 +1,141 @@
+"""`sofa-fl sweep`: every combination of some values of the configuration, in one table.
+
+Runs are in folders that are named after their configurations: what has ended is not run again, so a
+sweep that was stopped, or got more values, goes on when the command is repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sofa_fl.cli.failures import StoppedError
+from sofa_fl.cli.options import AsJson, Quiet, Settings
+from sofa_fl.errors import ConfigError
+
+Row = dict[str, Any]
+
+
+def sweep(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CONFIG.yaml",
+            help="What all runs have in common; may have a section [bold]over[/] of lists by key.",
+        ),
+    ] = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2",
+            help="Values to go over, for example [bold]local.learning_rate=1e-3,1e-2[/]; may be "
+            "repeated. Over seeds, means are shown.",
+        ),
+    ] = None,
+    settings: Settings = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of the run folders and the figure.")
+    ] = Path("runs") / "sweep",
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Runs side by side.")] = 1,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run every combination of some values, and show them in one table and a figure."""
+    base, values = read_sweep(config, over or ())
+    from sofa_fl.cli.screen import put, shell
+    from sofa_fl.cli.study_progress import follow_jobs
+    from sofa_fl.study.grid import plan, rows_of
+    from sofa_fl.study.runner import make_job, run_jobs
+
+    points = plan(base, settings or (), values)
+    work = [make_job(point.config, point.title, out) for point in points]
+    with follow_jobs("sweep", work, quiet=quiet) as follower:
+        try:
+            summaries = run_jobs(work, follower, jobs)
+        except KeyboardInterrupt:
+            raise StoppedError("repeat the command to continue") from None
+    rows = rows_of(points, summaries)
+    figure = draw(rows, out / "sweep.svg")
+    if as_json:
+        put(json.dumps(rows))
+    elif quiet:
+        put(str(out))
+    else:
+        show(rows)
+        told = f"Runs {shell(out)}" + (f", figure {shell(figure)}" if figure else "")
+        put(f"{told}\nThe models of a sweep are not kept; sofa-fl run makes one's again.")
+
+
+def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration that all have in common, and the values by key."""
+    import yaml
+
+    from sofa_fl.experiment.config import read_values
+
+    base = read_values(file) if file is not None else {}
+    values = base.pop("over", None) or {}
+    if not isinstance(values, Mapping) or not all(isinstance(v, list) for v in values.values()):
+        raise ConfigError(f"'over' in {file} must have a list of values by key")
+    found = dict(values)
+    for text in over:
+        key, equals, listed = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--over must be key=v1,v2, got {text!r}")
+        try:
+            found[key.strip()] = [_number(value) for value in yaml.safe_load(f"[{listed}]")]
+        except yaml.YAMLError:
+            raise ConfigError(f"cannot read the values of {key}: {listed!r}") from None
+    return base, found
+
+
+def _number(value: Any) -> Any:
+    """YAML takes 1e-3 for text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def draw(rows: Sequence[Row], path: Path) -> Path | None:
+    """The figure, where there is matplotlib."""
+    try:
+        from sofa_fl.study.grid_figure import draw_grid
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        return None
+    draw_grid(rows, path)
+    return path
+
+
+def show(rows: Sequence[Row]) -> None:
+    """A row per combination; the best of a column is bold."""
+    from rich.text import Text
+
+    from sofa_fl.cli.screen import console
+    from sofa_fl.cli.show import plain_table
+    from sofa_fl.study.grid import plain
+
+    keys = list(rows[0]["over"])
+    columns = {"mean": +1, "min": +1, "std": -1, "full": +1, "seconds": 0}
+    names = {"min": "worst", "full": "whole test"}
+    seeds = rows[0]["runs"]
+    title = f"Clients, in %{f', mean of {seeds} seeds' if seeds > 1 else ''}"
+    table = plain_table(title, [*keys, *(names.get(key, key) for key in columns)])
+    best = {key: max(sign * row[key] for row in rows) for key, sign in columns.items()}
+    for row in rows:
+        cells = [
+            Text(
+                f"{row[key]:.1f}" if key == "seconds" else f"{100 * row[key]:.2f}",
+                style="bold" if sign and sign * row[key] == best[key] else "",
+            )
+            for key, sign in columns.items()
+        ]
+        table.add_row(*(Text(plain(row["over"][key])) for key in keys), *cells)
+    screen = console()
+    screen.print(table)
+    screen.print()

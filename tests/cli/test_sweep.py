@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.cases import Cli, assert_refused, files_in
+
+
+def test_all_combinations_then_nothing_is_left_to_do(
+    cli: Cli, tiny: list[str], work_dir: Path
+) -> None:
+    options = [*common(tiny), "--over", "local.learning_rate=1e-3,0.01", "--over", "seed=0,1"]
+    first = cli("sweep", *options, "--json")
+    assert first.exit_code == 0, first.stderr
+    assert [line.split(", 0")[0] for line in first.stderr.splitlines()][-1].startswith(
+        "sweep 4/4, local.learning_rate=0.01, seed=1"
+    )
+    rows = json.loads(first.stdout)
+    assert [row["over"] for row in rows] == [
+        {"local.learning_rate": 0.001}, {"local.learning_rate": 0.01}
+    ]  # fmt: skip
+    assert [row["runs"] for row in rows] == [2, 2]
+    folder = work_dir / "runs" / "sweep"
+    means = []
+    for run in rows[0]["folders"]:
+        means.append(json.loads((work_dir / run / "summary.json").read_text())["client"]["mean"])
+    assert rows[0]["mean"] == pytest.approx(sum(means) / 2)
+    assert "local.learning_rate" in (folder / "sweep.svg").read_text()
+
+    before = files_in(folder)
+    again = cli("sweep", *options)
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert files_in(folder) == before
+    assert "mean of 2 seeds" in again.stdout
+    assert "figure runs/sweep/sweep.svg" in again.stdout
+
+    # With another value only what is new is run.
+    more = cli("sweep", *options, "--over", "seed=1,2", "--json")
+    assert more.exit_code == 0, more.stderr
+    assert {path: data for path, data in files_in(folder).items() if path in before} == before | {
+        folder / "sweep.svg": (folder / "sweep.svg").read_bytes()
+    }
+    assert len(list(folder.glob("*/summary.json"))) == 6
+
+
+def common(tiny: list[str]) -> list[str]:
+    """The settings of a tiny run, by `--set` alone."""
+    folder = tiny[tiny.index("--data-dir") + 1]
+    rest = [word for word in tiny if word not in ("--data-dir", folder)]
+    return [*rest, "--set", f"data.dir={folder}", "--set", "rounds=1"]
+
+
+def test_a_file_with_values(
+    cli: Cli, tiny: list[str], work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work_dir / "my.yaml").write_text("over:\n  method: [fedavg, local]\nwarmup: 1\n")
+    monkeypatch.setitem(sys.modules, "sofa_fl.study.grid_figure", None)
+    monkeypatch.setattr("sofa_fl.cli.sweep.draw", lambda rows, path: None)
+    result = cli("sweep", "my.yaml", *common(tiny), "--out", "here")
+    assert result.exit_code == 0, result.stderr
+    assert "fedavg" in result.stdout
+    assert "local" in result.stdout
+    assert "figure" not in result.stdout
+    assert len(list((work_dir / "here").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "needs values to go over"),
+        (["--over", "seed"], "--over must be key=v1,v2, got 'seed'"),
+        (["--over", "seed="], "at least one value"),
+        (["--over", "sed=1"], "did you mean seed?"),
+        (["--over", "out=a,b"], "cannot go over 'out'"),
+        (["--over", "seed=0,-1"], "seed: input should be"),
+    ],
+)
+def test_refused(cli: Cli, work_dir: Path, options: list[str], words: str) -> None:
+    assert_refused(cli("sweep", *options), words)
+    assert list(work_dir.iterdir()) == []

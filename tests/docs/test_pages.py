@@ -1,0 +1,100 @@
+"""What is made of the code is complete, and the figures are those that the code draws."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from annotated_types import Ge, Interval
+from api_page import api_page
+from commands_page import commands_page
+from config_page import attributes, config_page, keys, words
+from edit_pictures import Story, draw, stories
+from round_picture import draw as draw_round
+
+import sofa_fl
+from sofa_fl.experiment.config import Config, load_config
+from tests.docs.blocks import DOCS
+
+IMAGES = DOCS / "images"
+
+
+def test_every_key_has_a_row() -> None:
+    rows = [line.split("`")[1] for line in config_page().splitlines() if line.startswith("| `")]
+    assert rows == list(dict.fromkeys(rows))
+    assert set(rows) == set(keys())
+
+
+def test_every_key_can_be_set() -> None:
+    for key in keys():
+        section: object = Config()
+        for part in key.split("."):
+            section = getattr(section, part)
+    assert load_config(None, ["sofa.shape.split=0.5"]).sofa.shape.split == 0.5
+
+
+def test_a_row_has_meaning_range_and_default() -> None:
+    (row,) = [line for line in config_page().splitlines() if line.startswith("| `participation`")]
+    assert "asked in a round" in row
+    assert "number, above 0, at most 1; default `1.0`" in row
+
+
+def test_a_key_without_words_is_an_error() -> None:
+    with pytest.raises(TypeError, match="no words"):
+        words(complex)
+
+
+def test_types_in_words() -> None:
+    assert words(Annotated[int, Ge(1)]) == "whole number, at least 1"
+    assert words(Annotated[float, Interval(ge=0, lt=1)] | None) == (
+        "number, at least 0, below 1; or `null`"
+    )
+    assert words(Literal["a", "b"]) == "`a` or `b`"
+    assert words(tuple[Literal["a"], ...]) == "list of: `a`"
+
+
+def test_texts_over_several_lines_are_one() -> None:
+    @dataclasses.dataclass
+    class Some:
+        """Some.
+
+        Attributes:
+            one: First
+                and second.
+            two: Third.
+        """
+
+    assert attributes(Some) == {"one": "First and second.", "two": "Third."}
+
+
+def test_every_command_and_public_name_is_there() -> None:
+    for name in ("run", "resume", "watch", "report", "tree", "compare", "reproduce"):
+        assert f"## `sofa-fl {name}`" in commands_page()
+    page = api_page()
+    for name in sofa_fl.__all__:
+        assert f".{name}\n" in page or f"`{name}`" in page, name
+
+
+@pytest.mark.parametrize("story", list(stories()), ids=lambda story: story.name)
+def test_the_figures_of_edits_are_up_to_date(story: Story) -> None:
+    drawn = (IMAGES / f"edit-{story.name}.svg").read_text(encoding="utf-8")
+    assert drawn == draw(story), "run python docs_build/edit_pictures.py"
+
+
+def test_there_is_a_figure_of_every_edit() -> None:
+    made = {type(edit).__name__.lower() for story in stories() for edit in story.edits}
+    assert made == {"graft", "prune", "merge", "split", "join", "leave"}
+
+
+def test_the_figure_of_a_round_is_up_to_date() -> None:
+    drawn = (IMAGES / "round.svg").read_text(encoding="utf-8")
+    assert drawn == draw_round(), "run python docs_build/round_picture.py"
+
+
+def test_every_picture_is_there() -> None:
+    for page in DOCS.glob("*.md"):
+        for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            assert (DOCS / Path(link)).is_file(), f"{page.name}: {link}"
