@@ -108,6 +108,23 @@ class Bodies(Mapping["NodeId", Body]):
         up = self.order.up[1:][self.settled[1:]]
         return np.bincount(up, minlength=len(self.weights)).astype(np.intp)
 
+    @cached_property
+    def num(self) -> Rows:
+        """How many clients that are somewhere there are in each."""
+        clients = self.order.is_client & self.settled
+        before = np.concatenate([[0], np.cumsum(clients)])
+        return np.asarray(before[np.arange(len(clients)) + self.order.size] - before[:-1], np.intp)
+
+    @cached_property
+    def even(self) -> Bodies:
+        """The same with every client counted once."""
+        clients = self.order.is_client
+        weights = self.weights[clients & self.settled]
+        if (weights == weights[:1]).all():
+            return self
+        ones = self.settled[clients].astype(np.float64)
+        return Bodies(self.order, self.places[clients], ones)
+
     def rest(self, rows: Rows) -> tuple[Floats, Floats]:
         """Places and inertias of the parents of `rows`, each without that one of its children."""
         up = self.order.up[rows]
