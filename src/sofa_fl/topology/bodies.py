@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.topology.order import Order, Rows, interval_sums
+from sofa_fl.topology.order import Order, Rows, interval_sums, slices
 
 if TYPE_CHECKING:
     from sofa_fl.topology.tree import NodeId
@@ -81,8 +81,12 @@ class Bodies(Mapping["NodeId", Body]):
     @cached_property
     def squares_to_parent(self) -> Floats:
         """Squared euclidean distance of every place to its parent's; zero for the root."""
-        away = self.places[1:] - self.places[self.order.up[1:]]
-        return np.concatenate([np.zeros(1), np.einsum("ij,ij->i", away, away)])
+        squares, up = np.zeros(len(self.places)), self.order.up
+        for some in slices(len(up) - 1, self.places.shape[1]):
+            rows = slice(some.start + 1, some.stop + 1)
+            away = self.places[rows] - self.places[up[rows]]
+            squares[rows] = np.einsum("ij,ij->i", away, away)
+        return squares
 
     @cached_property
     def rounding(self) -> float:

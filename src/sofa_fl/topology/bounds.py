@@ -44,9 +44,13 @@ def _by_rows(means: Means, numbers: Sequence[int]) -> list[int]:
     m, num = len(means.num), means.num
     apart = means.between()
     np.fill_diagonal(apart, np.inf)
-    order = np.argsort(apart, axis=1)[:, :-1]
-    near, sizes = np.take_along_axis(apart, order, axis=1), num[order]
-    mass, sums = (_from_zero(np.cumsum(each, axis=1)) for each in (sizes, sizes * near))
+    if means.of_clients:
+        near, mass = np.sort(apart, axis=1)[:, :-1], np.arange(m, dtype=np.float64)[None, :]
+        sums = _cumulated(near)
+    else:
+        order = np.argsort(apart, axis=1)[:, :-1]
+        near, sizes = np.take_along_axis(apart, order, axis=1), num[order]
+        mass, sums = _cumulated(sizes), _cumulated(sizes * near)
     nodes = np.arange(2, m)  # that the part may have; the clients of all but one of them are
     ascending = np.cumsum(np.sort(num))
     low, high = ascending[nodes - 2], ascending[-1] - ascending[m - nodes]  # at least and at most
@@ -62,19 +66,23 @@ def _by_rows(means: Means, numbers: Sequence[int]) -> list[int]:
     outer = np.where(left > 0.5, outer / np.where(left > 0.5, left, 1), near[:, -1:])
     multi, clearly = means.factors
     inner *= np.where((nodes < m - 1) & means.of_clients, multi, clearly) * (1 - SURE)
-    if means.of_clients:
+    may = np.asarray((outer >= inner - means.slack).any(axis=0))
+    if means.of_clients and may.any():
         # Not only of one node: of as many as there are, and of the others seen from their side.
         away = (sums[:, -1:] - sums[:, m - 1 - nodes]) / nodes
-        may = _mean_of_largest(outer - inner, nodes) >= -means.slack
+        may &= _mean_of_largest(outer - inner, nodes) >= -means.slack
         farthest = np.minimum(_mean_of_largest(outer, nodes), _mean_of_largest(away, m - nodes))
         may &= farthest + _mean_of_largest(-inner, nodes) >= -means.slack
-    else:
-        may = np.asarray((outer >= inner - means.slack).any(axis=0))
+    if not may.any():
+        return []
     return [k for k in numbers if _add_up(np.concatenate([[False] * 2, may, [False]]), k)]
 
 
-def _from_zero(values: Floats) -> Floats:
-    return np.pad(values, ((0, 0), (1, 0)))
+def _cumulated(values: Floats) -> Floats:
+    """Of each row, from zero on."""
+    sums = np.zeros((len(values), values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    return sums
 
 
 def _mean_of_largest(values: Floats, counts: Rows) -> Floats:

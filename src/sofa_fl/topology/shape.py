@@ -18,15 +18,13 @@ from sofa_fl.topology.bodies import Bodies, Floats
 from sofa_fl.topology.bounds import possible
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from sofa_fl.topology.means import means_of
-from sofa_fl.topology.order import Rows
+from sofa_fl.topology.order import Rows, slices
 from sofa_fl.topology.parts import Parts, partitions
 from sofa_fl.topology.ruler import TRIFLE, Ruler
 from sofa_fl.topology.siblings import near_pairs, surely_apart
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.threads import one_thread
 from sofa_fl.topology.tree import NodeId, Tree
-
-BLOCK = 1 << 20  # distances measured at a time
 
 Operation = Literal["graft", "merge", "split", "prune"]
 
@@ -152,11 +150,11 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
         children = order.children(row)
         # At most one part is a child alone, so there are at most half as many as children, and one.
         numbers = range(2, 1 + min(config.max_parts, (len(children) + 1) // 2))
-        if not numbers or _incoherence(space, bodies, children) <= config.split:
+        means = means_of(space, bodies, children) if numbers else None
+        left = list(numbers) if means is None else possible(means, numbers)
+        if not left or _incoherence(space, bodies, children) <= config.split:
             space.whole.add(keys[row])
             continue
-        means = means_of(space, bodies, children)
-        left = list(numbers) if means is None else possible(means, numbers)
         names = [NodeId(node) for node in order.nodes[children].tolist()]
         at = dict(zip(names, children.tolist()))
         places, weights = bodies.places[children], bodies.weights[children]
@@ -203,9 +201,8 @@ def _grafts(
 ) -> Iterator[Edit]:
     """The grafts of `nodes`, each a child of one of `parents`, to others of these."""
     places, inertia = bodies.places, bodies.inertia
-    sheet, step = ruler.sheet(parents), max(1, BLOCK // len(parents))
-    for start in range(0, len(nodes), step):
-        some = nodes[start : start + step]
+    sheet = ruler.sheet(parents)
+    for some in (nodes[chosen] for chosen in slices(len(nodes), max(len(parents), len(sheet.T)))):
         own = np.searchsorted(parents, bodies.order.up[some])
         rough, error = ruler.rough(some, sheet)
         rough[np.arange(len(some)), own] = np.inf

@@ -16,6 +16,7 @@ from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.bodies import ROUNDING, Bodies, Body, Floats
+from sofa_fl.topology.order import slices
 from sofa_fl.topology.tree import NodeId, Tree
 
 Metric = Literal["euclidean", "manhattan", "cosine"]
@@ -103,6 +104,17 @@ class Space:
         inertia_there: Floats | float = 0.0,
     ) -> Floats:
         """As `apart`, of each place `here` to that in the same row `there`."""
+        inner, outer = (
+            np.broadcast_to(inertia, len(here)) for inertia in (inertia_here, inertia_there)
+        )
+        gaps = np.empty(len(here))
+        for some in slices(*here.shape):
+            gaps[some] = self._gaps(here[some], there[some], inner[some], outer[some])
+        return gaps
+
+    def _gaps(
+        self, here: Floats, there: Floats, inertia_here: Floats, inertia_there: Floats
+    ) -> Floats:
         if self.metric == "manhattan":
             gaps = np.abs(here - there).sum(axis=1)
         elif self.metric == "euclidean":
@@ -176,8 +188,11 @@ class Space:
     @cached_property
     def extent(self) -> float:
         """The largest squared distance of a place to the centre."""
-        away = self.places - self.centre
-        return float(np.einsum("ij,ij->i", away, away).max())
+        most = 0.0
+        for some in slices(*self.places.shape):
+            away = self.places[some] - self.centre
+            most = max(most, float(np.einsum("ij,ij->i", away, away).max()))
+        return most
 
     @cached_property
     def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
