@@ -64,7 +64,7 @@ class Bodies(Mapping["NodeId", Body]):
         clients, clusters = np.flatnonzero(order.is_client), np.flatnonzero(~order.is_client)
         low = order.clients_before[clusters]
         high = order.clients_before[clusters + order.size[clusters]]
-        self.places, self.weights = np.zeros((n, places.shape[1])), np.zeros(n)
+        self.places, self.weights = np.empty((n, places.shape[1])), np.zeros(n)
         self.places[clients], self.weights[clients] = places, weights
         total = interval_sums(weights, low, high)
         self.weights[clusters] = total

@@ -127,8 +127,9 @@ class Space:
             gaps = np.clip(1 - np.einsum("ij,ij->i", here, there), 0, 2)
         rows = np.arange(len(gaps))
         if self.metric != "manhattan":  # lengths but for rounding, in one go: few gaps are trifles
+            same = there[:1] if there.strides[0] == 0 else there  # one place for all
             lengths = np.sqrt(np.einsum("ij,ij->i", here, here))
-            lengths += np.sqrt(np.einsum("ij,ij->i", there, there))
+            lengths += np.sqrt(np.einsum("ij,ij->i", same, same))
             rows = np.flatnonzero(gaps <= 2 * ROUNDING * lengths)
         nothing = gaps[rows] <= ROUNDING * (self._lengths(here[rows]) + self._lengths(there[rows]))
         gaps[rows[nothing]] = 0.0
