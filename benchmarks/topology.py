@@ -2,8 +2,9 @@
 
 Clients in groups of groups. DMAC builds the tree; SHAPE brings it to rest once; then SHAPE passes
 over it on the same places, and on places where one client in a hundred has gone to another group.
-Every pass starts without what an earlier one has found out. `--check-sketch` compares trees of
-sketched places with exact ones on the paper's experiment.
+Every pass starts without what an earlier one has found out. Then what SHAPE costs against DMAC in
+the situations of a run (`situations.py`). `--check-sketch` compares trees of sketched places with
+exact ones on the paper's experiment.
 """
 
 from __future__ import annotations
@@ -13,27 +14,28 @@ import json
 import os
 import platform
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy
 import sklearn
 from loglog import Series, log_log_svg
+from situations import compare
+from situations import table as ratios
+from timing import space_of, timed
 
 from sofa_fl.topology.bodies import Floats
 from sofa_fl.topology.dmac import DmacConfig, dmac
 from sofa_fl.topology.edits import Edit, count_edits
 from sofa_fl.topology.shape import ShapeConfig, shape
-from sofa_fl.topology.space import Space
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import Tree
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
+COMPARED = (200, 1000, 10_000)  # clients in all situations
 LINES = {"dmac": "DMAC, anew", "moved": "SHAPE, 1 % moved", "still": "SHAPE, nothing moved"}
-T = TypeVar("T")
 
 
 def group_places(n: int, dimensions: int, rng: np.random.Generator) -> Floats:
@@ -44,11 +46,6 @@ def group_places(n: int, dimensions: int, rng: np.random.Generator) -> Floats:
     return parts[rng.integers(0, num_parts, n)] + 0.3 * rng.normal(size=(n, dimensions))
 
 
-def noise_places(n: int, dimensions: int, rng: np.random.Generator) -> Floats:
-    """No structure at all: the hardest case, in which everything is as near as everything else."""
-    return rng.normal(size=(n, dimensions))
-
-
 def move_some(places: Floats, rng: np.random.Generator) -> Floats:
     """One client in a hundred beside another, drawn at random."""
     moved = places.copy()
@@ -56,17 +53,6 @@ def move_some(places: Floats, rng: np.random.Generator) -> Floats:
     moved[who] = places[rng.choice(len(places), len(who))]
     moved[who] += 0.1 * rng.normal(size=(len(who), places.shape[1]))
     return moved
-
-
-def space_of(places: Floats) -> Space:
-    n = len(places)
-    return Space(tuple(map(NodeId, range(n))), places, np.ones(n), "euclidean", "average")
-
-
-def timed(job: Callable[[], T]) -> tuple[float, T]:
-    start = time.perf_counter()
-    result = job()
-    return time.perf_counter() - start, result
 
 
 def shape_at(tree: Tree, places: Floats) -> tuple[Tree, list[Edit]]:
@@ -132,8 +118,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         median = {name: statistics.median(spent) for name, spent in row["seconds"].items()}
         cells = [_with_range(row["seconds"][name]) for name in ("dmac", "rest", "still", "moved")]
         ratios = [f"{median['dmac'] / median[name]:.0f}" for name in ("still", "moved")]
-        kind = f"{row['clients']:,}{'' if row['kind'] == 'groups' else ', noise'}"
-        lines.append(f"| {kind} | {row['dimensions']} | {' | '.join(cells + ratios)} |")
+        lines.append(f"| {row['clients']:,} | {row['dimensions']} | {' | '.join(cells + ratios)} |")
     return "\n".join(lines)
 
 
@@ -169,24 +154,24 @@ def main() -> None:
         check_sketch(range(options.seeds), options.out / "sketch.json")
         return
     sizes = SIZES[:2] if options.quick else [n for n in SIZES if n <= options.largest]
-    jobs = [("groups", n, 16) for n in sizes]
-    if not options.quick:
-        jobs += [(kind, 10_000, 64) for kind in ("groups", "noise")]
-    rows = []
-    for kind, n, dimensions in jobs:
+    rows, found = [], []
+    for n in sizes:
         rng = np.random.default_rng(n)
-        places = (group_places if kind == "groups" else noise_places)(n, dimensions, rng)
         repeat = 1 if options.quick or n > 10_000 else 5
-        rows.append({"kind": kind, **measure(places, repeat, rng)})
+        rows.append(measure(group_places(n, 16, rng), repeat, rng))
         print(table(rows[-1:]).splitlines()[-1], flush=True)
+    for n in (200,) if options.quick else COMPARED:
+        for row in compare(n, 1 if options.quick else 5 if n <= 1000 else 3):
+            found.append(row)
+            print(ratios([row]).splitlines()[-1], flush=True)
     about = machine()
     print(f"\n{', '.join(f'{name} {value}' for name, value in about.items())}\n\n{table(rows)}")
-    drawn = rows[: len(sizes)]
-    powers = {name: exponent(drawn, name) for name in LINES}
+    print(f"\n{ratios(found)}")
+    powers = {name: exponent(rows, name) for name in LINES}
     print("\ntime grows as clients to the power of", {n: round(p, 2) for n, p in powers.items()})
-    record = {"machine": about, "exponents": powers, "rows": rows}
+    record = {"machine": about, "exponents": powers, "rows": rows, "situations": found}
     (options.out / "topology.json").write_text(json.dumps(record, indent=2) + "\n")
-    (options.out / "topology.svg").write_text(picture(drawn, about), encoding="utf-8")
+    (options.out / "topology.svg").write_text(picture(rows, about), encoding="utf-8")
 
 
 if __name__ == "__main__":

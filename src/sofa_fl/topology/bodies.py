@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.topology.order import Order, Rows, interval_sums
+from sofa_fl.topology.order import Order, Rows, interval_sums, slices
 
 if TYPE_CHECKING:
     from sofa_fl.topology.tree import NodeId
@@ -64,7 +64,7 @@ class Bodies(Mapping["NodeId", Body]):
         clients, clusters = np.flatnonzero(order.is_client), np.flatnonzero(~order.is_client)
         low = order.clients_before[clusters]
         high = order.clients_before[clusters + order.size[clusters]]
-        self.places, self.weights = np.zeros((n, places.shape[1])), np.zeros(n)
+        self.places, self.weights = np.empty((n, places.shape[1])), np.zeros(n)
         self.places[clients], self.weights[clients] = places, weights
         total = interval_sums(weights, low, high)
         self.weights[clusters] = total
@@ -81,8 +81,12 @@ class Bodies(Mapping["NodeId", Body]):
     @cached_property
     def squares_to_parent(self) -> Floats:
         """Squared euclidean distance of every place to its parent's; zero for the root."""
-        away = self.places[1:] - self.places[self.order.up[1:]]
-        return np.concatenate([np.zeros(1), np.einsum("ij,ij->i", away, away)])
+        squares, up = np.zeros(len(self.places)), self.order.up
+        for some in slices(len(up) - 1, self.places.shape[1]):
+            rows = slice(some.start + 1, some.stop + 1)
+            away = self.places[rows] - self.places[up[rows]]
+            squares[rows] = np.einsum("ij,ij->i", away, away)
+        return squares
 
     @cached_property
     def rounding(self) -> float:
@@ -107,6 +111,23 @@ class Bodies(Mapping["NodeId", Body]):
         """How many children of each are somewhere."""
         up = self.order.up[1:][self.settled[1:]]
         return np.bincount(up, minlength=len(self.weights)).astype(np.intp)
+
+    @cached_property
+    def num(self) -> Rows:
+        """How many clients that are somewhere there are in each."""
+        clients = self.order.is_client & self.settled
+        before = np.concatenate([[0], np.cumsum(clients)])
+        return np.asarray(before[np.arange(len(clients)) + self.order.size] - before[:-1], np.intp)
+
+    @cached_property
+    def even(self) -> Bodies:
+        """The same with every client counted once."""
+        clients = self.order.is_client
+        weights = self.weights[clients & self.settled]
+        if (weights == weights[:1]).all():
+            return self
+        ones = self.settled[clients].astype(np.float64)
+        return Bodies(self.order, self.places[clients], ones)
 
     def rest(self, rows: Rows) -> tuple[Floats, Floats]:
         """Places and inertias of the parents of `rows`, each without that one of its children."""

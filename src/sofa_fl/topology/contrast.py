@@ -100,7 +100,7 @@ class Contrast:
         degrees = inner.num + outer.num - 2
         deviation = ((inner.scatter + outer.scatter) / degrees) ** 0.5
         error = (1 / inner.num + 1 / outer.num) ** 0.5
-        return bool(gap > deviation * max(DEVIATIONS, _student(degrees) * error))
+        return bool(gap > deviation * max(DEVIATIONS, student(degrees) * error))
 
 
 def _pairs(values: Floats) -> Pairs:
@@ -115,6 +115,6 @@ def _total(some: Sequence[Pairs]) -> Pairs:
 
 
 @cache
-def _student(degrees: float) -> float:
+def student(degrees: float) -> float:
     """What Student's t exceeds by `CHANCE`."""
     return float(stdtrit(degrees, 1 - CHANCE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 Rows = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Id = TypeVar("Id", bound=int)
+NUMBERS = 1 << 16  # that fit into a cache
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,14 @@ def order_of(walk: Sequence[Id], parent: Mapping[Id, Id | None], clients: Collec
     )
 
 
+def slices(num_rows: int, width: int) -> Iterator[slice]:
+    """All rows, as many at a time as the processor has at hand: a thousand rows of a thousand
+    numbers take as long to fetch as to work with."""
+    step = max(1, NUMBERS // max(1, width))
+    for start in range(0, num_rows, step):
+        yield slice(start, start + step)
+
+
 def interval_sums(values: Floats, low: Rows, high: Rows) -> Floats:
     """The sums of `values[low:high]`, for intervals that may lie within one another.
 
@@ -109,9 +118,10 @@ def interval_sums(values: Floats, low: Rows, high: Rows) -> Floats:
         sums[odd] += values[high[odd]]
         low, high = low // 2, high // 2
         left = left[low[left] < high[left]]
-        if len(values) % 2:
-            values = np.concatenate([values, np.zeros((1, *values.shape[1:]))])
-        values = values[::2] + values[1::2]
+        half = np.empty(((len(values) + 1) // 2, *values.shape[1:]))
+        np.add(values[: len(values) - 1 : 2], values[1::2], out=half[: len(values) // 2])
+        half[len(values) // 2 :] = values[len(values) - len(values) % 2 :]
+        values = half
     return sums
 
 

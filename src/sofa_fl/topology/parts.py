@@ -20,12 +20,14 @@ def partitions(
     children: Sequence[NodeId], places: Floats, weights: Floats, numbers: Iterable[int]
 ) -> Iterator[tuple[tuple[NodeId, ...], ...]]:
     """K-means partitions of `children` into so many parts, fewer than there are children."""
+    numbers = list(numbers)
+    if not numbers:
+        return
     places = places - places.mean(axis=0)
     # To nine digits, and in an order that depends on the places alone: neither the last bit of
     # a mean nor a client's number must steer k-means.
     places = (places / (np.abs(places).max() or 1.0)).round(9)
-    order = np.lexsort(places.T[::-1])
-    distinct = len(np.unique(places, axis=0))
+    order, distinct = _sorted(places)
     for k in numbers:
         if k > min(len(children) - 1, distinct):
             return
@@ -40,6 +42,20 @@ def partitions(
         if len(groups) < k:
             return
         yield tuple(tuple(sorted(group)) for group in groups.values())
+
+
+def _sorted(places: Floats) -> tuple[Rows, int]:
+    """The rows in order of their columns, the first one first, and how many are distinct.
+
+    Few columns tell most rows apart, and then the others need no sorting.
+    """
+    num = 1
+    while True:
+        order = np.lexsort(places[:, :num].T[::-1])
+        new = (np.diff(places[order, :num], axis=0) != 0).any(axis=1)
+        if new.all() or num >= places.shape[1]:
+            return order, 1 + int(new.sum())
+        num *= 4
 
 
 class Parts:

@@ -26,7 +26,7 @@ class Ruler:
 
     def __init__(self, space: Space, places: Floats, inertia: Floats) -> None:
         self._space, self._places, self._inertia = space, places, inertia
-        self._centre = space.places.mean(axis=0)  # the nearer to zero, the smaller the error
+        self._centre = space.centre  # the nearer to zero, the smaller the error
         self.power = 2 if space.metric == "euclidean" else 1
 
     def sheet(self, rows: Rows) -> Floats:

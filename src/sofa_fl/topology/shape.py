@@ -13,17 +13,18 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge
 
+from sofa_fl.topology.atmost import incoherences_at_most, to_rest_at_most
 from sofa_fl.topology.bodies import Bodies, Floats
+from sofa_fl.topology.bounds import possible
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
-from sofa_fl.topology.order import Rows
+from sofa_fl.topology.means import means_of
+from sofa_fl.topology.order import Rows, slices
 from sofa_fl.topology.parts import Parts, partitions
 from sofa_fl.topology.ruler import TRIFLE, Ruler
-from sofa_fl.topology.siblings import near_pairs
+from sofa_fl.topology.siblings import near_pairs, surely_apart
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.threads import one_thread
 from sofa_fl.topology.tree import NodeId, Tree
-
-BLOCK = 1 << 20  # distances measured at a time
 
 Operation = Literal["graft", "merge", "split", "prune"]
 
@@ -111,7 +112,9 @@ def find_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     edits: list[Edit] = []
     taken: set[int] = set()
     reach, widest = config.merge * space.scale, config.split * space.scale
-    for a, b in zip(*(rows.tolist() for rows in near_pairs(space, bodies, reach, widest))):
+    near = near_pairs(space, bodies, reach, widest)
+    doubtful = ~surely_apart(space, bodies, *near)
+    for a, b in zip(*(rows[doubtful].tolist() for rows in near)):
         if taken & {a, b}:
             continue
         together = np.concatenate([order.children(a), order.children(b)])
@@ -132,7 +135,7 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """
     bodies, order = space.locate(tree), tree.order
     # An empty child belongs to no part: pruning takes care of it.
-    wide = space.incoherences(bodies) > config.split * (1 - 1e-9)
+    wide = incoherences_at_most(space, bodies) > config.split * (1 - 1e-9)
     rows = np.flatnonzero(wide & (bodies.num_children == order.num_children))
     keys = {
         row: (config, frozenset(order.below[order.children(row)].tolist())) for row in rows.tolist()
@@ -147,19 +150,23 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
         children = order.children(row)
         # At most one part is a child alone, so there are at most half as many as children, and one.
         numbers = range(2, 1 + min(config.max_parts, (len(children) + 1) // 2))
-        if not numbers or _incoherence(space, bodies, children) <= config.split:
+        means = means_of(space, bodies, children) if numbers else None
+        left = list(numbers) if means is None else possible(means, numbers)
+        if not left or _incoherence(space, bodies, children) <= config.split:
             space.whole.add(keys[row])
             continue
         names = [NodeId(node) for node in order.nodes[children].tolist()]
         at = dict(zip(names, children.tolist()))
         places, weights = bodies.places[children], bodies.weights[children]
-        for groups in partitions(names, places, weights, numbers):
+        for groups in partitions(names, places, weights, left):
             added = len(groups) - (row > 0)
             if added > room:
                 break
             alone = sum(len(group) == 1 for group in groups)
+            if alone > 1 or (means is not None and not means.may_stand_out(_labels(names, groups))):
+                continue
             parts = [np.array([at[node] for node in group]) for group in groups]
-            if alone <= 1 and Parts(space, bodies, parts).stand_out():
+            if Parts(space, bodies, parts).stand_out():
                 into = tuple(NodeId(next_id + k) for k in range(len(groups)))
                 next_id, room = next_id + len(groups), room - added
                 edits.append(Split(NodeId(int(order.nodes[row])), into, groups))
@@ -167,6 +174,12 @@ def find_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
         else:
             space.whole.add(keys[row])
     return edits
+
+
+def _labels(names: Sequence[NodeId], groups: Sequence[Sequence[NodeId]]) -> Rows:
+    """The group of each, by its place in `names`."""
+    group = {node: label for label, nodes in enumerate(groups) for node in nodes}
+    return np.array([group[node] for node in names], dtype=np.intp)
 
 
 def find_prunes(tree: Tree, *_: object) -> list[Edit]:
@@ -188,16 +201,18 @@ def _grafts(
 ) -> Iterator[Edit]:
     """The grafts of `nodes`, each a child of one of `parents`, to others of these."""
     places, inertia = bodies.places, bodies.inertia
-    sheet, step = ruler.sheet(parents), max(1, BLOCK // len(parents))
-    for start in range(0, len(nodes), step):
-        some = nodes[start : start + step]
+    sheet = ruler.sheet(parents)
+    for some in (nodes[chosen] for chosen in slices(len(nodes), max(len(parents), len(sheet.T)))):
         own = np.searchsorted(parents, bodies.order.up[some])
-        now = space.gaps(places[some], *_swap(bodies.rest(some), inertia[some]))
         rough, error = ruler.rough(some, sheet)
         rough[np.arange(len(some)), own] = np.inf
         bound = rough.min(axis=1) * (1 - TRIFLE) - error
+        bound *= (1 + config.tolerance) ** ruler.power
         # Only what may be nearer by enough is measured exactly.
-        maybe = bound * (1 + config.tolerance) ** ruler.power < now**ruler.power
+        maybe = bound < to_rest_at_most(space, bodies, some)
+        some, own, bound = some[maybe], own[maybe], bound[maybe]
+        now = space.gaps(places[some], *_swap(bodies.rest(some), inertia[some]))
+        maybe = bound < now**ruler.power
         some, own, now = some[maybe], own[maybe], now[maybe]
         if not len(some):
             continue

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.topology.bodies import Bodies, Floats
+from sofa_fl.topology.contrast import CLEARLY
+from sofa_fl.topology.means import SURE, blur, sums_within
 from sofa_fl.topology.order import Rows
 from sofa_fl.topology.ruler import TRIFLE, Ruler
 from sofa_fl.topology.space import Space
@@ -85,3 +87,24 @@ def _loose(
     n = bodies.num_children[a] + bodies.num_children[b]
     slack = (1 + TRIFLE) * widest**2 + 1e-12 * squares + bodies.rounding
     return np.asarray(scatter / weights * (n / (n - 1)) > slack)
+
+
+def surely_apart(space: Space, bodies: Bodies, a: Rows, b: Rows) -> NDArray[np.bool_]:
+    """Which of these pairs of clusters are set apart (`Parts.set_apart`), as far as means tell."""
+    if space.metric == "manhattan":
+        return np.zeros(len(a), dtype=bool)
+    even, up, num = bodies.even, bodies.order.up[1:], bodies.num.astype(np.float64)
+    own = sums_within(space, even, bodies.num)
+    pairs = num**2 - np.bincount(up, num[1:] ** 2, minlength=len(num))
+    some = np.where(bodies.num_children > 1, pairs, 1)
+    inner = 2 * (own - np.bincount(up, own[1:], minlength=len(num))) / some
+    inner = np.where(bodies.num_children > 1, inner, np.inf)
+    euclidean = space.metric == "euclidean"
+    if euclidean:
+        away = even.places[a] - even.places[b]
+        outer = np.einsum("ij,ij->i", away, away) + even.inertia[a] + even.inertia[b]
+    else:
+        outer = 1 - np.einsum("ij,ij->i", even.places[a], even.places[b])
+    slack = blur(space, bodies) + 1e-10 * (own / some)[np.stack([a, b])].max(axis=0)
+    least = outer / (CLEARLY**2 if euclidean else CLEARLY)
+    return np.asarray(np.minimum(inner[a], inner[b]) < least * (1 - SURE) - slack)

@@ -16,6 +16,7 @@ from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.bodies import ROUNDING, Bodies, Body, Floats
+from sofa_fl.topology.order import slices
 from sofa_fl.topology.tree import NodeId, Tree
 
 Metric = Literal["euclidean", "manhattan", "cosine"]
@@ -103,6 +104,17 @@ class Space:
         inertia_there: Floats | float = 0.0,
     ) -> Floats:
         """As `apart`, of each place `here` to that in the same row `there`."""
+        inner, outer = (
+            np.broadcast_to(inertia, len(here)) for inertia in (inertia_here, inertia_there)
+        )
+        gaps = np.empty(len(here))
+        for some in slices(*here.shape):
+            gaps[some] = self._gaps(here[some], there[some], inner[some], outer[some])
+        return gaps
+
+    def _gaps(
+        self, here: Floats, there: Floats, inertia_here: Floats, inertia_there: Floats
+    ) -> Floats:
         if self.metric == "manhattan":
             gaps = np.abs(here - there).sum(axis=1)
         elif self.metric == "euclidean":
@@ -113,8 +125,15 @@ class Space:
             if self.linkage == "centroid":
                 here, there = unit_rows(here), unit_rows(there)
             gaps = np.clip(1 - np.einsum("ij,ij->i", here, there), 0, 2)
-        nothing = gaps <= ROUNDING * (self._lengths(here) + self._lengths(there))
-        return np.asarray(np.where(nothing, 0.0, gaps), dtype=np.float64)
+        rows = np.arange(len(gaps))
+        if self.metric != "manhattan":  # lengths but for rounding, in one go: few gaps are trifles
+            same = there[:1] if there.strides[0] == 0 else there  # one place for all
+            lengths = np.sqrt(np.einsum("ij,ij->i", here, here))
+            lengths += np.sqrt(np.einsum("ij,ij->i", same, same))
+            rows = np.flatnonzero(gaps <= 2 * ROUNDING * lengths)
+        nothing = gaps[rows] <= ROUNDING * (self._lengths(here[rows]) + self._lengths(there[rows]))
+        gaps[rows[nothing]] = 0.0
+        return np.asarray(gaps, dtype=np.float64)
 
     def _lengths(self, places: Floats) -> Floats:
         order = 1 if self.metric == "manhattan" else 2
@@ -161,6 +180,20 @@ class Space:
         spreads[several] = sums[several] / bodies.weights[several] * n[several]
         spreads[several] = np.sqrt(spreads[several] / (n[several] - 1))
         return spreads / self.scale
+
+    @cached_property
+    def centre(self) -> Floats:
+        """The mean of all places: what is measured from there is measured with a small error."""
+        return np.asarray(self.places.mean(axis=0))
+
+    @cached_property
+    def extent(self) -> float:
+        """The largest squared distance of a place to the centre."""
+        most = 0.0
+        for some in slices(*self.places.shape):
+            away = self.places[some] - self.centre
+            most = max(most, float(np.einsum("ij,ij->i", away, away).max()))
+        return most
 
     @cached_property
     def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
