@@ -20,8 +20,8 @@ from sofa_fl.methods.places import NUM_EXACT, sketch_size, sketched
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.bodies import Floats
 from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.edits import Edit
-from sofa_fl.topology.shape import ShapeConfig, count_edits, shape
+from sofa_fl.topology.edits import Edit, count_edits
+from sofa_fl.topology.shape import ShapeConfig, shape
 from sofa_fl.topology.space import coordinates
 from sofa_fl.topology.tree import Tree
 

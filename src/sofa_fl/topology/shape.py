@@ -6,7 +6,7 @@ space's scale, so they mean the same for small and large models, early and late.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
