@@ -53,7 +53,7 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
         keys = "--ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.pem"
         machine.start(
             f"{ready}exec flower-superlink --host 127.0.0.1 --port {port} {keys} "
-            "--ssl-keyfile keys/server.key --enable-supernode-auth --database .flwr/state.db",
+            f"--ssl-keyfile keys/server.key --enable-supernode-auth --database {options.database}",
             "link.log",
         )
         wait_until(lambda: "Uvicorn running" in machine.log("link.log"), "the SuperLink")
@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--model", default="cnn")
+    parser.add_argument("--database", default=".flwr/state.db", help="of the SuperLink")
     parser.add_argument("--node", default="sofa-fl deploy node")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from sofa_fl.deploy import grid
-from sofa_fl.deploy.grid import RAW, SMALL, from_record, to_record
+from sofa_fl.deploy.grid import RAW, SMALL, GridPost, batches, from_record, to_record
 from sofa_fl.deploy.wire import GarbageError, Parcel
 
 
@@ -57,3 +58,26 @@ def record(text: Any, data: Any = b"") -> RecordDict:
 def test_anything_else_is_garbage(content: RecordDict) -> None:
     with pytest.raises(GarbageError):
         from_record(content)
+
+
+def parcel(num: int) -> Parcel:
+    return Parcel({}, {"a": np.zeros(num, dtype=np.uint8)})
+
+
+def test_parcels_go_together_as_far_as_they_are_small() -> None:
+    sizes = {1: 4, 2: 5, 3: 2, 4: 99, 5: 1, 6: 9}
+    found = list(batches({node: parcel(size) for node, size in sizes.items()}, most=10))
+    assert [list(batch) for batch in found] == [[1, 2], [3], [4], [5, 6]]
+    assert list(batches({})) == []
+
+
+def test_a_message_that_was_not_taken_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    flower = MagicMock()
+    monkeypatch.setattr(grid, "Message", lambda _content, node, _kind, ttl: node)
+    flower.push_messages.side_effect = lambda messages: [
+        None if node == 2 else f"to {node}" for node in messages
+    ]
+    sent = GridPost(flower).send({node: parcel(1) for node in (1, 2, 3)}, "train", 60)
+    assert sent == {1: "to 1", 3: "to 3"}
+    flower.push_messages.side_effect = lambda messages: []  # too large for the SuperLink
+    assert GridPost(flower).send({1: parcel(1)}, "train", 60) == {}

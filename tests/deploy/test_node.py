@@ -31,6 +31,7 @@ def test_flower_still_has_what_is_replaced() -> None:
     from flwr.supernode import start_client_internal
 
     assert hasattr(start_client_internal, "time")
+    assert hasattr(start_client_internal, "_pull_and_store_message")
 
 
 def test_options_are_found_in_both_forms() -> None:

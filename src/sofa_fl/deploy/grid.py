@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from sofa_fl.deploy.quick import hasten
 from sofa_fl.deploy.wire import KINDS, GarbageError, Parcel
 
 RAW = "sofa-fl.raw"  # bytes as they lie in memory, little-endian
@@ -67,22 +68,40 @@ def _cut(data: bytes, shapes: list[Any]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def batches(parcels: Mapping[int, Parcel], most: int = SMALL) -> Iterator[dict[int, Parcel]]:
+    """Parcels of so many bytes together, or single ones; all of them, in their order."""
+    batch: dict[int, Parcel] = {}
+    size = 0
+    for node, parcel in parcels.items():
+        if batch and size + parcel.nbytes > most:
+            yield batch
+            batch, size = {}, 0
+        batch[node] = parcel
+        size += parcel.nbytes
+    if batch:
+        yield batch
+
+
 class GridPost:
     """Flower's grid, without its pauses of three seconds."""
 
     def __init__(self, grid: Grid) -> None:
+        hasten()
         self.grid = grid
 
     def nodes(self) -> set[int]:
         return set(self.grid.get_node_ids())
 
     def send(self, parcels: Mapping[int, Parcel], kind: str, seconds: float) -> dict[int, str]:
-        sent = {}
-        for node, parcel in parcels.items():  # one by one: a request holds no more than one model
-            message = Message(to_record(parcel), node, kind, ttl=seconds)
-            letter, *_ = [*self.grid.push_messages([message]), None]
-            if letter:
-                sent[node] = letter
+        """Some at a time: one request announces them, and their parts travel side by side."""
+        sent: dict[int, str] = {}
+        for batch in batches(parcels):
+            messages = [
+                Message(to_record(parcel), node, kind, ttl=seconds)
+                for node, parcel in batch.items()
+            ]
+            letters = self.grid.push_messages(messages)
+            sent |= {node: letter for node, letter in zip(batch, letters) if letter}
         return sent
 
     def collect(self, letters: Iterable[str]) -> dict[str, Parcel | str]:

@@ -20,7 +20,7 @@ SETTINGS = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-SHORTEST, LONGEST = 0.2, 1.0  # seconds between two looks: right after a message, and later
+SHORTEST, LONGEST = 0.3, 1.0  # seconds between two looks: right after a message, and later
 TRIES = "SOFA_FL_TRIES"  # how often it has been refused
 MAX_TRIES, RETRY_AFTER, LONG = 24, 5.0, 60.0  # seconds, the last two
 DEFAULT_PORT = 9094  # of Flower's, for the process that the ClientApp runs in
@@ -53,11 +53,17 @@ def main(arguments: Sequence[str]) -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
+    from sofa_fl.deploy.quick import hasten, tidy
+
     port = _value(arguments, "--port") or str(DEFAULT_PORT)
     host = _value(arguments, "--host") or "127.0.0.1"
     worker = Worker(f"{host}:{port}")
     threading.Thread(target=worker.keep, daemon=True).start()
+    hasten()
     start_client_internal.time = Pace()  # type: ignore[attr-defined,assignment]
+    start_client_internal._pull_and_store_message = tidy(
+        start_client_internal._pull_and_store_message
+    )
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
     began = time.monotonic()
     try:

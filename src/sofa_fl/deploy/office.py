@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sofa_fl.deploy.wire import Parcel
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.25  # seconds between two looks for answers
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.25  # seconds between two looks for answers
 MARGIN = 5.0  # seconds that a message lives longer than its answer is waited for
 LOOK_AROUND = 3.0  # seconds between two looks at who is connected at all
 

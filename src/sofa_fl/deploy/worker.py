@@ -23,8 +23,11 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from sofa_fl.deploy.quick import hasten
 
 SHORTEST, LONGEST = 0.04, 0.25  # seconds between two looks for a message
 KEPT = "SOFA_FL_TASK"  # a task that was taken by the process before this one, and its app
@@ -93,7 +96,8 @@ class Worker:
             app = load(run.fab_id, run.fab_version, fab.hash_str)
             reply = app(message=message, context=context)
             status, details = SubStatus.COMPLETED, ""
-        except Exception as error:  # whatever the app or the network did: the next message counts
+        # Whatever the app or the network did: the next message counts.
+        except (Exception, RunNotRunningException) as error:
             log(ERROR, "The ClientApp failed", exc_info=error)
             details = f"{type(error).__name__}: {error}"
             if message is None or context is None:
@@ -105,7 +109,7 @@ class Worker:
             if reply is not None and context is not None:
                 push_message(client, reply, context)
             push_task_output(client, context, status, details)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, RunNotRunningException) as error:
             log(ERROR, "The answer could not be handed over: %s", error)
         finally:
             if heart.is_running:
@@ -115,5 +119,6 @@ class Worker:
 
 if __name__ == "__main__":
     os.environ["SOFA_FL_RESIDENT"] = "1"
+    hasten()
     log(INFO, "Start the resident ClientApp process")
     Worker(sys.argv[1], int(sys.argv[2])).run()
