@@ -73,8 +73,8 @@ def run(
             says, or data already dealt out to clients.
         network: A function that makes an own network, in place of `config.model`.
         method: An own method, in place of `config.method`.
-        metrics: Own metrics by name, functions of outputs and targets as NumPy arrays, of what
-            every client uses, on its own test samples, in every round; `docs/own.md` has more.
+        metrics: Own metrics by name: functions of outputs and targets, NumPy arrays, that give a
+            number; in every round, of what each client uses, on its own test samples.
         observers: Called with every event as it happens; one that fails is reported and left out.
     """
     config = config or Config()
