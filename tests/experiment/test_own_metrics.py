@@ -54,7 +54,7 @@ def dealt() -> FederatedData:
     return sofa_fl.federate(tiny(Path("x")).data, 0, own_data())
 
 
-@pytest.mark.parametrize("engine", ["sequential", "workers"])
+@pytest.mark.parametrize("engine", ["sequential", "workers", "stacked"])
 def test_they_are_of_what_each_client_uses_on_its_own_test_samples(
     tmp_path: Path, engine: str
 ) -> None:

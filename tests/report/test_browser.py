@@ -201,7 +201,8 @@ def test_the_other_cards(browser: Browser, reports: dict[int, Path]) -> None:
 
 def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     name = HOSTILE.replace("/", "|")
-    aside = {"set_aside": {"1": HOSTILE}, "absent": [2]}
+    own = {HOSTILE: {"mean": 1.0, "min": 0.0, "max": 2.0, "values": []}}
+    aside = {"set_aside": {"1": HOSTILE}, "absent": [2], "metric": "constructor", "metrics": own}
     settings = {"data": {"name": HOSTILE}, HOSTILE: HOSTILE, "method": HOSTILE}
     folder = write_synthetic(tmp_path / name, 6, 3, config=settings, extra=aside)
     for runs in ([folder], [folder, folder]):
@@ -215,6 +216,7 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
             shown = page.locator("body").inner_text()
             assert "<script>alert(1)</script>" in shown
             assert "<img src=x onerror=alert(2)>" in shown
+            assert "colour: score" in shown
 
 
 def test_clients_that_come_and_go(browser: Browser, tmp_path: Path) -> None:

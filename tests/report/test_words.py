@@ -5,17 +5,16 @@ from typing import get_args
 import pytest
 
 from sofa_fl.cli.options import METHODS_HELP
+from sofa_fl.experiment.scores import metric_of, score_name
 from sofa_fl.methods.registry import MethodName
 from sofa_fl.report.words import (
     TITLES,
     duration,
-    metric_of,
     number,
     percent,
     printable,
     said_score,
     score,
-    score_name,
     scores_title,
     table_score,
     tally,

@@ -11,9 +11,10 @@ from rich.tree import Tree as Drawing
 
 from sofa_fl.cli.progress import missing
 from sofa_fl.experiment.folder import Event
+from sofa_fl.experiment.scores import metric_of
 from sofa_fl.report.history import clients_in, tree_in
 from sofa_fl.report.page_data import told
-from sofa_fl.report.words import metric_of, number, printable, said_score, score
+from sofa_fl.report.words import number, printable, said_score, score
 from sofa_fl.topology.tree import NodeId, Tree
 
 BLOCKS = "▁▂▃▄▅▆▇█"

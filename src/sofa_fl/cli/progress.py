@@ -19,7 +19,8 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from sofa_fl.cli.screen import console
-from sofa_fl.report.words import duration, metric_of, number, printable, said_score, tally
+from sofa_fl.experiment.scores import metric_of
+from sofa_fl.report.words import duration, number, printable, said_score, tally
 
 if TYPE_CHECKING:
     from sofa_fl.cli.panel import Panel

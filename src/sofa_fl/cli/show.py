@@ -13,16 +13,15 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from sofa_fl.cli.screen import console, shell
+from sofa_fl.experiment.scores import metric_of, score_name
 from sofa_fl.report.history import Round
 from sofa_fl.report.words import (
     NOTHING,
     duration,
-    metric_of,
     number,
     percent,
     printable,
     score,
-    score_name,
     title_of,
 )
 from sofa_fl.topology.tree import NodeId

@@ -118,7 +118,8 @@ def show(rows: Sequence[Row]) -> None:
 
     from sofa_fl.cli.screen import console
     from sofa_fl.cli.show import plain_table
-    from sofa_fl.report.words import metric_of, scores_title, table_score
+    from sofa_fl.experiment.scores import metric_of
+    from sofa_fl.report.words import scores_title, table_score
     from sofa_fl.study.grid import plain
 
     keys = list(rows[0]["over"])

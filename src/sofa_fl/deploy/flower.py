@@ -23,7 +23,7 @@ from sofa_fl.deploy.wire import Parcel
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.config import load_config
 from sofa_fl.experiment.folder import Event
-from sofa_fl.report.words import metric_of, score_name
+from sofa_fl.experiment.scores import metric_of, score_name
 
 
 def server_app(config: Path | str, network: Network | None = None) -> ServerApp:

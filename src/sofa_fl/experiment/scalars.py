@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from sofa_fl.experiment.folder import Event
+from sofa_fl.experiment.scores import metric_of
 
 
 def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
@@ -14,7 +15,7 @@ def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
 
     `bytes` and `seconds` are the round's own, all others what holds after it.
     """
-    client, metric = event["client"], event.get("metric", "accuracy")
+    client, metric = event["client"], metric_of(event)
     values = {f"{metric}/{name}": client[key] for name, key in _SCORES.items()}
     if "rmse" in event:
         values["rmse/mean"] = event["rmse"]

@@ -12,7 +12,8 @@ import yaml
 
 from sofa_fl.errors import RunError, TopologyError
 from sofa_fl.experiment.folder import Event, RunFolder
-from sofa_fl.report.words import ACCURACY, metric_of, tell
+from sofa_fl.experiment.scores import ACCURACY, metric_of
+from sofa_fl.report.words import tell
 from sofa_fl.topology.edits import Edit, edit_from_json
 from sofa_fl.topology.tree import NodeId, Tree
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
+from sofa_fl.experiment.scores import ACCURACY, score_name
 from sofa_fl.topology.draft import Draft, Hierarchy
 from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
 
 NOTHING = "-"
-ACCURACY = "accuracy"
-SCORES = {ACCURACY: "accuracy", "r2": "R²"}  # what the clients' scores are called
 TITLES = {
     "sofa": "SOFA-FL",
     "local": "Local",
@@ -42,16 +40,6 @@ def printable(text: str) -> str:
 def percent(share: float | None, digits: int = 2) -> str:
     """`98.12%`, or a dash where there is nothing to show."""
     return NOTHING if share is None or share != share else f"{share:.{digits}%}"
-
-
-def metric_of(record: Mapping[str, Any]) -> str:
-    """By what an event or a summary scores: `accuracy`, or in regression `r2`."""
-    return str(record.get("metric", ACCURACY))
-
-
-def score_name(metric: str) -> str:
-    """What scores are called in a sentence: `accuracy`, `R²`; another version may have more."""
-    return SCORES.get(metric, "score")
 
 
 def score(value: float | None, metric: str, digits: int = 2) -> str:
