@@ -28,6 +28,15 @@ def test_scores_edits_and_a_tree() -> None:
         assert any(f"cluster {cluster} " in line for line in lines)
 
 
+def test_a_regression_is_called_by_its_name() -> None:
+    panel, made = Panel(), events(20, 2, extra={"metric": "r2"})
+    for event in made:
+        panel.take(event)
+    text = "\n".join(shown(panel, 20))
+    assert f"mean   R² {made[-1]['client']['mean']:.3f}" in text
+    assert "%" not in text
+
+
 def test_it_keeps_to_its_room() -> None:
     panel = Panel()
     for event in events(400, 8):

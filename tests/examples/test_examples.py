@@ -58,12 +58,13 @@ def test_example(
     made = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     result, config, data = made["result"], made["config"], made["data"]
     own: dict[str, Any] = {key: made[key] for key in ("network", "method") if key in made}
+    metrics = {"metrics": made["metrics"]} if "metrics" in made else {}
     assert capsys.readouterr().out.splitlines()[-1].endswith(f", {result.run}")
     assert result.summary["client"]["mean"] >= LEAST[name]
     assert list((result.run / "tensorboard").iterdir())
 
     config = replace(config, rounds=2, engine="sequential")
-    stopped = stop_and_resume(config, tmp_path, data=data, **own)
+    stopped = stop_and_resume(config, tmp_path, data=data, **own, **metrics)
     compare(config, tmp_path, stopped.run, data, own)
     export(result, tmp_path, data, own, with_onnx=name in ("text", "image_folder"))
 

@@ -17,6 +17,7 @@ from tests.report.test_live import serving
 from tests.report.test_page import HOSTILE
 
 SIZES = [20, 200, 1000]
+MINUS = "\N{MINUS SIGN}"
 # Keeps what the page shows at every step: the words, the edit under way, the nodes it touched.
 NOTE_STAGES = """() => {
   window.seen = [];
@@ -200,7 +201,8 @@ def test_the_other_cards(browser: Browser, reports: dict[int, Path]) -> None:
 
 def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     name = HOSTILE.replace("/", "|")
-    aside = {"set_aside": {"1": HOSTILE}, "absent": [2]}
+    own = {HOSTILE: {"mean": 1.0, "min": 0.0, "max": 2.0, "values": []}}
+    aside = {"set_aside": {"1": HOSTILE}, "absent": [2], "metric": "constructor", "metrics": own}
     settings = {"data": {"name": HOSTILE}, HOSTILE: HOSTILE, "method": HOSTILE}
     folder = write_synthetic(tmp_path / name, 6, 3, config=settings, extra=aside)
     for runs in ([folder], [folder, folder]):
@@ -214,6 +216,7 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
             shown = page.locator("body").inner_text()
             assert "<script>alert(1)</script>" in shown
             assert "<img src=x onerror=alert(2)>" in shown
+            assert "colour: score" in shown
 
 
 def test_clients_that_come_and_go(browser: Browser, tmp_path: Path) -> None:
@@ -257,6 +260,79 @@ def test_runs_compared(browser: Browser, tmp_path: Path) -> None:
             assert page.locator(".runs tbody tr td:first-of-type").all_inner_texts() != mean
             assert "seed" in page.locator("#config-card").inner_text()
             assert page.evaluate("document.documentElement.scrollWidth") <= window[0]
+
+
+def write_regression(folder: Path, seed: int = 0) -> Path:
+    """A run whose R² is far below zero at first, with two metrics of its own."""
+    write_synthetic(folder, 12, 4, seed=seed)
+    lines = []
+    for record in events(12, 4, seed):
+        scores = [1 - 30 * (1 - accuracy) for accuracy in record["accuracies"]]
+        found = {"mean": sum(scores) / 12, "min": min(scores), "bottom10": min(scores)}
+        own = {"mae": 5.0 - record["round"], "loss_1": None}
+        metrics = {
+            name: {"mean": x, "min": x and x - 1, "max": x and x * 1e6, "values": []}
+            for name, x in own.items()
+        }
+        told = {"metric": "r2", "accuracies": scores, "metrics": metrics}
+        lines.append(json.dumps(record | told | {"client": record["client"] | found}) + "\n")
+    (folder / "events.jsonl").write_text("".join(lines))
+    return folder
+
+
+def test_a_regression_is_called_by_its_name(browser: Browser, tmp_path: Path) -> None:
+    folder = write_regression(tmp_path / "run")
+    first = json.loads((folder / "events.jsonl").read_text().splitlines()[0])
+    with opened(browser, write_report([folder]).as_uri()) as page:
+        page.keyboard.press("Home")
+        assert first["client"]["mean"] < -1
+        tile = page.locator('.tile[data-key="mean"] strong').inner_text()
+        assert tile == f"{first['client']['mean']:.3f}".replace("-", MINUS)
+        assert page.locator('.tile[data-key="jain"] strong').inner_text() == "\N{EN DASH}"
+        page.locator('.tree [data-node="0"]').hover()
+        tip = page.locator("#tip").inner_text().split("\n")
+        assert tip[1:3] == ["R²", f"{first['accuracies'][0]:.3f}".replace("-", MINUS)]
+        assert "colour: R²" in page.locator(".legend").inner_text()
+        ticks = page.locator("#clients-card .tick").all_text_contents()
+        assert f"{MINUS}10" in ticks
+        colours = page.locator(".tree .client circle:first-child").evaluate_all(
+            "all => new Set(all.map((dot) => dot.style.fill)).size"
+        )
+        assert colours > 6  # told apart although all of them are below zero
+        assert "ccuracy" not in page.locator("#app").inner_html()
+        for words in page.locator("#tree-card, #clients-card, #fairness-card").all_inner_texts():
+            assert "%" not in words
+
+
+def test_own_metrics(browser: Browser, tmp_path: Path) -> None:
+    folder = write_regression(tmp_path / "run")
+    with opened(browser, write_report([folder]).as_uri()) as page:
+        card = page.locator("#metrics-card")
+        assert card.locator("h3").all_inner_texts() == ["mae", "loss_1"]
+        chart = card.locator(".chart").first
+        assert chart.locator(".line").count() == 3
+        assert chart.locator(".band").get_attribute("d")
+        assert "4M" in chart.locator(".tick").all_text_contents()
+        chart.hover(position={"x": 60, "y": 60})
+        assert page.locator("#tip").inner_text().split("\n")[1:] == [
+            "max", "5M", "mean", "5", "min", "4"
+        ]  # fmt: skip
+        assert card.locator(".chart").last.locator(".line").first.get_attribute("d") == ""
+    plain = write_synthetic(tmp_path / "plain", 12, 4)
+    with opened(browser, write_report([plain]).as_uri()) as page:
+        assert page.locator("#metrics-card").count() == 0
+        assert "colour: accuracy" in page.locator(".legend").inner_text()
+
+
+def test_regressions_compared(browser: Browser, tmp_path: Path) -> None:
+    runs = [write_regression(tmp_path / f"run {seed}", seed) for seed in range(2)]
+    with opened(browser, write_report(runs, tmp_path / "all.html").as_uri()) as page:
+        assert "ccuracy" not in page.locator("#app").inner_html()
+        assert "R² of the clients" in page.locator("#table-card").inner_text()
+        assert page.locator("#metric-mae .line").count() == 2
+    runs[0] = write_synthetic(tmp_path / "classes", 12, 4)
+    with opened(browser, write_report(runs, tmp_path / "all.html").as_uri()) as page:
+        assert "Score of the clients" in page.locator("#table-card").inner_text()
 
 
 def test_a_live_page_goes_on_without_a_reload(browser: Browser, tmp_path: Path) -> None:

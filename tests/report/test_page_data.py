@@ -49,6 +49,14 @@ def test_old_runs_lack_what_was_not_recorded_then(tmp_path: Path) -> None:
     assert {"samples", "places", "shared", "disclosed"}.isdisjoint(frame)
 
 
+def test_metrics_come_as_mean_and_range_and_the_score_by_its_name(tmp_path: Path) -> None:
+    mae = {"mean": 123456.789, "min": 1e-9, "max": None, "values": [1e-9, None]}
+    run = write_run(tmp_path / "run", [EVENTS[0] | {"metrics": {"mae": mae}, "metric": "r2"}])
+    [record] = read_run(run)["history"]
+    assert record["metrics"] == {"mae": {"mean": 123457.0, "min": 1e-9, "max": None}}
+    assert record["metric"] == "r2"
+
+
 def test_levels_say_what_they_are_good_for(tmp_path: Path) -> None:
     losses = {"0": {"6": 0.5, "4": 0.3, "0": 0.4}, "1": {"6": 0.7, "4": 0.9, "1": None}}
     run = read_run(write_run(tmp_path / "run", [event(0, TREE, path_loss=losses)]))

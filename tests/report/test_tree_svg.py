@@ -90,6 +90,20 @@ def test_nothing_leaves_the_picture_or_overlaps(num_clients: int) -> None:
     ElementTree.fromstring(tree_svg(record(tree)))
 
 
+def test_a_regression_is_called_by_its_name() -> None:
+    tree = nested(9)
+    scores = {client: 0.4 - 0.5 * client for client in tree.clients}
+    shown = replace(record(tree), accuracy=scores, mean=-1.6, worst=-3.6, metric="r2")
+    svg = tree_svg(shown)
+    assert "ccuracy" not in svg
+    assert "%" not in svg.replace('%" stop', "")  # but for where colours are
+    words = texts(svg)
+    assert {"client i, by R²", "-3.60", "0.40", "-0.10"} <= set(words)
+    assert any("client R² -1.600 on average, -3.600 for the worst" in text for text in words)
+    assert f'fill="{colour(0)}"' in svg
+    assert f'fill="{colour(1)}"' in svg
+
+
 def test_client_without_test_samples() -> None:
     shown = record(nested(6))
     assert "-" in texts(tree_svg(replace(shown, accuracy={**shown.accuracy, NodeId(2): None})))

@@ -5,8 +5,21 @@ from typing import get_args
 import pytest
 
 from sofa_fl.cli.options import METHODS_HELP
+from sofa_fl.experiment.scores import metric_of, score_name
 from sofa_fl.methods.registry import MethodName
-from sofa_fl.report.words import TITLES, duration, number, percent, printable, tally, tell
+from sofa_fl.report.words import (
+    TITLES,
+    duration,
+    number,
+    percent,
+    printable,
+    said_score,
+    score,
+    scores_title,
+    table_score,
+    tally,
+    tell,
+)
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -57,6 +70,18 @@ def test_values_in_words() -> None:
     assert (number(1, "graft"), number(20000, "sample")) == ("1 graft", "20,000 samples")
     assert tally(["graft", "merge", "graft"]) == "2 grafts, 1 merge"
     assert tally([]) == ""
+
+
+def test_scores_are_called_by_their_names() -> None:
+    assert [metric_of(record) for record in ({}, {"metric": "r2"})] == ["accuracy", "r2"]
+    assert [score_name(name) for name in ("accuracy", "r2", "<b>")] == ["accuracy", "R²", "score"]
+    assert [score(0.98123, "accuracy", n) for n in (2, 1, 0)] == ["98.12%", "98.1%", "98%"]
+    assert [score(-0.98123, "r2", n) for n in (2, 1, 0)] == ["-0.981", "-0.98", "-0.98"]
+    assert score(None, "r2") == score(float("nan"), "r2") == "-"
+    assert (said_score(0.5, "accuracy"), said_score(-2.0, "r2")) == ("50.00%", "R² -2.000")
+    assert scores_title("accuracy") == "Accuracy of the clients in %"
+    assert scores_title("r2") == "R² of the clients"
+    assert (table_score(0.5, "accuracy"), table_score(0.5, "r2")) == ("50.00", "0.500")
 
 
 def test_control_characters_are_spelled_out() -> None:

@@ -11,9 +11,10 @@ from rich.tree import Tree as Drawing
 
 from sofa_fl.cli.progress import missing
 from sofa_fl.experiment.folder import Event
+from sofa_fl.experiment.scores import metric_of
 from sofa_fl.report.history import clients_in, tree_in
 from sofa_fl.report.page_data import told
-from sofa_fl.report.words import number, percent, printable
+from sofa_fl.report.words import number, printable, said_score, score
 from sofa_fl.topology.tree import NodeId, Tree
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -43,10 +44,11 @@ class Panel:
         """All of it, in no more than `height` lines, or less of it."""
         assert self.tree is not None
         scores = Table.grid(padding=(0, 2))
-        worst = worst_client(self.event)
+        worst, metric = worst_client(self.event), metric_of(self.event)
         for name, values, who in (("mean", self.means, ""), ("worst", self.worsts, worst)):
             curve = Text(sparks(values[-NUM_PAST:]), style="cyan")
-            scores.add_row(Text(name, style="dim"), percent(values[-1]), curve, Text(who, "dim"))
+            now = said_score(values[-1], metric)
+            scores.add_row(Text(name, style="dim"), now, curve, Text(who, "dim"))
         parts: list[RenderableType] = [scores]
         room = height - 2
         if room and (absent := missing(self.event)):
@@ -62,19 +64,20 @@ class Panel:
             parts.append(lines)
             room -= len(shown)
         if room >= 3 and self.tree.clusters:
-            parts.append(small_tree(self.tree, accuracies(self.event), room - 1))
+            parts.append(small_tree(self.tree, self.event, room - 1))
         return Group(*parts)
 
 
-def small_tree(tree: Tree, accuracy: dict[NodeId, float], lines: int) -> Drawing:
+def small_tree(tree: Tree, event: Event, lines: int) -> Drawing:
     """The clusters, the highest first, as many as there is room for."""
     chosen = set(sorted(tree.clusters, key=lambda node: -tree.level[node])[: max(1, lines)])
     left = len(tree.clusters) - len(chosen)
+    accuracy, metric = accuracies(event), metric_of(event)
 
     def label(node: NodeId) -> Text:
         clients = tree.clients_of(node)
         known = [accuracy[client] for client in clients if client in accuracy]
-        mean = percent(sum(known) / len(known)) if known else ""
+        mean = score(sum(known) / len(known), metric) if known else ""
         return Text.assemble(
             (f"cluster {node}", "bold"), f"  {number(len(clients), 'client')} {mean}"
         )

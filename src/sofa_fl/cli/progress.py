@@ -19,7 +19,8 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from sofa_fl.cli.screen import console
-from sofa_fl.report.words import duration, number, percent, printable, tally
+from sofa_fl.experiment.scores import metric_of
+from sofa_fl.report.words import duration, number, printable, said_score, tally
 
 if TYPE_CHECKING:
     from sofa_fl.cli.panel import Panel
@@ -229,8 +230,9 @@ def _done(round: int, rounds: int) -> str:
 
 
 def _news(event: Event) -> list[str]:
-    client = event["client"]
-    news = [f"mean {percent(client['mean'])}", f"worst {percent(client['min'])}"]
+    client, metric = event["client"], metric_of(event)
+    mean, worst = (said_score(client[key], metric) for key in ("mean", "min"))
+    news = [f"mean {mean}", f"worst {worst}"]
     if edits := tally(edit["edit"] for edit in event["edits"]):
         news.append(edits)
     return news + missing(event)

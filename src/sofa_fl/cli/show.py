@@ -13,8 +13,17 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from sofa_fl.cli.screen import console, shell
+from sofa_fl.experiment.scores import metric_of, score_name
 from sofa_fl.report.history import Round
-from sofa_fl.report.words import duration, number, percent, printable, title_of
+from sofa_fl.report.words import (
+    NOTHING,
+    duration,
+    number,
+    percent,
+    printable,
+    score,
+    title_of,
+)
 from sofa_fl.topology.tree import NodeId
 
 MANY_CLIENTS = 40
@@ -28,11 +37,14 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print(Text.assemble((_name(record), "bold"), size))
     trained = number(summary["samples_trained"], "sample")
     screen.print(Text(f"{trained} trained in {duration(summary['seconds'])}", style="dim"))
-    for table in (_fairness(summary), _levels(summary["levels"], _metric(summary))):
+    for table in (_fairness(summary), _levels(summary["levels"], metric_of(summary))):
         screen.print()
         screen.print(table)
     if "rmse" in summary:
         screen.print(Text(f"root mean square error {summary['rmse']:.4g}, mean over the clients"))
+    if summary.get("metrics"):
+        screen.print()
+        screen.print(_own_metrics(summary["metrics"]))
     used, there = summary["full_samples"], summary["test_samples"]
     if used < there:
         part = f"of so many models each is scored on {used:,} of the {there:,} test samples"
@@ -65,8 +77,9 @@ def show_round(screen: Console, record: Round, *, every: bool) -> None:
     when = f"round {record.round} of {record.rounds}" if record.round else "the warm-up"
     screen.print(Text.assemble((_name(record), "bold"), f", seed {record.seed}, after {when}"))
     size = f"{number(len(tree.clients), 'client')}, {number(len(tree.clusters), 'cluster')}"
-    score = f"accuracy {percent(record.mean)} mean, {percent(record.worst)} worst"
-    screen.print(Text(f"{size}, depth {tree.depth}; {score}", style="dim"))
+    mean, worst = (score(value, record.metric) for value in (record.mean, record.worst))
+    scores = f"{score_name(record.metric)} {mean} mean, {worst} worst"
+    screen.print(Text(f"{size}, depth {tree.depth}; {scores}", style="dim"))
     screen.print()
     show_tree(screen, record, every=every)
     if record.round:
@@ -79,7 +92,7 @@ def show_round(screen: Console, record: Round, *, every: bool) -> None:
 
 def show_tree(screen: Console, record: Round, *, every: bool) -> None:
     """The tree under a line that says what its numbers are."""
-    facts = ["number of clients", "mean accuracy"]
+    facts = ["number of clients", f"mean {score_name(record.metric)}"]
     facts += ["held-out loss"] if record.loss else []
     facts += ["samples in the pool"] if any(record.pool.values()) else []
     screen.print(Text.assemble(("Tree", "bold"), (f"  {', '.join(facts)}", "dim")))
@@ -118,7 +131,7 @@ def _cluster(node: NodeId, record: Round) -> Text:
     below = record.accuracies_below(node)
     facts = [number(len(record.tree.clients_of(node)), "client")]
     if below:
-        facts.append(percent(sum(below) / len(below)))
+        facts.append(score(sum(below) / len(below), record.metric))
     if node in record.loss:
         facts.append(f"loss {record.loss[node]:.3f}")
     if record.pool.get(node):
@@ -129,9 +142,9 @@ def _cluster(node: NodeId, record: Round) -> Text:
 def _client(node: NodeId, record: Round) -> Text:
     accuracy = record.accuracy[node]
     worst = accuracy == record.worst and len(record.tree.clients) > 1
-    name, share = f"client {node:<3} ", percent(accuracy)
+    name, shown = f"client {node:<3} ", score(accuracy, record.metric)
     return (
-        Text.assemble(name, (share, "yellow"), ("  worst", "dim")) if worst else Text(name + share)
+        Text.assemble(name, (shown, "yellow"), ("  worst", "dim")) if worst else Text(name + shown)
     )
 
 
@@ -141,7 +154,7 @@ def _several(nodes: Sequence[NodeId], record: Round) -> Text:
     label = number(len(nodes), "client")
     if known:
         mean = sum(known) / len(known)
-        label += f", {percent(mean)}"
+        label += f", {score(mean, record.metric)}"
     return Text(label)
 
 
@@ -163,25 +176,34 @@ def plain_table(title: str, columns: Iterable[str]) -> Table:
 
 
 def _fairness(summary: Mapping[str, Any]) -> Table:
-    client = summary["client"]
+    client, metric = summary["client"], metric_of(summary)
     columns = ("mean", "std", "min", "max-min", "Jain", "bottom\n10%", "whole\ntest set", "root")
-    table = plain_table(f"{_metric(summary)} of the clients", columns)
-    shares = [percent(client[key]) for key in ("mean", "std", "min", "gap")]
-    ends = [percent(value) for value in (client["bottom10"], summary["full"], summary["root"])]
-    table.add_row(*shares, f"{client['jain']:.5f}", *ends)
+    table = plain_table(f"{score_name(metric).capitalize()} of the clients", columns)
+    first = [score(client[key], metric) for key in ("mean", "std", "min", "gap")]
+    last = (client["bottom10"], summary["full"], summary["root"])
+    ends = [score(value, metric) for value in last]
+    # Jain's index is one of shares: of scores below zero it says nothing.
+    jain = f"{client['jain']:.5f}" if client["min"] >= 0 else NOTHING
+    table.add_row(*first, jain, *ends)
     return table
 
 
-def _metric(summary: Mapping[str, Any]) -> str:
-    """What the scores are; of regression, the share of the variance that is explained."""
-    return {"r2": "R²"}.get(summary.get("metric", ""), "Accuracy")
-
-
 def _levels(levels: Sequence[Mapping[str, Any]], metric: str) -> Table:
-    table = plain_table(f"{metric} by level", ("level", "nodes", "on clients", "on whole test set"))
+    columns = ("level", "nodes", "on clients", "on whole test set")
+    table = plain_table(f"{score_name(metric).capitalize()} by level", columns)
     for row in reversed(levels):
         name = "clients" if row["level"] == 0 else str(row["level"])
-        table.add_row(name, str(row["num_nodes"]), percent(row["client"]), percent(row["full"]))
+        scores = [score(row[key], metric) for key in ("client", "full")]
+        table.add_row(name, str(row["num_nodes"]), *scores)
+    return table
+
+
+def _own_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
+    table = plain_table("Own metrics of the clients", ("", "mean", "min", "max"))
+    table.columns[0].justify = "left"
+    for name, found in metrics.items():
+        values = [found[key] for key in ("mean", "min", "max")]
+        table.add_row(printable(name), *(NOTHING if x is None else f"{x:.4g}" for x in values))
     return table
 
 

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from sofa_fl.cli.screen import console, shell
 from sofa_fl.cli.show import plain_table
-from sofa_fl.report.words import number, title_of
+from sofa_fl.experiment.scores import metric_of
+from sofa_fl.report.words import number, scores_title, table_score, title_of
 
 # What is shown of a method, and which end of it is better.
 COLUMNS: tuple[tuple[str, str, int], ...] = (
@@ -33,17 +34,19 @@ def show_comparison(summaries: Sequence[Mapping[str, Any]], folder: Path) -> Non
     over = (
         f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"
     )
-    rounds = number(summaries[0]["rounds"], "round")
-    table = plain_table(
-        f"Accuracy of the clients in %, {rounds}, {over}", ["", *(name for _, name, _ in COLUMNS)]
-    )
+    rounds, metric = number(summaries[0]["rounds"], "round"), metric_of(summaries[0])
+    names = ["", *(name for _, name, _ in COLUMNS)]
+    table = plain_table(f"{scores_title(metric)}, {rounds}, {over}", names)
     table.columns[0].justify = "left"
     best = {
         key: max(better * row[key] for row in rows.values()) for key, _, better in COLUMNS if better
     }
     for method, row in rows.items():
         cells = [
-            Text(written(key, row[key]), style="bold" if _is(best, key, better * row[key]) else "")
+            Text(
+                written(key, row[key], metric),
+                style="bold" if _is(best, key, better * row[key]) else "",
+            )
             for key, _, better in COLUMNS
         ]
         table.add_row(Text(title_of(method)), *cells)
@@ -63,10 +66,10 @@ def average(summaries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float
     return rows
 
 
-def written(key: str, value: float) -> str:
+def written(key: str, value: float, metric: str) -> str:
     if key == "samples_trained":
         return f"{value:,.0f}"
-    return f"{value:.1f}" if key == "seconds" else f"{100 * value:.2f}"
+    return f"{value:.1f}" if key == "seconds" else table_score(value, metric)
 
 
 def _is(best: Mapping[str, float], key: str, value: float) -> bool:

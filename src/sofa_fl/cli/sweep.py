@@ -118,19 +118,21 @@ def show(rows: Sequence[Row]) -> None:
 
     from sofa_fl.cli.screen import console
     from sofa_fl.cli.show import plain_table
+    from sofa_fl.experiment.scores import metric_of
+    from sofa_fl.report.words import scores_title, table_score
     from sofa_fl.study.grid import plain
 
     keys = list(rows[0]["over"])
     columns = {"mean": +1, "min": +1, "std": -1, "full": +1, "seconds": 0}
     names = {"min": "worst", "full": "whole test"}
-    seeds = rows[0]["runs"]
-    title = f"Clients, in %{f', mean of {seeds} seeds' if seeds > 1 else ''}"
+    seeds, metric = rows[0]["runs"], metric_of(rows[0])
+    title = f"{scores_title(metric)}{f', mean of {seeds} seeds' if seeds > 1 else ''}"
     table = plain_table(title, [*keys, *(names.get(key, key) for key in columns)])
     best = {key: max(sign * row[key] for row in rows) for key, sign in columns.items()}
     for row in rows:
         cells = [
             Text(
-                f"{row[key]:.1f}" if key == "seconds" else f"{100 * row[key]:.2f}",
+                f"{row[key]:.1f}" if key == "seconds" else table_score(row[key], metric),
                 style="bold" if sign and sign * row[key] == best[key] else "",
             )
             for key, sign in columns.items()

@@ -64,6 +64,7 @@ def as_dict(record: Round) -> dict[str, Any]:
         "seed": record.seed,
         "round": record.round,
         "rounds": record.rounds,
+        "metric": record.metric,
         "mean": record.mean,
         "worst": record.worst,
         "parent": {str(node): up for node, up in tree.parent.items()},

@@ -12,7 +12,7 @@ from sofa_fl.data.base import Samples
 from sofa_fl.deploy.description import Card
 from sofa_fl.deploy.remote import RemoteEngine
 from sofa_fl.deploy.roster import Roster
-from sofa_fl.errors import DataError
+from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.experiment.config import Config
 from sofa_fl.experiment.folder import RunFolder
 from sofa_fl.experiment.loop import Experiment, Own
@@ -39,6 +39,11 @@ class Deployed(Experiment):
         engine: RemoteEngine,
         attend: Callable[[], dict[int, Card]],
     ) -> None:
+        if own.metrics:
+            raise ConfigError(
+                "own metrics are not available in a deployment: samples stay on the nodes, and the "
+                "server has none to compute them on"
+            )
         super().__init__(capped(config, engine.roster), own)
         self.remote, self.attend = engine, attend
         self.examiner = OwnExaminer(self.fed)

@@ -23,6 +23,7 @@ from sofa_fl.deploy.wire import Parcel
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.config import load_config
 from sofa_fl.experiment.folder import Event
+from sofa_fl.experiment.scores import metric_of, score_name
 
 
 def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
@@ -47,12 +48,17 @@ def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
 
         def tell(event: Event) -> None:
             if event["event"] == "round":
-                mean = event["client"]["mean"]
-                say(f"round {event['round']}/{event['rounds']}: mean accuracy {mean:.4f}")
+                say(told(event))
 
         Server(GridPost(grid), loaded, terms, say).run(network, [tell])
 
     return app
+
+
+def told(event: Event) -> str:
+    """A round in one line of the server's log."""
+    name, mean = score_name(metric_of(event)), event["client"]["mean"]
+    return f"round {event['round']}/{event['rounds']}: mean {name} {mean:.4f}"
 
 
 # Where a process answers more than one message: a resident node, or a simulation of many.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,6 +13,7 @@ from sofa_fl.errors import ConfigError
 from sofa_fl.experiment import loop
 from sofa_fl.experiment.config import Config
 from sofa_fl.experiment.observers import Observer
+from sofa_fl.experiment.own_metrics import Metric
 from sofa_fl.methods.base import Method
 from sofa_fl.methods.registry import MethodName
 from sofa_fl.models.networks import NetworkFactory
@@ -23,6 +25,7 @@ def compare(
     *,
     data: FederatedData | tuple[Arrays, Arrays] | None = None,
     network: NetworkFactory | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     observers: Sequence[Observer] = (),
 ) -> dict[str, loop.Result]:
     """Run several methods with the same data, network and budget; their results by name.
@@ -43,11 +46,10 @@ def compare(
         for each in known:
             chosen = replace(chosen, method=each) if each == name else chosen
         if (out / "config.yaml").exists():
-            results[name] = loop.resume(
-                out, data=data, network=network, method=method, observers=observers
-            )
+            start = partial(loop.resume, out)
         else:
-            results[name] = loop.run(
-                chosen, data=data, network=network, method=method, observers=observers
-            )
+            start = partial(loop.run, chosen)
+        results[name] = start(
+            data=data, network=network, method=method, metrics=metrics, observers=observers
+        )
     return results

@@ -23,6 +23,7 @@ from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import load_config
 from sofa_fl.experiment.disk import DamagedError, write_bytes
 from sofa_fl.experiment.folder import RunFolder
+from sofa_fl.experiment.outputs import Whole, outputs_of
 from sofa_fl.experiment.serving import Serving, state_type
 from sofa_fl.methods.registry import make_method
 from sofa_fl.models.flat import FlatNetwork, check_size
@@ -91,7 +92,7 @@ def export(
     told = Exported(file, node, round, serving.shape, serving.scale, serving.shift, prior)
     if kind == "onnx":
         flat.load(vector)
-        whole = _Whole(flat.network, serving.scale, serving.shift, prior)
+        whole = Whole(flat.network, serving.scale, serving.shift, prior)
         write_bytes(file, _onnx(whole, serving.shape))
     else:
         write_bytes(file, _safetensors(flat.state_dict(vector), told))
@@ -118,10 +119,8 @@ def predict(
         raise DataError(f"inputs must have shape (n, {serving.shape}), got {inputs.shape}")
     flat = FlatNetwork(build(factory, 0))
     flat.load(vector)
-    whole = _Whole(flat.network, serving.scale, serving.shift, prior).eval()
-    with torch.no_grad():
-        parts = torch.split(torch.from_numpy(inputs.astype(np.float32)), 1000)
-        return np.concatenate([whole(part).numpy() for part in parts])
+    whole = Whole(flat.network, serving.scale, serving.shift, prior)
+    return outputs_of(whole, inputs)
 
 
 def _open(
@@ -185,28 +184,6 @@ def _safetensors(state: dict[str, Tensor], told: Exported) -> bytes:
         "prior": json.dumps(told.prior),
     }
     return save({name: tensor.contiguous() for name, tensor in state.items()}, about)
-
-
-class _Whole(nn.Module):
-    """A network with what comes before and after it."""
-
-    prior: Tensor
-
-    def __init__(
-        self, network: nn.Module, scale: float, shift: float, prior: tuple[float, ...]
-    ) -> None:
-        super().__init__()
-        self.network, self.scale, self.shift = network, scale, shift
-        self.register_buffer("prior", torch.tensor(prior, dtype=torch.float32))
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.scale != 1.0 or self.shift != 0.0:
-            x = x * self.scale + self.shift
-        out: Tensor = self.network(x)
-        if len(self.prior):  # outputs that it does not name get nothing
-            rest = out.shape[1] - len(self.prior)
-            out = out + nn.functional.pad(self.prior, (0, rest))
-        return out
 
 
 def _onnx(network: nn.Module, shape: tuple[int, ...]) -> bytes:

@@ -167,3 +167,11 @@ class RunFolder:
             return None
         summary: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
         return summary
+
+
+def fresh_folder(name: str) -> Path:
+    """`runs/sofa-mnist-0`, or with `-2`, `-3`, … where that is taken."""
+    path, number = Path("runs") / name, 2
+    while path.exists():
+        path, number = Path("runs") / f"{name}-{number}", number + 1
+    return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,10 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment import checkpoint
 from sofa_fl.experiment.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.disk import write_text
-from sofa_fl.experiment.folder import Event, RunFolder
+from sofa_fl.experiment.folder import Event, RunFolder, fresh_folder
 from sofa_fl.experiment.metrics import Examiner
-from sofa_fl.experiment.observers import Observer
+from sofa_fl.experiment.observers import Observer, tell
+from sofa_fl.experiment.own_metrics import Metric, OwnMetrics
 from sofa_fl.experiment.records import describe, summarize
 from sofa_fl.experiment.saving import Progress, is_light, is_saved, restore_newest, save
 from sofa_fl.experiment.serving import serving_of, state_type
@@ -61,6 +62,7 @@ def run(
     data: FederatedData | tuple[Arrays, Arrays] | None = None,
     network: NetworkFactory | None = None,
     method: Method[Any] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Result:
     """Run an experiment into a new run folder.
@@ -71,14 +73,17 @@ def run(
             says, or data already dealt out to clients.
         network: A function that makes an own network, in place of `config.model`.
         method: An own method, in place of `config.method`.
+        metrics: Own metrics by name: functions of outputs and targets, NumPy arrays, that give a
+            number; in every round, of what each client uses, on its own test samples.
         observers: Called with every event as it happens; one that fails is reported and left out.
     """
     config = config or Config()
-    own = Own(data, network, method)
+    own = Own(data, network, method, metrics)
     if data is not None and config.data.name == DataConfig().name:
         config = replace(config, data=replace(config.data, name=OWN))
     with Experiment(config, own) as experiment:
-        path = Path(config.out).expanduser() if config.out else _fresh_folder(config)
+        name = f"{config.method}-{Path(config.data.name).name}-{config.seed}"
+        path = Path(config.out).expanduser() if config.out else fresh_folder(name)
         config = replace(experiment.config, out=str(path))
         folder = RunFolder.create(path, config_to_dict(config))
         return experiment.begin(folder, watched(config.track, observers))
@@ -90,12 +95,14 @@ def resume(
     data: FederatedData | tuple[Arrays, Arrays] | None = None,
     network: NetworkFactory | None = None,
     method: Method[Any] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Result:
     """Continue a run from its last checkpoint, to the same end as if it had not stopped.
 
     Where the last one is damaged or missing, the one before serves; the first event says so.
-    A run on own data, network or method needs them again: none of them is in the folder.
+    A run on own data, network or method needs them again: none of them is in the folder. Own
+    metrics that are not given again are no longer computed, which is told.
     """
     folder = RunFolder.open(Path(path))
     config = replace(load_config(folder.config_file), out=str(path))
@@ -105,7 +112,7 @@ def resume(
             "with sofa_fl.resume(..., data=...)"
         )
     observers = watched(config.track, observers)
-    with Experiment(config, Own(data, network, method)) as experiment:
+    with Experiment(config, Own(data, network, method, metrics)) as experiment:
         last, note = restore_newest(folder, config, experiment.restore)
         if last is None:  # stopped before the warm-up was done
             return experiment.begin(folder, observers, note)
@@ -120,6 +127,7 @@ class Own:
     data: FederatedData | tuple[Arrays, Arrays] | None = None
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
+    metrics: Mapping[str, Metric] | None = None
     engine: Engine | None = None  # whose clients may well not answer
 
     @property
@@ -136,6 +144,7 @@ class Experiment:
             data = federate(config.data, config.seed, data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
+        self.metrics = OwnMetrics(own.metrics, factory)
         if own.engine is None:
             self.pick = pick_engine(config.engine, factory, data, config.local)
             # What was picked is written down: a run goes on as it began, to the same bits.
@@ -209,10 +218,12 @@ class Experiment:
             self.state, notes = self.method.round(self.hand_over(), fed)
             self.close_round(folder, fed, notes, observers)
         self.writer.wait()
-        view = self.method.view(self.state)
-        edits = [edit_from_json(edit) for event in folder.events() for edit in event["edits"]]
+        view, edits, event = self.method.view(self.state), [], {}
+        for event in folder.events():
+            edits += [edit_from_json(edit) for edit in event["edits"]]
         summary = {
             **summarize(self.config, view, edits, self.examiner, self.elapsed()),
+            **({"metrics": event["metrics"]} if "metrics" in event else {}),
             "run": str(folder.path),
         }
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
@@ -235,6 +246,7 @@ class Experiment:
         view, round = self.method.view(self.state), fed.round
         fed.count_shared(*traffic(view.tree, view.shared.pools, fed.owned))
         event = describe(view, notes, fed, self.examiner, self.config.rounds, self.elapsed())
+        event |= self.metrics.measure(view, fed)
         self.writer.wait()
         if not is_saved(self.config, round):
             folder.append(event)
@@ -275,6 +287,8 @@ class Experiment:
         device = str(self.fed.initial().device)
         self.state = checkpoint.load(path, "state", state_type(self.method), device)
         progress.restore_events(folder)
+        if round < self.config.rounds:
+            self.metrics.warn_of_missing(json.loads(progress.event))
         self.seconds = progress.seconds
         meter = self.fed.meter
         meter.samples_trained = progress.samples_trained
@@ -284,17 +298,3 @@ class Experiment:
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started
-
-
-def tell(observers: Sequence[Observer], event: Event) -> None:
-    for observer in observers:
-        observer(event)
-
-
-def _fresh_folder(config: Config) -> Path:
-    """`runs/sofa-mnist-0`, or with `-2`, `-3`, … where that is taken."""
-    name = f"{config.method}-{Path(config.data.name).name}-{config.seed}"
-    path, number = Path("runs") / name, 2
-    while path.exists():
-        path, number = Path("runs") / f"{name}-{number}", number + 1
-    return path

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import Exam, Prior, Score
 from sofa_fl.errors import DataError
+from sofa_fl.experiment.scores import R2
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
 from sofa_fl.models.mix import Model, identity
@@ -97,7 +98,7 @@ def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, An
     if examiner.fed.data.train.y.dtype.kind != "f":
         return {}
     losses = [score.loss for score in client_scores(used, examiner) if score.num_samples]
-    return {"metric": "r2", "rmse": float(np.mean(np.sqrt(losses)))}
+    return {"metric": R2, "rmse": float(np.mean(np.sqrt(losses)))}
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:

@@ -20,6 +20,11 @@ def guarded(observers: Iterable[Observer]) -> Sequence[Observer]:
     return [Guard(observer) for observer in observers]
 
 
+def tell(observers: Iterable[Observer], event: Event) -> None:
+    for observer in observers:
+        observer(event)
+
+
 class Guard:
     """Calls an observer until it fails."""
 

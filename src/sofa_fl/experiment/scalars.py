@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from sofa_fl.experiment.folder import Event
+from sofa_fl.experiment.scores import metric_of
 
 
 def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
@@ -14,10 +15,12 @@ def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
 
     `bytes` and `seconds` are the round's own, all others what holds after it.
     """
-    client, metric = event["client"], event.get("metric", "accuracy")
+    client, metric = event["client"], metric_of(event)
     values = {f"{metric}/{name}": client[key] for name, key in _SCORES.items()}
     if "rmse" in event:
         values["rmse/mean"] = event["rmse"]
+    for name, own in event.get("metrics", {}).items():
+        values |= {f"metrics/{name}/{key}": own[key] for key in _RANGE if own[key] is not None}
     if event["local_loss"]:
         values["loss/local"] = float(np.mean(event["local_loss"]))
     if event["path_loss"]:  # the last of a path is a client's own
@@ -37,6 +40,7 @@ def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
 
 
 _SCORES = {"mean": "mean", "worst": "min", "std": "std"}
+_RANGE = ("mean", "min", "max")  # of a user's own metrics
 _COSTS = {"cost/bytes down": "bytes_down", "cost/bytes up": "bytes_up", "cost/seconds": "seconds"}
 
 

@@ -19,7 +19,7 @@ class Serving:
     """How inputs become what a network sees, and what is added to its outputs for whom.
 
     Attributes:
-        own: What of the run is not in its folder: `data`, `network`, `method`.
+        own: What of the run is not in its folder: `data`, `network`, `method`, `metrics`.
         shape: Of one input.
         num_outputs: Of a network that the configuration makes.
         scale, shift: A network sees `x * scale + shift`.

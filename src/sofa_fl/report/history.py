@@ -12,6 +12,7 @@ import yaml
 
 from sofa_fl.errors import RunError, TopologyError
 from sofa_fl.experiment.folder import Event, RunFolder
+from sofa_fl.experiment.scores import ACCURACY, metric_of
 from sofa_fl.report.words import tell
 from sofa_fl.topology.edits import Edit, edit_from_json
 from sofa_fl.topology.tree import NodeId, Tree
@@ -29,13 +30,14 @@ class Round:
         round: The number of this round.
         rounds: The number of rounds the run has in all, those to come included.
         tree: The tree after the round.
-        accuracy: Every client's accuracy on its own test samples; None for one that has none.
+        accuracy: Every client's score on its own test samples; None for one that has none.
         mean: Mean over the clients.
         worst: The lowest of the clients.
         loss: Held-out loss of the nodes that have one, the mean over the clients below.
         pool: How many samples every cluster holds through sharing.
         edits: What was done to the tree in this round.
         told: The same in words, one sentence each.
+        metric: What the scores are: `accuracy`, or in regression `r2`.
     """
 
     run: Path
@@ -52,6 +54,7 @@ class Round:
     pool: Mapping[NodeId, int]
     edits: tuple[Edit, ...]
     told: tuple[str, ...]
+    metric: str = ACCURACY
 
     def accuracies_below(self, node: NodeId) -> list[float]:
         """The accuracies of the clients of a cluster, as far as they have one."""
@@ -109,6 +112,7 @@ def make_round(path: Path, config: Any, before: Event | None, event: Event) -> R
         pool={NodeId(int(node)): int(size) for node, size in event["pools"].items()},
         edits=edits,
         told=tuple(tell(edits, tree_in(before))) if edits and before else (),
+        metric=metric_of(event),
     )
 
 

@@ -24,6 +24,7 @@ from sofa_fl.report.words import number, printable
 REPORT = "report.html"
 SCRIPTS = (
     "dom",
+    "scores",
     "colour",
     "model",
     "stages",
@@ -37,6 +38,7 @@ SCRIPTS = (
     "map_view",
     "sharing_view",
     "plain_views",
+    "metrics_view",
     "player",
     "live",
     "main",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from math import ceil
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import Tree
 
 ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round
-PASSED_ON = ("groups", "absent", "set_aside", "quarantined")
+PASSED_ON = ("metric", "groups", "absent", "set_aside", "quarantined")
 BAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError, SofaError)
 
 
@@ -137,7 +137,15 @@ def summary_of_round(event: Event, tree: Tree, before: Tree | None) -> Plain:
         record["disclosed"] = {"mean": short(mean, 4), "max": short(max(disclosed), 4)}
     if curve := [x for x in event.get("local_loss", ()) if x is not None]:
         record["loss"] = short(sum(curve) / len(curve), 4)
+    if own := event.get("metrics"):
+        record["metrics"] = {name: _range(found) for name, found in own.items()}
     return record | {key: _plain(event[key]) for key in PASSED_ON if event.get(key)}
+
+
+def _range(found: Mapping[str, float | None]) -> Plain:
+    """Of an own metric, which may be of any size, what a chart needs."""
+    kept = {key: found[key] for key in ("mean", "min", "max")}
+    return {k: None if v is None or not isfinite(v) else float(f"{v:.6g}") for k, v in kept.items()}
 
 
 def told(edits: Sequence[Mapping[str, Any]], before: Tree | None) -> list[Plain]:

@@ -1,7 +1,7 @@
 """The tree of a round as one self-contained SVG picture: no scripts, no fonts, no network.
 
-Top-down: the root above, clients in a row below, coloured by accuracy. Colour never stands
-alone: every client that has room for it bears its number and its accuracy.
+Top-down: the root above, clients in a row below, coloured by their scores. Colour never stands
+alone: every client that has room for it bears its number and its score.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import ceil, floor, sqrt
 from xml.sax.saxutils import escape
 
+from sofa_fl.experiment.scores import score_name
 from sofa_fl.report.history import Round
-from sofa_fl.report.words import NOTHING, name_of, number, percent, printable, title_of
+from sofa_fl.report.words import name_of, number, printable, score, title_of
 from sofa_fl.topology.tree import NodeId, Tree
 
 # Viridis: even in lightness, and the same to the colour-blind.
@@ -51,7 +52,7 @@ def tree_svg(round: Round) -> str:
     scale = _scale(round)
     parts = [
         _title(round),
-        _legend(scale),
+        _legend(scale, round.metric),
         _guides(round.tree, layout),
         *(_edge(node, round.tree, layout) for node in round.tree.walk()),
         *(_cluster(node, round, layout) for node in round.tree.clusters),
@@ -97,7 +98,7 @@ def colour(share: float) -> str:
 
 
 def _scale(round: Round) -> tuple[float, float]:
-    """The range of the colours: from the worst client to the best, in whole percents."""
+    """The range of the colours: from the worst client to the best, in whole hundredths."""
     values = [accuracy for accuracy in round.accuracy.values() if accuracy is not None]
     low, high = floor(100 * min(values) + 1e-9), ceil(100 * max(values) - 1e-9)
     return low / 100, max(high, low + 1) / 100
@@ -113,28 +114,29 @@ def _title(round: Round) -> str:
     size = number(len(round.tree.clients), "client")
     if round.tree.clusters:
         size += f" in {number(len(round.tree.clusters), 'cluster')}"
-    score = f"accuracy {percent(round.mean)} on average, {percent(round.worst)} for the worst"
+    mean, worst = (score(value, round.metric) for value in (round.mean, round.worst))
+    scores = f"{score_name(round.metric)} {mean} on average, {worst} for the worst"
     return (
         f'<text x="28" y="44" font-size="20" font-weight="600">{_text(_headline(round))}</text>\n'
-        f'<text x="28" y="68" font-size="13.5" fill="{SOFT}">{size} · client {score}</text>'
+        f'<text x="28" y="68" font-size="13.5" fill="{SOFT}">{size} · client {scores}</text>'
     )
 
 
-def _legend(scale: tuple[float, float]) -> str:
+def _legend(scale: tuple[float, float], metric: str) -> str:
     """The colours and the circles, in one line under the title."""
     stops = "".join(
         f'<stop offset="{i / (len(PALETTE) - 1):.0%}" stop-color="#{code}"/>'
         for i, code in enumerate(PALETTE)
     )
-    low, high = (f"{value:.0%}" for value in scale)
+    low, high = (score(value, metric, 0) for value in scale)
     return (
-        f'<defs><linearGradient id="accuracy">{stops}</linearGradient></defs>\n'
+        f'<defs><linearGradient id="score">{stops}</linearGradient></defs>\n'
         f'<g transform="translate(28 98)" fill="{SOFT}" dominant-baseline="central">'
         f'<circle cx="9" cy="0" r="9" fill="{colour(0.3)}"/>'
         '<text x="9" y="0" font-size="10" fill="#ffffff" text-anchor="middle">i</text>'
-        '<text x="25" y="0">client i, by accuracy</text>'
+        f'<text x="25" y="0">client i, by {score_name(metric)}</text>'
         f'<text x="194" y="0" text-anchor="end">{low}</text>'
-        '<rect x="200" y="-5" width="110" height="10" rx="5" fill="url(#accuracy)"/>'
+        '<rect x="200" y="-5" width="110" height="10" rx="5" fill="url(#score)"/>'
         f'<text x="316" y="0">{high}</text>'
         f'<circle cx="377" cy="0" r="9" fill="{INK}"/>'
         '<text x="377" y="0" font-size="10" fill="#ffffff" text-anchor="middle">n</text>'
@@ -179,7 +181,7 @@ def _cluster(node: NodeId, round: Round, layout: Layout) -> str:
     x, y = layout.x[node], layout.y[node]
     about = [name_of(node, tree), number(size, "client")]
     if below := round.accuracies_below(node):
-        about.append(f"accuracy {percent(sum(below) / len(below))}")
+        about.append(f"{score_name(round.metric)} {score(sum(below) / len(below), round.metric)}")
     if node in round.loss:
         about.append(f"held-out loss {round.loss[node]:.3f}")
     font = min(15.0, 1.7 * radius / max(2, len(str(size))))
@@ -208,13 +210,14 @@ def _client(node: NodeId, round: Round, layout: Layout, scale: tuple[float, floa
     ink = "#ffffff" if accuracy is not None and share < 0.6 else INK
     rim = SOFT if accuracy is None or share > 0.85 else "#ffffff"  # pale on white needs an edge
     dot = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{fill}" stroke="{rim}"/>'
-    about = f"{name_of(node, round.tree)}, accuracy {percent(accuracy)}"
+    named = f"{score_name(round.metric)} {score(accuracy, round.metric)}"
+    about = f"{name_of(node, round.tree)}, {named}"
     if not layout.has_labels:
         return f"<g><title>{about}</title>{dot}</g>"
     weight = 700 if accuracy == round.worst else 400
     size = 12.5 if layout.is_wide else 10.5
     turn = "" if layout.is_wide else f' transform="rotate(-55 {x:.1f} {y + 32:.1f})"'
-    label = NOTHING if accuracy is None else f"{accuracy:.1%}"
+    label = score(accuracy, round.metric, 1)
     return (
         f"<g><title>{about}</title>{dot}"
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="600" fill="{ink}" '

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sofa_fl.experiment.scores import ACCURACY, score_name
 from sofa_fl.topology.draft import Draft, Hierarchy
 from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
@@ -36,9 +37,33 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None, digits: int = 2) -> str:
     """`98.12%`, or a dash where there is nothing to show."""
-    return NOTHING if share is None or share != share else f"{share:.2%}"
+    return NOTHING if share is None or share != share else f"{share:.{digits}%}"
+
+
+def score(value: float | None, metric: str, digits: int = 2) -> str:
+    """`98.12%`, or, of R², which may be negative and so is no share, `0.981`."""
+    if metric == ACCURACY:
+        return percent(value, digits)
+    return NOTHING if value is None or value != value else f"{value:.{max(2, digits + 1)}f}"
+
+
+def said_score(value: float | None, metric: str) -> str:
+    """A score that stands alone: `98.12%`, `R² 0.981`."""
+    shown = score(value, metric)
+    return shown if metric == ACCURACY else f"{score_name(metric)} {shown}"
+
+
+def scores_title(metric: str) -> str:
+    """Over a table of numbers without a sign: `Accuracy of the clients in %`."""
+    unit = " in %" if metric == ACCURACY else ""
+    return f"{score_name(metric).capitalize()} of the clients{unit}"
+
+
+def table_score(value: float | None, metric: str) -> str:
+    """A number of such a table: `98.12`, `0.981`."""
+    return score(value, metric).removesuffix("%")
 
 
 def duration(seconds: float) -> str:

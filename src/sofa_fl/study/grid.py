@@ -62,6 +62,8 @@ def rows_of(
             row[key] = sum(summary["client"][key] for _, summary in found) / len(found)
         for key in ("full", "seconds"):
             row[key] = sum(summary[key] for _, summary in found) / len(found)
+        if "metric" in (first := found[0][1]):
+            row["metric"] = first["metric"]
         row["folders"] = [str(Path(summary["run"])) for _, summary in found]
         rows.append(row)
     return rows

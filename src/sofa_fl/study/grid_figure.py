@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sofa_fl.experiment.scores import ACCURACY, metric_of, score_name
 from sofa_fl.study.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, drawing
 from sofa_fl.study.grid import plain
 
@@ -14,7 +15,8 @@ COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
 
 def draw_grid(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """A line per combination of the other keys; dashed for the worst client."""
-    first = next(iter(rows[0]["over"]), "")
+    first, metric = next(iter(rows[0]["over"]), ""), metric_of(rows[0])
+    unit, sign = (100, ", %") if metric == ACCURACY else (1, "")
     ticks = list(dict.fromkeys(plain(row["over"].get(first, "")) for row in rows))
     lines: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in rows:
@@ -27,12 +29,12 @@ def draw_grid(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             colour = COLOURS[number % len(COLOURS)]
             places = [at for at, tick in enumerate(ticks) if tick in found]
             for key, dashes in (("mean", "-"), ("min", "--")):
-                shares = [100 * found[ticks[at]][key] for at in places]
+                shares = [unit * found[ticks[at]][key] for at in places]
                 told = (label or "mean client") if key == "mean" else None
                 axes.plot(
                     places, shares, dashes, color=colour, marker="o", markersize=3.5, label=told
                 )
         axes.set_xticks(range(len(ticks)), ticks)
         axes.set_xlabel(first)
-        axes.set_ylabel("mean client (dashed: worst), %")
+        axes.set_ylabel(f"{score_name(metric)}, mean client (dashed: worst){sign}")
         figure.legend(loc="outside right upper", frameon=False)

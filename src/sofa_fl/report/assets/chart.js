@@ -8,7 +8,7 @@ function niceTicks(low, high, wanted) {
   const power = 10 ** Math.floor(Math.log10(raw || 1));
   const unit = [1, 2, 5, 10].find((step) => step * power >= raw) * power;
   const ticks = [];
-  for (let tick = Math.ceil(low / unit - 1e-9) * unit; tick <= high + 1e-9 * unit; tick += unit) ticks.push(tick);
+  for (let tick = Math.ceil(low / unit - 1e-9) * unit; tick <= high + 1e-9 * unit; tick += unit) ticks.push(Math.round(tick / unit) * unit);
   return { ticks, unit };
 }
 
@@ -23,9 +23,9 @@ function linearAxis(values, format, zero = false) {
   return { share: (value) => (value - low) / (high - low), ticks, format };
 }
 
-function accuracyAxis(values) {
-  const scale = accuracyScale(values);
-  return { share: scale.share, ticks: apart(scale.ticks, scale.share, 0.075), format: (x) => percent(x, x > 0.99 && x < 1 ? 1 : 0) };
+function scoreAxis(values, score) {
+  const scale = scoreScale(values);
+  return { share: scale.share, ticks: apart(scale.ticks, scale.share, 0.075), format: score.tick };
 }
 
 // Ticks that do not touch, the highest first: there the scale has more room, and more to tell.

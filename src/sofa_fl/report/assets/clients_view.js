@@ -1,10 +1,10 @@
-// Accuracy of the clients over rounds, the worst ones in view; a client that is picked stands out.
+// Scores of the clients over rounds, the worst ones in view; a client that is picked stands out.
 
 const MANY_LINES = 60; // beyond, a band stands for most clients
 const NUM_WORST = 8;
 
 function clientsView(app) {
-  const chart = lineChart(app, { label: "Accuracy of every client over rounds", height: 280, named: true, content });
+  const chart = lineChart(app, { label: `${app.run.score.title} of every client over rounds`, height: 280, named: true, content });
   const worst = h("div", { class: "worst" });
   const find = h("input", {
     type: "number", min: 0, placeholder: "number", "aria-label": "Find a client by its number",
@@ -17,7 +17,7 @@ function clientsView(app) {
 
   function content() {
     const frames = app.run.frames;
-    const now = app.frame() ? byAccuracy(app.frame()) : [];
+    const now = app.frame() ? byScore(app.frame()) : [];
     const all = new Set(frames.flatMap((frame) => frame.raw.clients));
     const few = all.size <= MANY_LINES;
     const lines = few ? [...all].map((client) => ({ kind: "faint", points: follow(client) })) : [];
@@ -34,7 +34,7 @@ function clientsView(app) {
       lines.push({ name: `client ${app.picked}`, colour: "var(--accent)", kind: "strong", points: follow(app.picked) });
     }
     const values = lines.concat(bands).flatMap((line) => line.points.flatMap((point) => point.slice(1)));
-    return { lines, bands, axis: accuracyAxis(values) };
+    return { lines, bands, axis: scoreAxis(values, app.run.score) };
   }
 
   function draw() {
@@ -42,11 +42,11 @@ function clientsView(app) {
     const frame = app.frame();
     if (!frame) return;
     const before = frame.before;
-    worst.replaceChildren(rankBars(byAccuracy(frame).slice(0, NUM_WORST).map((client, i) => {
+    worst.replaceChildren(rankBars(byScore(frame).slice(0, NUM_WORST).map((client, i) => {
       const [accuracy, was] = [frame.accuracy(client), before && before.has(client) ? before.accuracy(client) : null];
-      const change = isNumber(was) ? ` ${accuracy >= was ? "+" : "−"}${Math.abs(100 * (accuracy - was)).toFixed(1)}` : "";
+      const change = isNumber(was) ? ` ${app.run.score.change(accuracy - was, 1)}` : "";
       return {
-        name: `client ${client}`, share: accuracy, value: `${percent(accuracy)}${change}`,
+        name: `client ${client}`, share: accuracy, value: `${app.run.score.format(accuracy)}${change}`,
         colour: viridis(app.run.scale.share(accuracy)), kind: app.picked === client ? "picked" : i < 3 ? `hue-${i}` : "",
         pick: () => app.pick(client),
       };
@@ -58,15 +58,16 @@ function clientsView(app) {
 }
 
 function quantiles(frame, shares) {
-  const order = byAccuracy(frame);
+  const order = byScore(frame);
   return shares.map((share) => frame.accuracy(order[Math.round(share * (order.length - 1))]));
 }
 
 // How well and how evenly the clients are served, and how they are spread in this round.
 function fairnessView(app) {
+  const { score } = app.run;
   const names = [
-    ["mean", "mean", percent], ["min", "worst client", percent], ["bottom10", "worst tenth", percent],
-    ["std", "standard deviation", percent], ["gap", "best − worst", percent], ["jain", "Jain's index", (x) => decimal(x, 4)],
+    ["mean", "mean", score.format], ["min", "worst client", score.format], ["bottom10", "worst tenth", score.format],
+    ["std", "standard deviation", score.format], ["gap", "best − worst", score.format], ["jain", "Jain's index", (x) => decimal(x, 4)],
   ];
   const tiles = h("div", { class: "tiles" });
   const strip = h("div", { class: "plot" });
@@ -78,10 +79,10 @@ function fairnessView(app) {
     const history = app.run.history;
     const at = history.findIndex((record) => record.round === frame.round);
     tiles.replaceChildren(...names.map(([key, name, format]) => {
-      const values = history.map((record) => record.client[key]);
-      const axis = ["mean", "min", "bottom10"].includes(key) ? accuracyAxis(values) : linearAxis(values, format);
+      const values = history.map((record) => factOf(record.client, key));
+      const axis = ["mean", "min", "bottom10"].includes(key) ? scoreAxis(values, score) : linearAxis(values, format);
       return h("div", { class: "tile", "data-key": key }, h("span", { class: "what" }, name),
-        h("strong", {}, format(frame.record.client[key])), sparkline(values, at, axis));
+        h("strong", {}, format(factOf(frame.record.client, key))), sparkline(values, at, axis));
     }));
     if (room) strip.replaceChildren(histogram(app.run, frame, room));
   }
@@ -90,7 +91,7 @@ function fairnessView(app) {
     room = width;
     draw();
   });
-  const element = h("div", {}, tiles, h("h3", {}, "Clients by accuracy in this round"), strip);
+  const element = h("div", {}, tiles, h("h3", {}, `Clients by ${score.name} in this round`), strip);
   return { element, draw };
 }
 
@@ -98,14 +99,14 @@ function histogram(run, frame, width) {
   const [height, bottom] = [96, 20];
   const num = Math.max(12, Math.min(48, Math.floor(width / 22)));
   const bins = Array.from({ length: num }, () => 0);
-  const order = byAccuracy(frame);
+  const order = byScore(frame);
   for (const client of order) {
     const share = Math.min(0.9999, Math.max(0, run.scale.share(frame.accuracy(client))));
     bins[Math.floor(share * num)] += 1;
   }
   const most = Math.max(1, ...bins);
   const [x, step] = [(share) => 14 + share * (width - 28), (width - 28) / num];
-  return s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "How many clients have which accuracy", style: `height: ${height}px` },
+  return s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `How many clients have which ${run.score.name}`, style: `height: ${height}px` },
     ...bins.map((n, i) => s("rect", {
       x: x(i / num) + 1, width: step - 2, y: height - bottom - (n / most) * (height - bottom - 16),
       height: (n / most) * (height - bottom - 16), rx: 2, class: "count", style: `fill: ${viridis((i + 0.5) / num)}`,
@@ -114,5 +115,5 @@ function histogram(run, frame, width) {
       class: "tick", x: x((i + 0.5) / num), y: height - bottom - 4 - (n / most) * (height - bottom - 16), "text-anchor": "middle",
     }, String(n)) : null)),
     ...apart(run.scale.ticks, run.scale.share, 34 / width).map((tick) => s("text", { class: "tick", x: x(run.scale.share(tick)), y: height - 5, "text-anchor": "middle" },
-      percent(tick, tick > 0.99 && tick < 1 ? 1 : 0))));
+      run.score.tick(tick))));
 }

@@ -1,4 +1,4 @@
-// Colours: accuracy by a fixed scale over all rounds, names by a palette for the colour-blind.
+// Colours: scores by a fixed scale over all rounds, names by a palette for the colour-blind.
 
 // Viridis: even in lightness, and the same to the colour-blind.
 const VIRIDIS = ["440154", "46327e", "365c8d", "277f8e", "1fa187", "4ac16d", "a0da39", "fde725"];
@@ -14,18 +14,19 @@ function viridis(share) {
   return `rgb(${part.join(" ")})`;
 }
 
-// Accuracy as a place in 0 … 1, by the logarithm of the errors: 90 to 95% is as far as 98 to 99%.
-function accuracyScale(values) {
+// A score as a place in 0 … 1, by the logarithm of the errors: 90 to 95% is as far as 98 to 99%.
+// R² may be negative: its errors, the share of the variance that is left, are then above 1.
+function scoreScale(values) {
   const known = values.filter(isNumber);
   const [worst, best] = known.length ? [least(known), most(known)] : [0, 1];
   // Nobody is infinitely good: no error at all counts as somewhat fewer than the fewest there are.
-  const errors = known.map((accuracy) => 1 - accuracy).filter((error) => error > 1e-9);
+  const errors = known.map((score) => 1 - score).filter((error) => error > 1e-9);
   const floor = errors.length ? Math.max(FLOOR, (best >= 1 ? 0.7 : 1) * least(errors)) : FLOOR;
-  const error = (accuracy) => Math.log(Math.max(floor, 1 - accuracy));
+  const error = (score) => Math.log(Math.max(floor, 1 - score));
   let [low, high] = [error(worst), error(best)];
   if (low - high < 0.2) [low, high] = [low + 0.1, high - 0.1];
-  const share = (accuracy) => (low - error(accuracy)) / (low - high);
-  const marks = [0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998];
+  const share = (score) => (low - error(score)) / (low - high);
+  const marks = [-1000, -300, -100, -30, -10, -5, -2, -1, -0.5, 0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998];
   const ticks = marks.filter((mark) => share(mark) >= -0.001 && share(mark) <= 1.001 && 1 - mark >= 0.99 * floor);
   if (best >= 1) ticks.push(1);
   return { share, ticks: ticks.length > 1 ? ticks : [worst, best], worst, best };

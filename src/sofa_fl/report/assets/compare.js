@@ -12,21 +12,23 @@ function comparePage(root, runs) {
     return view.element;
   };
   root.replaceChildren(head, app.bar.element,
-    card("table-card", "Runs in this round", "The best of each column is bold.", add(tableView(app))),
+    card("table-card", "Runs in this round", `${app.score.title} of the clients, and what it took; the best of each column is bold.`, add(tableView(app))),
     h("div", { class: "row" },
-      card("mean-card", "Mean over the clients", null, add(curveView(app, "mean"))),
-      card("worst-card", "Worst client", null, add(curveView(app, "min")))),
+      card("mean-card", `Mean ${app.score.name} over the clients`, null, add(curveView(app, "mean"))),
+      card("worst-card", `The worst client's ${app.score.name}`, null, add(curveView(app, "min")))),
+    ...metricsOf(runs.flatMap((run) => run.history)).map((name) =>
+      card(`metric-${name}`, name, "Mean over the clients.", add(metricCurves(app, name)))),
     h("div", { class: "row" },
       card("rank-card", "Clients from worst to best, in this round", "Where a line is higher, that part of the clients is served better.", add(rankView(app))),
       card("differ-card", "Who gains, who loses", `Against ${runs[0].name}, client by client.`, add(differenceView(app)))),
-    card("trees-card", "The trees", null, legend(runs[0]), add(treesView(app))),
+    card("trees-card", "The trees", null, legend(runs[0], app.score), add(treesView(app))),
     card("config-card", "What differs in the configuration", null, configDifferences(runs)));
   app.draw(false);
 }
 
 // One colour scale and one size for all.
 function alike(runs) {
-  const scale = accuracyScale(runs.flatMap((run) => [run.scale.worst, run.scale.best]));
+  const scale = scoreScale(runs.flatMap((run) => [run.scale.worst, run.scale.best]));
   const largest = Math.max(...runs.map((run) => run.largest));
   const taken = new Map();
   runs.forEach((run, i) => {
@@ -40,7 +42,7 @@ const shorten = (name, time) => `${name.length > 22 ? `${name.slice(0, 20)}…` 
 function makeComparison(runs) {
   const last = Math.max(...runs.map((run) => run.rounds || 0), ...runs.flatMap((run) => run.history.slice(-1).map((r) => r.round)));
   const app = {
-    runs, run: { rounds: last }, at: last, picked: null, status: "", cards: [], bar: null, edits: null,
+    runs, score: commonScore(runs), run: { rounds: last }, at: last, picked: null, status: "", cards: [], bar: null, edits: null,
     numFrames: () => last + 1,
     lastRound: () => last,
     frame: () => ({ round: app.at }),
@@ -73,9 +75,10 @@ const recordAt = (run, round) => [...run.history].reverse().find((record) => rec
 
 function tableView(app) {
   const element = h("div", { class: "scroll" });
+  const { format } = app.score;
   const columns = [
-    ["mean", (r) => r.client.mean, percent, 1], ["worst", (r) => r.client.min, percent, 1], ["worst tenth", (r) => r.client.bottom10, percent, 1],
-    ["std", (r) => r.client.std, percent, -1], ["Jain", (r) => r.client.jain, (x) => decimal(x, 4), 1],
+    ["mean", (r) => r.client.mean, format, 1], ["worst", (r) => r.client.min, format, 1], ["worst tenth", (r) => r.client.bottom10, format, 1],
+    ["std", (r) => r.client.std, format, -1], ["Jain", (r) => factOf(r.client, "jain"), (x) => decimal(x, 4), 1],
     ["most disclosed", (r) => (r.disclosed || {}).max, (x) => percent(x, 1), -1], ["clusters", (r) => r.num_clusters, count, 0],
     ["depth", (r) => r.depth, count, 0], ["time", (r) => r.seconds, duration, -1], ["bytes", (r) => (r.up || 0) + (r.down || 0), bytes, -1],
   ];
@@ -100,12 +103,26 @@ function tableView(app) {
   return { element, draw };
 }
 
+const valuesOf = (lines) => lines.flatMap((line) => line.points.map(([, value]) => value));
+const curves = (app, value) => app.runs.map((run) => ({ name: run.short, colour: run.colour, points: run.history.map((r) => [r.round, value(r)]) }));
+
+function metricCurves(app, name) {
+  const chart = lineChart(app, {
+    label: `${name} over rounds`, height: 220, named: true,
+    content() {
+      const lines = curves(app, (record) => metricIn(record, name, "mean"));
+      return { lines, axis: linearAxis(valuesOf(lines), anyNumber) };
+    },
+  });
+  return { element: chart.element, draw: chart.draw };
+}
+
 function curveView(app, key) {
   const chart = lineChart(app, {
-    label: `Accuracy over rounds: ${key}`, height: 260, named: true, format: percent,
+    label: `${app.score.title} over rounds: ${key}`, height: 260, named: true, format: app.score.format,
     content() {
-      const lines = app.runs.map((run) => ({ name: run.short, colour: run.colour, points: run.history.map((r) => [r.round, r.client[key]]) }));
-      return { lines, axis: accuracyAxis(lines.flatMap((line) => line.points.map(([, value]) => value))) };
+      const lines = curves(app, (record) => record.client[key]);
+      return { lines, axis: scoreAxis(valuesOf(lines), app.score) };
     },
   });
   return { element: chart.element, draw: chart.draw };

@@ -3,21 +3,21 @@
 function rankView(app) {
   const still = { last: 100, name: (x) => `the client at ${x}%` };
   const chart = lineChart(app, {
-    label: "Accuracy of the clients from worst to best", height: 260, named: true, still, format: percent,
+    label: `${app.score.title} of the clients from worst to best`, height: 260, named: true, still, format: app.score.format,
     content() {
       const lines = app.runs.map((run) => {
         const frame = frameAt(run, app.at);
-        const order = frame ? byAccuracy(frame) : [];
+        const order = frame ? byScore(frame) : [];
         const points = Array.from({ length: 101 }, (_, x) => [x, frame && frame.accuracy(order[Math.round((x / 100) * (order.length - 1))])]);
         return { name: run.short, colour: run.colour, points };
       });
-      return { lines, axis: accuracyAxis(lines.flatMap((line) => line.points.map(([, value]) => value))) };
+      return { lines, axis: scoreAxis(valuesOf(lines), app.score) };
     },
   });
   return { element: chart.element, draw: chart.draw };
 }
 
-// The clients that both have, by how much their accuracy differs; ids mean the same client only for
+// The clients that both have, by how much their scores differ; ids mean the same client only for
 // the same data and seed, so where these differ nothing is said.
 function differenceView(app) {
   const element = h("div", {});
@@ -40,7 +40,7 @@ function differenceView(app) {
       return h("div", {}, title, h("p", { class: "note" }, `${count(better)} better, ${count(worse)} worse, ${count(known.length - better - worse)} alike`),
         rankBars(ends.map((client) => ({
           name: `client ${client}`, share: Math.abs(gain(client)) / most, colour: gain(client) < 0 ? "var(--hue-5)" : "var(--hue-0)",
-          value: `${gain(client) < 0 ? "−" : "+"}${(100 * Math.abs(gain(client))).toFixed(2)}`,
+          value: app.score.change(gain(client)),
         }))));
     }));
   }

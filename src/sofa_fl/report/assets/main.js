@@ -93,17 +93,17 @@ function drawHead(app) {
   document.getElementById("facts").textContent = facts.join(" · ");
 }
 
-function legend(run) {
+function legend(run, score = run.score) {
   const stops = VIRIDIS.map((code, i) => `#${code} ${((100 * i) / (VIRIDIS.length - 1)).toFixed(0)}%`);
   const ramp = h("i", { class: "ramp" });
   ramp.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
   const ticks = h("span", { class: "ramp-ticks" });
   for (const tick of apart(run.scale.ticks, run.scale.share, 0.19)) {
-    const mark = h("span", {}, percent(tick, tick > 0.99 && tick < 1 ? 1 : 0));
+    const mark = h("span", {}, score.tick(tick));
     mark.style.left = `${100 * Math.min(1, Math.max(0, run.scale.share(tick)))}%`;
     ticks.append(mark);
   }
-  return h("div", { class: "legend" }, h("span", {}, "colour: accuracy"), h("span", { class: "ramp-box" }, ramp, ticks),
+  return h("div", { class: "legend" }, h("span", {}, `colour: ${score.name}`), h("span", { class: "ramp-box" }, ramp, ticks),
     h("span", {}, "size: samples"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
     run.frames.some((frame) => frame.absent.size) ? h("span", { class: "ring hollow" }, "absent") : null);
 }
@@ -132,7 +132,7 @@ function kindsOf(run) {
   const some = (test) => run.history.some(test);
   return ["main", run.frames.length < run.history.length && "thinned", some((r) => r.levels.length) && "levels",
     run.frames.some((frame) => frame.raw.places) && "map", some((r) => (r.disclosed || {}).max) && "sharing",
-    some((r) => r.groups) && "groups", some((r) => r.absent || r.set_aside || r.quarantined) && "aside"].filter(Boolean);
+    some((r) => r.metrics) && `metrics ${metricsOf(run.history)}`, some((r) => r.groups) && "groups", some((r) => r.absent || r.set_aside || r.quarantined) && "aside"].filter(Boolean);
 }
 
 function cardsFor(app, kinds) {
@@ -145,9 +145,12 @@ function cardsFor(app, kinds) {
   const edits = card("edits-card", "Edits", null, add(editsView(app)));
   const found = [
     h("div", { class: "row wide-left" }, tree, edits),
-    card("clients-card", "Clients", "Accuracy on each client's own test samples. The scale is one of errors: 90 to 95% is as far as 98 to 99%.", add(clientsView(app))),
+    card("clients-card", "Clients", app.run.score.note, add(clientsView(app))),
     card("fairness-card", "Fairness", null, add(fairnessView(app))),
   ];
+  if (metricsOf(app.run.history).length) {
+    found.push(card("metrics-card", "Own metrics", "Mean over the clients, and from the least to the most of them, on each one's own test samples.", add(metricsView(app))));
+  }
   const levels = kinds.has("levels")
     ? card("levels-card", "Levels", "Held-out loss of the models on a client's path: what is each level good for?", add(levelsView(app))) : null;
   const map = kinds.has("map") ? card("map-card", "Map", null, add(mapView(app))) : null;

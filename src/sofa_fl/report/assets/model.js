@@ -1,7 +1,7 @@
 // A run as the page works with it: its rounds, and those of them that can be drawn, by client id.
 
 function makeRun(raw) {
-  const run = { ...raw, history: [], frames: [], scale: null };
+  const run = { ...raw, history: [], frames: [], scale: null, score: SCORES.accuracy };
   addRounds(run, raw.history);
   return run;
 }
@@ -11,7 +11,8 @@ function addRounds(run, records) {
     run.history.push(record);
     if (record.frame) run.frames.push(makeFrame(record, run.frames[run.frames.length - 1]));
   }
-  run.scale = accuracyScale(withoutEnds(run.frames.flatMap((frame) => frame.raw.accuracy || [])));
+  run.score = scoreOf(run.history[run.history.length - 1]);
+  run.scale = scoreScale(withoutEnds(run.frames.flatMap((frame) => frame.raw.accuracy || [])));
   const sizes = run.frames.flatMap((frame) => frame.record.frame.samples || []).filter(isNumber);
   run.largest = sizes.length ? most(sizes) : 1;
 }
@@ -95,7 +96,7 @@ const pathOf = (frame, node) => {
 };
 
 // Clients of a round, the worst first; those without test samples have no place in it.
-function byAccuracy(frame) {
+function byScore(frame) {
   if (!frame._ranked) {
     const known = frame.raw.clients.filter((client) => isNumber(frame.accuracy(client)));
     frame._ranked = known.sort((a, b) => frame.accuracy(a) - frame.accuracy(b) || a - b);
@@ -108,7 +109,8 @@ const nodeName = (frame, node) => `${frame.isClient(node) ? "Client" : "Cluster"
 // What the tooltip says of a node.
 function nodeFacts(frame, node) {
   const g = grown(frame);
-  const rows = [["accuracy", percent(frame.isClient(node) ? frame.accuracy(node) : g.mean(node))]];
+  const score = scoreOf(frame.record);
+  const rows = [[score.name, score.format(frame.isClient(node) ? frame.accuracy(node) : g.mean(node))]];
   if (!frame.isClient(node)) {
     rows.unshift(["clients", count(g.clients.get(node))]);
     if (frame.raw.samples) rows.push(["samples", count(g.samples.get(node))]);

@@ -75,7 +75,7 @@ function treeView(app) {
       }
     }
     const { mean, clients } = grown(frame);
-    const [worst] = byAccuracy(frame);
+    const [worst] = byScore(frame);
     for (const [node, goal] of layout.nodes) {
       const mark = marks.get(node) || makeMark(node, frame, goal);
       const isClient = frame.isClient(node);
@@ -124,7 +124,7 @@ function treeView(app) {
       mark.text.classList.toggle("on-light", share !== null && share > 0.62);
     }
     const beside = isClient
-      ? layout.rows === 1 && layout.size >= 30 && percent(accuracy, layout.size >= 39 ? 1 : 0)
+      ? layout.rows === 1 && layout.size >= 30 && app.run.score.format(accuracy, layout.size >= 39 ? 1 : 0)
       : layout.size >= 20 && goal.r >= 8 && String(node);
     mark.below = write(mark, mark.below, beside, isClient ? "below" : "beside");
     if (mark.below && isClient) mark.below.setAttribute("y", Math.min(17, 0.46 * layout.size) + 14);
