@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 run: $(STAMP)  ## the paper's experiment on the bundled MNIST
 	$(BIN)/sofa-fl run
 
-test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest
+test: $(STAMP)  ## all tests, in two processes
+	$(BIN)/python -m tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
