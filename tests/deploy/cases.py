@@ -12,7 +12,7 @@ from sofa_fl.deploy.disclosure import MemoryShelf
 from sofa_fl.deploy.nodedata import NodeData, part_of
 from sofa_fl.deploy.setup import Setup
 from sofa_fl.deploy.site import Site
-from sofa_fl.deploy.wire import Parcel
+from sofa_fl.deploy.wire import GarbageError, Parcel
 from sofa_fl.experiment.config import Config, parse_config
 
 NUM_CLIENTS = 4
@@ -56,7 +56,14 @@ class Node:
         if self.keeps:
             self._sites[setup] = site
         site.shelf = MemoryShelf(self.memory)
-        return self.spoil(asked, site.answer(asked))
+        try:
+            return self.spoil(asked, site.answer(asked))
+        except GarbageError as error:  # as Flower does it
+            return f"ClientAppRaisedException: {error}"
+
+    def forget(self) -> None:
+        """Begin anew, as after a restart."""
+        self._sites.clear()
 
 
 @dataclass

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sofa_fl.deploy.serve import Server, Terms
-from sofa_fl.deploy.wire import Parcel
+from sofa_fl.deploy.wire import VERSION, Parcel
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.config import Config
 from sofa_fl.experiment.loop import Result, run
@@ -67,8 +67,8 @@ def test_settings_mean_the_same(settings: dict[str, Any], tmp_path: Path) -> Non
     alike(tmp_path / "one", tmp_path / "many")
 
 
-def test_a_model_does_not_go_back_to_where_it_was_made(tmp_path: Path) -> None:
-    """If the node has it still; the bits are the same."""
+def test_what_a_node_has_does_not_travel_again(tmp_path: Path) -> None:
+    """Its own model, where it starts and what it serves: made of what it trained and was sent."""
     config = tiny()
     reference(config, tmp_path / "one")
     nodes = nodes_of(config)
@@ -82,7 +82,28 @@ def test_a_model_does_not_go_back_to_where_it_was_made(tmp_path: Path) -> None:
         for name in ("forgets", "keeps")
     ]
     model = 4 * (784 * 16 + 16 + 16 * 10 + 10)
-    assert sent[0] - sent[1] == NUM_CLIENTS * model
+    assert sent[0] - sent[1] == 3 * NUM_CLIENTS * model
+
+
+def test_a_node_that_has_forgotten_its_models_is_not_scored_once(tmp_path: Path) -> None:
+    config = tiny(rounds=4)
+    nodes = nodes_of(config)
+    for node in nodes.values():
+        node.keeps = True
+    is_now = in_training(2)
+
+    def forget(asked: Parcel, answer: Parcel) -> Parcel:
+        if is_now(asked):
+            nodes[99].forget()
+        return answer
+
+    nodes[99].spoil = forget
+    serve(config, tmp_path, nodes)
+    said = [line["why"] for line in lines(tmp_path) if "set_aside" in line]
+    assert len(said) == 1
+    assert "there is no array" in said[0]
+    scored = [event["accuracies"][1] is not None for event in events(tmp_path)]
+    assert scored == [True, True, False, True, True]
 
 
 def test_latent_places_are_nearly_the_same(tmp_path: Path) -> None:
@@ -128,10 +149,10 @@ def in_training(number: int) -> Callable[[Parcel], bool]:
         None,
         "ClientAppRaisedException",
         Parcel({"garbage": "it cannot be read"}),
-        Parcel({"version": 1, "outcomes": [], "worked": 0.0}),
-        Parcel({"version": 1, "outcomes": [{"params": "x", "losses": "y"}]}),
+        Parcel({"version": VERSION, "outcomes": [], "worked": 0.0}),
+        Parcel({"version": VERSION, "outcomes": [{"params": "x", "losses": "y"}]}),
         Parcel(
-            {"version": 1, "outcomes": [{"params": "x", "losses": "y"}]},
+            {"version": VERSION, "outcomes": [{"params": "x", "losses": "y"}]},
             {"x": np.zeros(3, np.float32), "y": np.zeros(3, np.float32)},
         ),
     ],

@@ -13,7 +13,7 @@ from sofa_fl.deploy.description import Card, Described
 from sofa_fl.deploy.nodedata import NodeData, held_out, mark_of, node_data, part_of
 from sofa_fl.deploy.setup import Setup
 from sofa_fl.deploy.site import Site
-from sofa_fl.deploy.wire import GarbageError, Packer, Parcel
+from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, read_mix
 from sofa_fl.errors import DataError
 from tests.deploy.cases import tiny
 
@@ -122,3 +122,9 @@ def test_a_hello_that_cannot_be(change: dict[str, Any]) -> None:
     hello = site().hello()
     with pytest.raises(GarbageError):
         Card.read(Parcel({**hello.header, **change}, hello.arrays))
+
+
+@pytest.mark.parametrize("name", [[], [["a"]], [["a", 1.0, 2.0]], [["a", "b"]], [3], ["ab"]])
+def test_a_mix_that_is_none_is_garbage(name: list[Any]) -> None:
+    with pytest.raises(GarbageError, match="a mix must be pairs"):
+        read_mix(name)

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from sofa_fl.data.base import Samples
+from sofa_fl.deploy.kept import Kept
 from sofa_fl.deploy.lending import Lending
 from sofa_fl.deploy.pulling import pack_pulls
 from sofa_fl.deploy.roster import Index
 from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, Transport
 from sofa_fl.engine.base import Outcome, Score, Task
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import identity
 
 NOT_SCORED = Score(float("nan"), float("nan"), 0)
 
@@ -32,6 +31,7 @@ def pack_tasks(
     lending: Lending,
     num_trainable: int,
     packer: Packer,
+    kept: Kept,
 ) -> list[dict[str, Any]]:
     """All that a node is to train; samples of others travel along.
 
@@ -52,7 +52,7 @@ def pack_tasks(
         place[is_given] = size + np.searchsorted(given, task.samples)[is_given]
         specs.append(
             {
-                "start": packer.add_model(task.start),
+                "start": kept.name(task.start, packer),
                 "rows": packer.add(place[place >= 0].astype(np.int32)),
                 "given": bool(len(given)),
                 "batches": task.batches,
@@ -76,15 +76,6 @@ def read_outcomes(answer: Parcel, num: int, size: int, transport: Transport) -> 
     if len(found) != num:
         raise GarbageError(f"{num} outcomes expected, got {len(found)}")
     return found
-
-
-def kept_models(answer: Parcel, outcomes: Sequence[Outcome]) -> dict[object, tuple[Vector, str]]:
-    """Which of the models that it sent a node has still, and under which name."""
-    return {
-        identity(outcome.params): (outcome.params, spec["kept"])
-        for spec, outcome in zip(answer.header["outcomes"], outcomes)
-        if isinstance(spec.get("kept"), str)
-    }
 
 
 def read_scores(answer: Parcel, num: int) -> list[Score]:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sofa_fl.data.base import Arrays, Samples, Split
 from sofa_fl.deploy.asks import (
     foreign_rows,
-    kept_models,
     pack_tasks,
     read_outcomes,
     read_scores,
     together,
 )
+from sofa_fl.deploy.kept import NOTHING, Kept, kept_outcomes
 from sofa_fl.deploy.lending import Lending
 from sofa_fl.deploy.office import Office
 from sofa_fl.deploy.roster import Index, Roster
@@ -28,7 +28,7 @@ from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import FlatNetwork, Vector
-from sofa_fl.models.mix import Model, identity
+from sofa_fl.models.mix import identity
 from sofa_fl.models.networks import NetworkFactory, build
 from sofa_fl.topology.tree import NodeId
 
@@ -43,7 +43,7 @@ class RemoteEngine:
         self.lending = Lending()
         self._size = len(self.initial(0))
         self._expected: Samples = np.empty(0, dtype=np.int64)
-        self._kept: dict[int, dict[object, tuple[Vector, str]]] = {}  # by node, what it has still
+        self._kept: dict[int, Kept] = {}  # by node, which models it has still
         self._known: dict[object, tuple[Exam, Score]] = {}  # with the exam: ids must stay taken
 
     @cached_property
@@ -62,7 +62,6 @@ class RemoteEngine:
         index = self.roster.index("train")
         needed = [foreign_rows(task, index) for task in asked]
         self._borrow(np.unique(np.concatenate([*needed, self._expected[:0]])), index)
-        self._kept = {}
         by_node: dict[int, list[int]] = {}
         outcomes: list[Outcome | None] = [None] * len(asked)
         for number, task in enumerate(asked):
@@ -74,6 +73,7 @@ class RemoteEngine:
             node: self._training([asked[i] for i in numbers], index)
             for node, numbers in by_node.items()
         }
+        self._kept = {}
         for node, answer in self._exchange(parcels, "train").items():
             try:
                 size, transport = self._size, self.setup.transport
@@ -83,7 +83,7 @@ class RemoteEngine:
                 continue
             for number, outcome in zip(by_node[node], found):
                 outcomes[number] = outcome
-            self._kept[node] = kept_models(answer, found)
+            self._kept[node] = kept_outcomes(answer, found)
         self.lending.keep(np.concatenate([*needed, self._expected[:0]]))
         self._known = {}
         return outcomes
@@ -111,7 +111,7 @@ class RemoteEngine:
             )
             specs.append(
                 {
-                    "model": self._name(node, exam.params, packer),
+                    "model": self._kept.get(node, NOTHING).name(exam.params, packer),
                     "split": exam.split,
                     "rows": packer.add(rows.astype(np.int32)),
                     "prior": exam.prior is not None,
@@ -130,6 +130,7 @@ class RemoteEngine:
             try:
                 scores = read_scores(answer, len(numbers))
                 self._lend(node, answer, wanted.get(node))
+                self._kept[node] = self._kept.get(node, NOTHING).with_sent(answer, packers[node][0])
             except GarbageError as error:
                 self._set_aside(node, str(error))
                 continue
@@ -223,13 +224,10 @@ class RemoteEngine:
         packer = Packer(self.setup.transport)
         card = self.roster.members[tasks[0].site].card
         size = card.num_train + card.num_holdout
-        specs = pack_tasks(tasks, index, size, self.lending, self.num_trainable, packer)
+        node = self.roster.node_of(tasks[0].site)
+        kept = NOTHING if node is None else self._kept.get(node, NOTHING)
+        specs = pack_tasks(tasks, index, size, self.lending, self.num_trainable, packer, kept)
         return self._parcel(packer, tasks=specs)
-
-    def _name(self, node: int, model: Model, packer: Packer) -> str:
-        """What a model is called in a message; it travels only if the node has it no more."""
-        kept = self._kept.get(node, {}).get(identity(model))
-        return packer.add_model(model) if kept is None else kept[1]
 
     def _parcel(self, packer: Packer, give: Samples | None = None, **header: Any) -> Parcel:
         if give is not None:

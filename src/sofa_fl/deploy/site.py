@@ -21,11 +21,12 @@ from sofa_fl.deploy.disclosure import Disclosure, MemoryShelf, Shelf
 from sofa_fl.deploy.nodedata import NodeData, held_out, mark_of
 from sofa_fl.deploy.pulling import read_pulls
 from sofa_fl.deploy.setup import Setup
-from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, check_version, typed
+from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, check_version, read_mix, typed
 from sofa_fl.engine.base import Exam, Outcome, Prior, Score, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Mix, as_vector
 from sofa_fl.models.networks import NetworkFactory, network_factory
 from sofa_fl.topology.tree import NodeId
 
@@ -59,7 +60,7 @@ class Site:
         self.test = data.test if data.test is not None and len(data.test) else None
         self.factory = factory_of(setup, data.train.x.shape[1:], network)
         self.keeps = False  # whether it is still there for the next message
-        self.kept: dict[str, NDArray[Any]] = {}  # the models of its last training, by name
+        self.kept: dict[str, NDArray[Any]] = {}  # by name: models that it trained or was sent since
         self._learner: Learner | None = None
 
     @property
@@ -86,14 +87,12 @@ class Site:
         scores = [self._evaluate(spec, asked) for spec in asked.header.get("exams", [])]
         embeds = [self._embed(spec, asked, packer) for spec in asked.header.get("embeds", [])]
         worked = time.perf_counter() - began
-        if self.keeps and outcomes:  # a model need not come back to where it was made
-            token = secrets.token_hex(4)
-            names = [f"{token} {i}" for i in range(len(outcomes))]
-            self.kept = {n: packer.arrays[o["params"]] for n, o in zip(names, outcomes)}
-            outcomes = [{**outcome, "kept": name} for name, outcome in zip(names, outcomes)]
+        kept = self._keep(outcomes, asked, packer) if self.keeps else {}
         if asked.header.get("give"):
             self._give(asked.array("give", "int32", (None,)).astype(np.int64), packer)
-        return packer.parcel(outcomes=outcomes, scores=scores, embeds=embeds, worked=worked)
+        return packer.parcel(
+            outcomes=outcomes, scores=scores, embeds=embeds, worked=worked, kept=kept
+        )
 
     def hello(self) -> Parcel:
         """What the server has to know: how much there is and what it looks like."""
@@ -122,7 +121,6 @@ class Site:
 
     def _train(self, spec: Any, asked: Parcel, packer: Packer) -> dict[str, str]:
         learner, transport = self.learner, self.setup.transport
-        size = len(learner.flat.vector)
         train, given = self.own, typed(spec, "given", bool)
         if given:
             x = asked.array("given_x", str(train.x.dtype), (None, *train.x.shape[1:]))
@@ -134,7 +132,7 @@ class Site:
             prior = self._mix(train.y[samples])
         task = Task(
             site=NodeId(0),
-            start=asked.model(spec.get("start"), size, transport),
+            start=self._model(spec.get("start"), asked),
             samples=samples,
             batches=typed(spec, "batches", int),
             seed=typed(spec, "seed", int),
@@ -167,10 +165,36 @@ class Site:
         return packer.add(self.learner.embed(model, _rows(asked, spec, len(self.own))))
 
     def _model(self, name: Any, asked: Parcel) -> Vector:
-        """A model that came along, or one that stayed here."""
+        """A model that came along, one that stayed here, or a mix of such."""
+        if isinstance(name, list):
+            names, weights = read_mix(name)
+            return as_vector(Mix(tuple(self._model(part, asked) for part in names), weights))
         if isinstance(name, str) and name in self.kept:
             asked = Parcel({}, self.kept)
         return asked.model(name, len(self.learner.flat.vector), self.setup.transport)
+
+    def _keep(
+        self, outcomes: list[dict[str, str]], asked: Parcel, packer: Packer
+    ) -> dict[str, str]:
+        """Remember what was trained, or what models were sent; the names of the latter here.
+
+        A training begins anew: what was kept before is not asked for again.
+        """
+        token = secrets.token_hex(4)
+        if outcomes:
+            for number, outcome in enumerate(outcomes):
+                outcome["kept"] = f"{token} {number}"
+            self.kept = {o["kept"]: packer.arrays[o["params"]] for o in outcomes}
+            return {}
+        named = [exam.get("model") for exam in asked.header.get("exams", [])]
+        used = {
+            part
+            for name in named
+            for part in (read_mix(name)[0] if isinstance(name, list) else (name,))
+        }
+        found = {name: f"{token} {name}" for name in sorted(used & asked.arrays.keys())}
+        self.kept |= {new: asked.arrays[name] for name, new in found.items()}
+        return found
 
     def _give(self, positions: Samples, packer: Packer) -> None:
         name, size = f"left-{self.mark}", len(self.data.train)

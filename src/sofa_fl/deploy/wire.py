@@ -17,10 +17,11 @@ from sofa_fl.errors import SofaError
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model, as_vector, identity
 
-VERSION = 1  # of what parcels hold; both sides must agree
+VERSION = 2  # of what parcels hold; both sides must agree
 Transport = Literal["float32", "float16"]
 KINDS = ("float32", "float16", "float64", "uint8", "int32", "int64")
 Header = Mapping[str, Any]
+ModelName = str | list[list[Any]]  # of an array; or pairs of such names and weights, for a mix
 
 
 class GarbageError(SofaError, ValueError):
@@ -72,13 +73,23 @@ def typed(values: Any, name: str, kind: type[Any]) -> Any:
     return found
 
 
+def read_mix(name: list[Any]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The names and weights of a mix; anything else is garbage."""
+    try:
+        pairs = [(str(part), float(weight)) for part, weight in name]
+        names, weights = zip(*pairs, strict=True)
+    except (TypeError, ValueError):
+        raise GarbageError(f"a mix must be pairs of a name and a weight, got {name!r}") from None
+    return names, weights
+
+
 class Packer:
     """Collects the arrays of a parcel; a model that is used twice goes in once."""
 
     def __init__(self, transport: Transport = "float32") -> None:
         self.transport = transport
         self.arrays: dict[str, NDArray[Any]] = {}
-        self._models: dict[object, tuple[Model, str]] = {}  # with the model: ids must stay taken
+        self.models: dict[object, tuple[Model, str]] = {}  # with the model: ids must stay taken
 
     def add(self, array: NDArray[Any], name: str = "") -> str:
         name = name or f"a{len(self.arrays)}"
@@ -87,10 +98,10 @@ class Packer:
 
     def add_model(self, model: Model) -> str:
         key = identity(model)
-        if key not in self._models:
+        if key not in self.models:
             numbers = as_vector(model).cpu().numpy()
-            self._models[key] = model, self.add(numbers.astype(self.transport, copy=False))
-        return self._models[key][1]
+            self.models[key] = model, self.add(numbers.astype(self.transport, copy=False))
+        return self.models[key][1]
 
     def parcel(self, **header: Any) -> Parcel:
         return Parcel({"version": VERSION, **header}, self.arrays)
