@@ -232,10 +232,12 @@ def test_scenarios_go_with_every_partition(partition: str) -> None:
     assert len(data.clients) == 24
 
 
-def test_not_all_clients_may_be_replaced() -> None:
+def test_where_a_client_is_a_group_all_are_replaced() -> None:
     config = DataConfig(num_clients=8, min_samples=3, scenario=ScenarioConfig(name="churn"))
-    with pytest.raises(DataError, match="somebody must stay"):
-        federate(config, 0, ARRAYS)
+    data = federate(config, 0, ARRAYS)
+    assert [list(stage.clients) for stage in data.stages] == [[*range(8)], [*range(8, 16)]]
+    first, then = (stage.truth[0] for stage in data.stages)
+    assert first[:8] == then[8:] == tuple(range(8))
 
 
 @pytest.mark.parametrize("size", [(), (3,)])

@@ -25,7 +25,8 @@ class ScenarioConfig:
             first. `rotate`: every other group turns slowly. `recur`: as `emerge`, and later all
             is as it was. `churn`: some clients of every group leave for good and new ones come.
         at: The round that it happens in, or begins.
-        fraction: How many of a group's clients change, or leave and are replaced.
+        fraction: How many of a group's clients change, or leave and are replaced: at least one,
+            and one that stays if there are two.
         lasts: Rounds that `rotate` turns for, or until `recur` goes back.
         degrees: By how much `rotate` turns in a round.
     """
@@ -84,7 +85,10 @@ def script_of(
 
 
 def _some(groups: Sequence[int], fraction: float, seed: int) -> dict[int, list[int]]:
-    """Clients of every group, drawn: as many as `fraction` says, at least one, but never all."""
+    """Clients of every group, drawn: as many as `fraction` says, at least one.
+
+    Not all of them, unless there is but one.
+    """
     found: dict[int, list[int]] = {}
     for group in sorted(set(groups)):
         clients = [client for client, other in enumerate(groups) if other == group]
