@@ -259,8 +259,10 @@ def test_numbers_as_targets(size: tuple[int, ...]) -> None:
         one, other = before[client].train, after[client].train
         np.testing.assert_array_equal(data.train.y[one], data.train.y[other])
         assert (data.train.x[one] != data.train.x[other]).any()
-    with pytest.raises(DataError, match=r"swaps besides the identity|integer class labels"):
-        federate(replace(config, num_rotations=1, num_swaps=2), 0, (own, own))
+    for rotations, swaps in ((1, 2), (1, 1), (3, 2)):
+        unfit = replace(config, num_rotations=rotations, num_swaps=swaps)
+        with pytest.raises(DataError, match=r"data.num_swaps=1 and data.num_rotations of at least"):
+            federate(unfit, 0, (own, own))
 
 
 def test_clients_must_fill_the_groups() -> None:
