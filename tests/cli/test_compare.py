@@ -29,6 +29,10 @@ def test_one_table_then_reuse_then_resume(cli: Cli, tiny: list[str], work_dir: P
         assert words in again.stdout
     assert max(map(len, again.stdout.splitlines())) <= 80
     assert files_in(folder) == before
+    page = folder / "comparison.html"
+    assert f"Report  runs/{folder.name}/comparison.html" in again.stdout
+    cli("report", *(summary["run"] for summary in summaries), "--out", "same.html")
+    assert page.read_bytes() == (work_dir / "same.html").read_bytes()
 
     # A run that was stopped goes on, the others are left alone.
     (folder / "fedavg-1" / "summary.json").unlink()
@@ -40,6 +44,24 @@ def test_one_table_then_reuse_then_resume(cli: Cli, tiny: list[str], work_dir: P
     other = cli(*command, "--out", str(folder), "--set", "local.batches=3")
     assert_refused(other, "local.batches=2", "not 3", "--out")
     assert cli(*command, "--quiet").stdout == f"runs/{folder.name}\n"
+
+
+def test_a_page_that_cannot_be_written_loses_nothing(
+    cli: Cli, tiny: list[str], work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Path:
+        raise ValueError("the page is\nin pieces")
+
+    monkeypatch.setattr("sofa_fl.report.page.write_report", broken)
+    command = ["compare", "fedavg", *tiny, "--rounds", "1", "--out", "here"]
+    told = "warning: comparison.html was not written: the page is in pieces"
+    for options in ([], ["--json"], ["--quiet"]):
+        result = cli(*command, *options)
+        assert result.exit_code == 0
+        assert result.stderr.splitlines()[-1] == told
+        assert result.stdout
+        assert "Report" not in result.stdout
+    assert not (work_dir / "here" / "comparison.html").exists()
 
 
 def test_a_run_is_no_folder_for_runs(cli: Cli, tiny: list[str], finished: Path) -> None:

@@ -46,6 +46,57 @@ def test_all_combinations_then_nothing_is_left_to_do(
     assert len(list(folder.glob("*/summary.json"))) == 6
 
 
+def test_runs_that_are_kept_can_be_exported_and_reported_on(
+    cli: Cli, tiny: list[str], work_dir: Path
+) -> None:
+    options = [*common(tiny), "--over", "local.learning_rate=1e-6,0.01", "--over", "seed=0,1"]
+    options += ["--keep-runs"]
+    first = cli("sweep", *options)
+    assert first.exit_code == 0, first.stderr
+    folder = Path("runs") / "sweep"
+    names = sorted(path.parent.name for path in folder.glob("*/summary.json"))
+    assert [name.rsplit("-", 1)[0] for name in names] == [
+        f"local.learning_rate={rate},seed={seed}" for rate in ("0.01", "1e-06") for seed in (0, 1)
+    ]
+    for name in names:
+        kept = {path.name for path in (folder / name).iterdir()}
+        assert {"config.yaml", "events.jsonl", "summary.json", "checkpoints", "report.html"} <= kept
+        checkpoints = list((folder / name / "checkpoints").iterdir())
+        assert [path.name for path in checkpoints] == ["round-00001.safetensors"]
+    best = Path(first.stdout.split("Best ")[1].split()[0])
+    assert "not kept" not in first.stdout
+    rows = json.loads(cli("sweep", *options, "--json").stdout)
+    top = max(rows, key=lambda row: row["mean"])
+    means = [json.loads((Path(f) / "summary.json").read_text())["client"] for f in top["folders"]]
+    assert json.loads((best / "summary.json").read_text())["client"] in means
+    assert str(best) in top["folders"]
+    assert cli("export", str(best), "--out", "model.safetensors").exit_code == 0
+    assert (work_dir / "model.safetensors").exists()
+    assert cli("report", str(best), "--out", "page.html").exit_code == 0
+
+    before = files_in(work_dir / folder)
+    again = cli("sweep", *options)
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert again.stdout == first.stdout
+    assert files_in(work_dir / folder) == before
+
+    # What a kill at the end left undone is done; and it is found where it was moved to.
+    (best / "report.html").unlink()
+    folder.rename("moved")
+    moved = cli("sweep", *options, "--out", "moved")
+    assert (moved.exit_code, moved.stderr) == (0, "")
+    assert f"Best moved/{best.name}" in moved.stdout
+    assert (Path("moved") / best.name / "report.html").exists()
+
+
+def test_without_it_nothing_but_numbers_is_kept(cli: Cli, tiny: list[str]) -> None:
+    result = cli("sweep", *common(tiny), "--over", "seed=0")
+    assert result.exit_code == 0, result.stderr
+    (folder,) = (path.parent for path in Path("runs/sweep").glob("*/summary.json"))
+    assert not {"checkpoints", "report.html"} & {path.name for path in folder.iterdir()}
+    assert "--keep-runs" in result.stdout
+
+
 def common(tiny: list[str]) -> list[str]:
     """The settings of a tiny run, by `--set` alone."""
     folder = tiny[tiny.index("--data-dir") + 1]

@@ -232,10 +232,12 @@ def test_scenarios_go_with_every_partition(partition: str) -> None:
     assert len(data.clients) == 24
 
 
-def test_not_all_clients_may_be_replaced() -> None:
+def test_where_a_client_is_a_group_all_are_replaced() -> None:
     config = DataConfig(num_clients=8, min_samples=3, scenario=ScenarioConfig(name="churn"))
-    with pytest.raises(DataError, match="somebody must stay"):
-        federate(config, 0, ARRAYS)
+    data = federate(config, 0, ARRAYS)
+    assert [list(stage.clients) for stage in data.stages] == [[*range(8)], [*range(8, 16)]]
+    first, then = (stage.truth[0] for stage in data.stages)
+    assert first[:8] == then[8:] == tuple(range(8))
 
 
 @pytest.mark.parametrize("size", [(), (3,)])
@@ -257,8 +259,10 @@ def test_numbers_as_targets(size: tuple[int, ...]) -> None:
         one, other = before[client].train, after[client].train
         np.testing.assert_array_equal(data.train.y[one], data.train.y[other])
         assert (data.train.x[one] != data.train.x[other]).any()
-    with pytest.raises(DataError, match=r"swaps besides the identity|integer class labels"):
-        federate(replace(config, num_rotations=1, num_swaps=2), 0, (own, own))
+    for rotations, swaps in ((1, 2), (1, 1), (3, 2)):
+        unfit = replace(config, num_rotations=rotations, num_swaps=swaps)
+        with pytest.raises(DataError, match=r"data.num_swaps=1 and data.num_rotations of at least"):
+            federate(unfit, 0, (own, own))
 
 
 def test_clients_must_fill_the_groups() -> None:

@@ -98,6 +98,8 @@ def test_who_is_in_quarantine_is_in_the_checkpoint(tmp_path: Path) -> None:
     found = [(event.get("set_aside"), event.get("absent")) for event in events_of(folder)]
     flaws, names = {str(c): "not finite" for c in sorted(bad)}, sorted(bad)
     assert found == [(flaws, None), (None, names), (None, names), (flaws, None), (None, names)]
+    out = [event.get("quarantined") for event in events_of(folder)]
+    assert out == [None, names, names, None, names], "from the round after the flaw on"
 
 
 def test_events_say_who_is_there_and_who_was_heard(tmp_path: Path) -> None:
@@ -111,7 +113,8 @@ def test_events_say_who_is_there_and_who_was_heard(tmp_path: Path) -> None:
         assert len(event["accuracies"]) == len(event["disclosed"]) == len(there)
         assert {int(client) for client in event["path_loss"]} <= set(there)
         absent, aside = set(event.get("absent", [])), set(map(int, event.get("set_aside", {})))
-        assert absent | aside | set(event.get("quarantined", [])) <= set(there)
+        assert set(event.get("quarantined", [])) <= absent
+        assert absent | aside <= set(there)
         assert not absent & aside
         assert len(event["groups"]["ari"]) == 1
         if event["round"]:  # three tenths are not even asked

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from sofa_fl.experiment.loop import resume, run
 from sofa_fl.experiment.scalars import scalars
 from sofa_fl.experiment.tensorboard import TensorBoard
+from sofa_fl.experiment.trackers import has_tensorboard
 from tests.experiment.cases import own_data, tiny
 
 
@@ -64,3 +67,21 @@ def test_a_place_that_cannot_be_written_is_told_and_no_more(
     assert result.summary["rounds"] == 3
     (told,) = [record.getMessage() for record in caplog.records if record.name == "sofa_fl"]
     assert told.startswith("TensorBoard failed: [Errno 28] No space")
+
+
+def test_where_it_is_missing_that_is_told_once_for_all_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # none is found, none imported
+    has_tensorboard.cache_clear()
+    try:
+        for name in ("one", "other"):
+            folder = run(tiny(tmp_path / name), data=own_data()).run
+            assert not (folder / "tensorboard").exists()
+            assert (folder / "summary.json").exists()
+    finally:
+        has_tensorboard.cache_clear()
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told == ["tensorboard is not installed, so runs have no curves for it"]

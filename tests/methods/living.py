@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sofa_fl.data.base import FederatedData, Stage
 from sofa_fl.data.concepts import Concept, Phase, Script
-from sofa_fl.engine.base import Engine
+from sofa_fl.engine.base import Engine, Outcome, Task
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.federation import Federation
@@ -34,6 +34,17 @@ DRIFT: Script = [
     Phase(0, THREE_GROUPS),
     Phase(2, THREE_GROUPS | {0: B, 3: A, 6: D, 7: D, 8: D}),
     Phase(4, THREE_GROUPS | {3: A, 6: D, 7: D, 8: D}),
+]
+# Everybody goes: one stays whom nobody may have heard; others come, to known groups and a new one.
+ALMOST_ALL_GO: Script = [Phase(0, THREE_GROUPS), Phase(2, {4: B})]
+ALL_REPLACED: Script = [
+    Phase(0, THREE_GROUPS),
+    Phase(2, {4: B, 9: A, 10: A, 11: B, 12: B, 13: D, 14: D}),
+]
+NOBODY_STAYS: Script = [
+    Phase(0, THREE_GROUPS),
+    Phase(2, {9: A, 10: A, 11: B, 12: B, 13: D, 14: D}),
+    Phase(4, {0: A, 1: A}),
 ]
 
 
@@ -85,6 +96,18 @@ def living(
         participation=participation,
         lossy=bool(faults),
     )
+
+
+@dataclass
+class Mute(Spy):
+    """An engine that has no answer of some clients."""
+
+    mute: frozenset[int] = frozenset()
+
+    def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
+        tasks = list(tasks)
+        answers = iter(super().train(task for task in tasks if task.site not in self.mute))
+        return [None if task.site in self.mute else next(answers) for task in tasks]
 
 
 def check_view(view: View, fed: Federation, heard: Sequence[NodeId] | None = None) -> None:

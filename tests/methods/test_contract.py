@@ -76,6 +76,16 @@ def test_the_view_is_complete(name: str, num_clients: int) -> None:
 
 
 @methods
+def test_clients_are_on_a_map(name: str) -> None:
+    method, fed = METHODS[name](SHARING), federation()
+    state, notes = method.init(fed.at(0))
+    _, later = method.round(state, fed.at(1))
+    for places in (notes.places, later.places):
+        assert list(places) == list(fed.clients)
+        assert len(set(places.values())) == len(places), "all have data of their own"
+
+
+@methods
 @pytest.mark.parametrize("num_clients", [1, 2, 9])
 def test_a_saved_state_goes_on_to_the_same_bits(
     name: str, num_clients: int, tmp_path: Path

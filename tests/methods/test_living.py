@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,24 @@ from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.edits import apply_all
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import METHODS, Spy, after_rounds, assert_equal
-from tests.methods.living import CHURN, DRIFT, check_view, keys_in, living
+from tests.methods.living import (
+    ALL_REPLACED,
+    ALMOST_ALL_GO,
+    CHURN,
+    DRIFT,
+    NOBODY_STAYS,
+    Mute,
+    check_view,
+    keys_in,
+    living,
+)
 
 SHARING = SharingConfig(ratio=0.2)
 methods = pytest.mark.parametrize("name", METHODS)
 scripts = pytest.mark.parametrize("script", [CHURN, DRIFT], ids=["churn", "drift"])
+exodus = pytest.mark.parametrize(
+    "script", [ALMOST_ALL_GO, ALL_REPLACED, NOBODY_STAYS], ids=["one", "others", "nobody"]
+)
 
 
 @methods
@@ -142,3 +156,55 @@ def test_who_comes_is_served_well(name: str) -> None:
     scores = fed.engine.evaluate([Exam(m, own, "test") for m, own in zip(models, rows * 2)])
     losses = [score.loss for score in scores]
     assert sum(losses[:3]) < sum(losses[3:])
+
+
+@methods
+@exodus
+@pytest.mark.parametrize("heard_at", [2, 3, 9], ids=["at once", "later", "never"])
+def test_it_goes_on_when_all_leave_who_were_ever_heard(
+    name: str, script: Script, heard_at: int
+) -> None:
+    """One who stays was not heard before, and may not be heard yet; or nobody stays at all."""
+    method, fed = METHODS[name](SHARING), living(script)
+    fed = replace(fed, engine=Mute(fed.engine, mute=frozenset({4})), lossy=True)
+    assert isinstance(fed.engine, Mute)
+    state, _ = method.init(fed.at(0))
+    for round in range(1, 7):
+        if round == heard_at:
+            fed.engine.mute = frozenset()
+        now = fed.at(round)
+        before = method.view(state).tree
+        state, notes = method.round(state, now)
+        check_view(method.view(state), now, sorted(now.roll.heard))
+        gone = set(range(fed.first_id)) - set(now.clients)
+        assert not [(path, key) for path, key in keys_in(state) if key in gone]
+        if name.startswith("sofa"):
+            assert apply_all(before, notes.edits) == method.view(state).tree
+
+
+@methods
+@exodus
+def test_it_goes_on_when_nobody_is_asked_who_is_left(name: str, script: Script) -> None:
+    """All are in quarantine."""
+    method, fed = METHODS[name](SHARING), living(script)
+    fed = replace(fed, engine=Mute(fed.engine, mute=frozenset({4})), lossy=True)
+    state = after_rounds(method, fed, 1)
+    fed.register.back_at.update(dict.fromkeys(map(NodeId, range(15)), 4))
+    for round in range(2, 6):
+        now = fed.at(round)
+        state, _ = method.round(state, now)
+        assert bool(now.roll.heard) == (round >= 4 and now.clients != (4,))
+        check_view(method.view(state), now, sorted(now.roll.heard))
+
+
+def test_a_tree_that_all_leave_is_taken_over_where_it_suits() -> None:
+    method, fed = METHODS["sofa"](SHARING), living(NOBODY_STAYS)
+    state = after_rounds(method, fed, 1)
+    before = method.view(state).tree
+    state, _ = method.round(state, fed.at(2))
+    after = method.view(state).tree
+    for one, other, was in ((9, 10, 0), (11, 12, 3)):
+        assert after.parent[NodeId(one)] == after.parent[NodeId(other)]
+        assert after.parent[NodeId(one)] == before.parent[NodeId(was)]
+    assert after.parent[NodeId(13)] == after.parent[NodeId(14)]
+    assert after.parent[NodeId(13)] not in (before.parent[NodeId(0)], before.parent[NodeId(3)])

@@ -8,7 +8,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 from sofa_fl.methods import places
-from sofa_fl.methods.places import places_of, sketch_size, sketched
+from sofa_fl.methods.places import places_of, sampled_map, sketch_size, sketched
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.models.sketch import Sketch
@@ -144,3 +144,24 @@ def test_latent_places_are_features_however_many_clients() -> None:
         patch.setattr(places, "NUM_LANDMARKS", 4)
         rows = places_of(lessons, "latent", "euclidean", fed, 16)
     np.testing.assert_array_equal(rows, places_of(lessons, "latent", "euclidean", fed))
+
+
+def test_a_map_of_a_sample_shows_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "NUM_SAMPLED", 500)
+    fed = federation(9)
+    monkeypatch.setattr(type(fed.engine), "num_trainable", NUM_ENTRIES)
+    known = dict(zip(fed.clients, models(9)))
+    found = sampled_map(known, fed)
+    assert list(found) == list(fed.clients)
+    apart = distances(list(found.values()))
+    alike = np.equal.outer(np.arange(9) % 3, np.arange(9) % 3)
+    assert apart[alike].max() < apart[~alike].min()
+
+
+def test_of_one_or_too_many_there_is_no_map() -> None:
+    fed = federation(2)
+    one = torch.zeros(6)
+    assert sampled_map({}, fed) == {}
+    assert sampled_map({NodeId(0): one}, fed) == {}
+    assert sampled_map(dict.fromkeys(fed.clients, one), fed) == dict.fromkeys((0, 1), (0.0, 0.0))
+    assert sampled_map({NodeId(i): one for i in range(places.NUM_EXACT + 1)}, fed) == {}

@@ -43,6 +43,15 @@ def test_a_folder_is_named_after_what_changes_results(tmp_path: Path) -> None:
         assert other.folder != folder
 
 
+def test_the_folder_of_a_run_that_is_kept_says_what_it_is(tmp_path: Path) -> None:
+    config, title = configure(TINY), "data.dir=/some where/é, seed=0"
+    job = make_job(config, title, tmp_path, is_kept=True)
+    mark = make_job(config, title, tmp_path).folder.name.rsplit("-", 1)[1]
+    assert job.folder.name == f"data.dir=_some_where_,seed=0-{mark}"
+    assert job.title == title
+    assert len(make_job(config, 99 * title, tmp_path, is_kept=True).folder.name) == 111
+
+
 def test_run_once_then_reuse_then_resume(tmp_path: Path) -> None:
     jobs, log = tiny_jobs(tmp_path), Log()
     first = run_jobs([*jobs, jobs[0]], log)

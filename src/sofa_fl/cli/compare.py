@@ -1,7 +1,8 @@
 """`sofa-fl compare`: several methods on the same configuration, in one table.
 
 Every run has a folder of its own in OUT, named by method and seed. Those that have ended are
-not run again, so a comparison that was stopped goes on when the command is repeated.
+not run again, so a comparison that was stopped goes on when the command is repeated. At the end
+`comparison.html` has them beside each other.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sofa_fl.cli.options import (
     read_config,
     seeds_of,
 )
+from sofa_fl.cli.report import COMPARISON
 from sofa_fl.cli.run import watch
 from sofa_fl.errors import RunError
 from sofa_fl.report.words import title_of
@@ -77,6 +79,7 @@ def compare(
     for i, run in enumerate(runs, start=1):
         name = f"{title_of(run.method)}, seed {run.seed} ({i} of {len(runs)})"
         summaries.append(_summary(run, folder, name, quiet=quiet))
+    page = write_page([Path(run.out or "") for run in runs], folder / COMPARISON)
     from sofa_fl.cli.screen import put
 
     if as_json:
@@ -86,7 +89,19 @@ def compare(
     else:
         from sofa_fl.cli.show_comparison import show_comparison
 
-        show_comparison(summaries, folder)
+        show_comparison(summaries, folder, page)
+
+
+def write_page(runs: list[Path], file: Path) -> Path | None:
+    """The runs beside each other, to open in a browser; without it there still is the table."""
+    from sofa_fl.report.page import write_report
+
+    try:
+        return write_report(runs, file)
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        typer.echo(f"warning: {file.name} was not written: {why}", err=True)
+        return None
 
 
 def _default_folder(base: Config) -> Path:

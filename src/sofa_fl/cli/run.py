@@ -25,7 +25,6 @@ from sofa_fl.cli.options import (
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
-    from sofa_fl.experiment.folder import Event
     from sofa_fl.experiment.loop import Result
 
 
@@ -64,6 +63,7 @@ def run(
             track=track,
         )
         from sofa_fl.experiment import loop
+        from sofa_fl.report.page import write_report_at_end
 
         return loop.run(chosen, observers=[follower, write_report_at_end])
 
@@ -78,18 +78,11 @@ def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
 
         RunFolder.open(run)  # before torch, which takes seconds
         from sofa_fl.experiment import loop
+        from sofa_fl.report.page import write_report_at_end
 
         return loop.resume(run, observers=[follower, write_report_at_end])
 
     finish(watch(start, quiet=quiet), as_json=as_json, quiet=quiet)
-
-
-def write_report_at_end(event: Event) -> None:
-    """An observer: a report that cannot be made is told, and the run has ended all the same."""
-    if event["event"] == "end":
-        from sofa_fl.report.page import write_report
-
-        write_report([Path(event["summary"]["run"])])
 
 
 def watch(start: Callable[[Follower], Result], *, quiet: bool, name: str = "") -> Result:

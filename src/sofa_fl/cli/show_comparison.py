@@ -26,8 +26,13 @@ COLUMNS: tuple[tuple[str, str, int], ...] = (
 )
 
 
-def show_comparison(summaries: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """One row per method, the mean over its seeds; the best of a column is bold."""
+def show_comparison(
+    summaries: Sequence[Mapping[str, Any]], folder: Path, page: Path | None = None
+) -> None:
+    """One row per method, the mean over its seeds; the best of a column is bold.
+
+    Then where the runs are, and their `page` if there is one.
+    """
     screen = console()
     rows = average(summaries)
     seeds = sorted({summary["seed"] for summary in summaries})
@@ -54,7 +59,10 @@ def show_comparison(summaries: Sequence[Mapping[str, Any]], folder: Path) -> Non
     screen.print()
     if len({row["samples_trained"] for row in rows.values()}) > 1:
         screen.print(Text("The budgets differ: not all trained on the same number of samples."))
-    screen.print(Text.assemble(("Runs  ", "bold"), shell(folder)), soft_wrap=True)
+    screen.print(Text.assemble(("Runs    ", "bold"), shell(folder)), soft_wrap=True)
+    if page is not None:
+        told = (("Report  ", "bold"), shell(page), ("  open it in a browser", "dim"))
+        screen.print(Text.assemble(*told), soft_wrap=True)
 
 
 def average(summaries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

@@ -41,6 +41,14 @@ def sweep(
         Path, typer.Option(metavar="DIR", help="Folder of the run folders and the figure.")
     ] = Path("runs") / "sweep",
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Runs side by side.")] = 1,
+    keep_runs: Annotated[
+        bool,
+        typer.Option(
+            "--keep-runs",
+            help="Keep every run's last checkpoint and a report of it, in a folder that is named "
+            "by its values.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -48,11 +56,11 @@ def sweep(
     base, values = read_sweep(config, over or ())
     from sofa_fl.cli.screen import put, shell
     from sofa_fl.cli.study_progress import follow_jobs
-    from sofa_fl.study.grid import plan, rows_of
+    from sofa_fl.study.grid import best_run, plan, rows_of
     from sofa_fl.study.runner import make_job, run_jobs
 
     points = plan(base, settings or (), values)
-    work = [make_job(point.config, point.title, out) for point in points]
+    work = [make_job(point.config, point.title, out, is_kept=keep_runs) for point in points]
     with follow_jobs("sweep", work, quiet=quiet) as follower:
         try:
             summaries = run_jobs(work, follower, jobs)
@@ -66,8 +74,12 @@ def sweep(
         put(str(out))
     else:
         show(rows)
-        told = f"Runs {shell(out)}" + (f", figure {shell(figure)}" if figure else "")
-        put(f"{told}\nThe models of a sweep are not kept; sofa-fl run makes one's again.")
+        put(f"Runs {shell(out)}" + (f", figure {shell(figure)}" if figure else ""))
+        if keep_runs:
+            best = shell(best_run(rows, summaries))
+            put(f"Best {best}\n     sofa-fl report {best}\n     sofa-fl export {best}")
+        else:
+            put("The models of a sweep are not kept; --keep-runs runs it again and keeps them.")
 
 
 def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -100,8 +100,8 @@ def turn(images: NDArray[Any], degrees: float) -> NDArray[Any]:
         return images
     if images.ndim < 3:
         raise DataError(
-            f"rotations need images of shape (n, ..., height, width), got {images.shape}; "
-            "set data.num_rotations=1"
+            f"rotations need images of shape (n, ..., height, width), got {images.shape}; set "
+            "data.num_rotations=1, or degrees=0 in concepts of your own"
         )
     height, width = images.shape[-2:]
     if degrees % 90 == 0 and (height == width or degrees % 180 == 0):
@@ -166,7 +166,10 @@ def _check_labels(concept: Concept, train: Arrays, num_classes: int) -> None:
     if concept.labels is None:
         return
     if train.y.dtype.kind == "f":
-        raise DataError(f"swapped labels need integer class labels, got {train.y.dtype} targets")
+        raise DataError(
+            f"swapped labels need integer class labels, got {train.y.dtype} targets; leave out "
+            "the labels of your concepts"
+        )
     if len(concept.labels) != num_classes or not set(concept.labels) <= set(range(num_classes)):
         raise DataError(
             f"a concept must name a class for each of the {num_classes} classes, "

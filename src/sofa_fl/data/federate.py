@@ -13,9 +13,24 @@ from sofa_fl.data.concepts import Script, perform
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.datasets import load_dataset
 from sofa_fl.data.own import from_arrays
-from sofa_fl.data.scenarios import script_of
+from sofa_fl.data.scenarios import check_playable, script_of
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for
+
+
+def dealt_out(
+    config: DataConfig, seed: int, data: FederatedData | tuple[Arrays, Arrays] | None
+) -> FederatedData:
+    """The data of a run: own ones that are dealt out already, or those that `federate` gives."""
+    if not isinstance(data, FederatedData):
+        return federate(config, seed, data)
+    if config.scenario.name != "none":
+        raise DataError(
+            f"data.scenario.name={config.scenario.name} goes with data that the configuration "
+            "deals out, and these are dealt out already; give them stages instead, or set it to "
+            "none"
+        )
+    return data
 
 
 def federate(
@@ -42,7 +57,7 @@ def federate(
     train = _subsample(train, config.num_train, seed, "num_train")
     test = _subsample(test, config.num_test, seed, "num_test")
     if config.scenario.name != "none" and script is None:
-        script = _script(config, num_outputs, seed)
+        script = _script(config, train, num_outputs, seed)
     num_clients = config.num_clients
     if script is not None:
         num_clients = 1 + max((c for phase in script for c in phase.concepts), default=0)
@@ -74,9 +89,16 @@ def federate(
     return FederatedData(train, test, clients, num_outputs, truth)
 
 
-def _script(config: DataConfig, num_classes: int, seed: int) -> Script:
+def _script(config: DataConfig, train: Arrays, num_classes: int, seed: int) -> Script:
     """That of the scenario, among as many groups as the configuration has."""
     rotations, swaps = config.num_rotations, config.num_swaps
+    check_playable(
+        config.scenario.name,
+        rotations,
+        swaps,
+        shape=train.x.shape[1:],
+        has_classes=train.y.dtype.kind != "f",
+    )
     concepts = groups.group_concepts(
         num_classes, num_rotations=rotations, num_swaps=swaps, seed=seed
     )

@@ -13,6 +13,7 @@ from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for
 
 ScenarioName = Literal["none", "swap", "emerge", "converge", "rotate", "recur", "churn"]
+TURNING = ("emerge", "rotate", "recur")  # these show some clients what none has seen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +26,8 @@ class ScenarioConfig:
             first. `rotate`: every other group turns slowly. `recur`: as `emerge`, and later all
             is as it was. `churn`: some clients of every group leave for good and new ones come.
         at: The round that it happens in, or begins.
-        fraction: How many of a group's clients change, or leave and are replaced.
+        fraction: How many of a group's clients change, or leave and are replaced: at least one,
+            and one that stays if there are two.
         lasts: Rounds that `rotate` turns for, or until `recur` goes back.
         degrees: By how much `rotate` turns in a round.
     """
@@ -35,6 +37,42 @@ class ScenarioConfig:
     fraction: Annotated[float, Interval(gt=0, lt=1)] = 1 / 3
     lasts: Annotated[int, Ge(1)] = 5
     degrees: Annotated[float, Gt(0)] = 3.0
+
+
+def check_playable(
+    name: ScenarioName,
+    num_rotations: int,
+    num_swaps: int,
+    *,
+    shape: tuple[int, ...],
+    has_classes: bool,
+) -> None:
+    """Refuse a scenario that samples of this shape, with or without classes, cannot play.
+
+    Groups differ by how images are turned and by what classes are called, so there must be images
+    for the one and classes for the other.
+    """
+    has_images = len(shape) >= 2
+    given = (
+        f"got data.scenario.name={name}, data.num_rotations={num_rotations}, "
+        f"data.num_swaps={num_swaps}"
+    )
+    if not has_images and not has_classes:
+        raise DataError(
+            f"a scenario turns images or swaps classes, and inputs of shape {shape} with numbers "
+            "as targets are neither; pass sofa_fl.FederatedData with stages of your own instead"
+        )
+    if not has_images and (name in TURNING or num_rotations > 1 or num_swaps < 2):
+        raise DataError(
+            f"inputs of shape {shape} are no images to be turned: their scenarios are swap, "
+            "converge and churn, with data.num_rotations=1 and data.num_swaps of at least 2; "
+            f"{given}"
+        )
+    if not has_classes and (num_swaps > 1 or num_rotations < 2):
+        raise DataError(
+            "numbers as targets have no classes to be swapped: their scenarios need "
+            f"data.num_swaps=1 and data.num_rotations of at least 2; {given}"
+        )
 
 
 def script_of(
@@ -84,7 +122,10 @@ def script_of(
 
 
 def _some(groups: Sequence[int], fraction: float, seed: int) -> dict[int, list[int]]:
-    """Clients of every group, drawn: as many as `fraction` says, at least one, but never all."""
+    """Clients of every group, drawn: as many as `fraction` says, at least one.
+
+    Not all of them, unless there is but one.
+    """
     found: dict[int, list[int]] = {}
     for group in sorted(set(groups)):
         clients = [client for client, other in enumerate(groups) if other == group]

@@ -15,7 +15,7 @@ import torch
 
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.config import DataConfig
-from sofa_fl.data.federate import federate
+from sofa_fl.data.federate import dealt_out
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
@@ -139,9 +139,7 @@ class Experiment:
     """A method, a federation and an engine, from the first round to the last."""
 
     def __init__(self, config: Config, own: Own) -> None:
-        data = own.data
-        if not isinstance(data, FederatedData):
-            data = federate(config.data, config.seed, data)
+        data = dealt_out(config.data, config.seed, own.data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
         self.metrics = OwnMetrics(own.metrics, factory)

@@ -117,12 +117,16 @@ def agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def attendance(fed: Federation) -> dict[str, Any]:
-    """Who was not heard in a round, and why; nothing of it where all were."""
-    out = [client for client in fed.clients if fed.register.is_out(client, fed.round)]
+    """Who was not heard in a round, and why; nothing of it where all were.
+
+    The quarantined are among the absent. Whose update was one too many is set aside in this round,
+    and out from the next one on.
+    """
+    absent = sorted(set(fed.clients) - fed.roll.heard - fed.roll.set_aside.keys())
     found = {
-        "absent": sorted(set(fed.clients) - fed.roll.heard - fed.roll.set_aside.keys()),
+        "absent": absent,
         "set_aside": {str(client): flaw for client, flaw in fed.roll.set_aside.items()},
-        "quarantined": out,
+        "quarantined": [c for c in absent if fed.register.is_out(c, fed.round)],
     }
     return {key: value for key, value in found.items() if value}
 

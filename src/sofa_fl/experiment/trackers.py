@@ -1,7 +1,8 @@
 """Trackers that people have: observers that hand a run's numbers on, round by round.
 
-TensorBoard is always written, into the run folder. Weights & Biases and MLflow come with `track`
-and are imported when they are asked for; what of theirs fails is told once, and the run goes on.
+Where TensorBoard is installed it is always written, into the run folder. Weights & Biases and
+MLflow come with `track` and are imported when they are asked for; what of theirs fails is told
+once, and the run goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import importlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +21,7 @@ import yaml
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.disk import write_text
 from sofa_fl.experiment.folder import Event, RunFolder
-from sofa_fl.experiment.observers import Observer, guarded
+from sofa_fl.experiment.observers import Observer, guarded, logger
 from sofa_fl.experiment.scalars import scalars
 
 TrackerName = Literal["wandb", "mlflow"]
@@ -31,7 +34,17 @@ def watched(track: Sequence[TrackerName], observers: Sequence[Observer]) -> Sequ
     from sofa_fl.experiment.tensorboard import TensorBoard
 
     kinds = {"wandb": Wandb, "mlflow": Mlflow}
-    return guarded([*observers, TensorBoard(), *(kinds[name]() for name in dict.fromkeys(track))])
+    always = [TensorBoard()] if has_tensorboard() else []
+    return guarded([*observers, *always, *(kinds[name]() for name in dict.fromkeys(track))])
+
+
+@cache
+def has_tensorboard() -> bool:
+    """Whether it is installed; if not, that is told once, however many runs there are."""
+    is_there = find_spec("tensorboard") is not None
+    if not is_there:
+        logger.warning("tensorboard is not installed, so runs have no curves for it")
+    return is_there
 
 
 class Tracker(ABC):

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
+from sofa_fl.methods.places import sampled_map
 from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Shared
 from sofa_fl.topology.edits import Edit
@@ -47,7 +48,7 @@ class Notes:
         edits: What SHAPE did to the tree.
         local_loss: Loss of every local batch, by client.
         path_loss: Held-out loss of the models that know a client, by client and node.
-        places: Where clients are on a map of two dimensions; none for methods without places.
+        places: Where clients are on a map of two dimensions, by what they learned.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -80,9 +81,12 @@ class View:
         }
 
 
-def notes_of(outcomes: Mapping[NodeId, Outcome]) -> Notes:
+def notes_of(outcomes: Mapping[NodeId, Outcome], fed: Federation) -> Notes:
     """The notes of a round of which there is nothing to say but how training went."""
-    return Notes(local_loss={client: outcome.losses for client, outcome in outcomes.items()})
+    return Notes(
+        local_loss={client: outcome.losses for client, outcome in outcomes.items()},
+        places=sampled_map({client: outcome.params for client, outcome in outcomes.items()}, fed),
+    )
 
 
 class Method(Protocol[State]):

@@ -44,7 +44,7 @@ class Clustered:
         """Every client trains its cluster's model; a cluster's model is the mean of theirs."""
         state = self.welcome(state, fed)
         outcomes = self.local_update(state, fed)
-        return self.cluster_update(state, outcomes, fed), notes_of(outcomes)
+        return self.cluster_update(state, outcomes, fed), notes_of(outcomes, fed)
 
     def welcome(self, state: ClusteredState, fed: Federation) -> ClusteredState:
         """Those who left are forgotten, those who came are assigned a model."""

@@ -72,7 +72,7 @@ class Ditto:
         after = self.base.cluster_update(before, answered(fed.clients, outcomes), fed)
         tuned = answered(fed.clients, outcomes[len(shared) :])
         personal |= {client: outcome.params for client, outcome in tuned.items()}
-        return DittoState(after, personal), notes_of(tuned)
+        return DittoState(after, personal), notes_of(tuned, fed)
 
     def view(self, state: DittoState) -> View:
         view = self.base.view(state.average)

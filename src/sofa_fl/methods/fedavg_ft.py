@@ -39,7 +39,7 @@ class FedAvgFt:
         average = self.base.cluster_update(before, outcomes, fed)
         tuned = {client: state.tuned.get(client, average.models[0]) for client in fed.clients}
         tuned |= {client: outcome.params for client, outcome in outcomes.items()}
-        return TunedState(average, tuned), notes_of(outcomes)
+        return TunedState(average, tuned), notes_of(outcomes, fed)
 
     def view(self, state: TunedState) -> View:
         view = self.base.view(state.average)

@@ -109,7 +109,7 @@ class FedDrift:
         state = used(replace(state, models=models, choice=after), fed)
         losses = losses_of(state.models, fed.clients, fed)
         known = {c: float(row[state.choice[c]]) for c, row in zip(fed.clients, losses)}
-        return FedDriftState(self.base.share(state, fed), known), notes_of(outcomes)
+        return FedDriftState(self.base.share(state, fed), known), notes_of(outcomes, fed)
 
     def view(self, state: FedDriftState) -> View:
         return self.base.view(state.clusters)

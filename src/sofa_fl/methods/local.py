@@ -43,7 +43,7 @@ class Local:
         outcomes = answered(fed.clients, fed.train(tasks))
         shared = share(tree, fed.owned, before, self.sharing, seed=fed.seed, round=fed.round)
         models |= {client: outcome.params for client, outcome in outcomes.items()}
-        return LocalState(models, tree, shared), notes_of(outcomes)
+        return LocalState(models, tree, shared), notes_of(outcomes, fed)
 
     def view(self, state: LocalState) -> View:
         """The root shows what averaging models that never met would give."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,13 +14,16 @@ from sofa_fl.models.flat import Vector, inner_products, products_with
 from sofa_fl.models.mix import as_vector
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.space import Metric, coordinates
+from sofa_fl.topology.map import map_of
+from sofa_fl.topology.space import Metric, Space, coordinates
+from sofa_fl.topology.tree import NodeId
 
 Place = Literal["weights", "updates", "latent"]
 PROBE_SIZE = 200  # samples on which latent features are taken
 NUM_EXACT = 256  # of no more clients all pairs are measured exactly
 NUM_LANDMARKS = 64  # models that a place is measured against exactly, if there are more
 MIN_SKETCH = 256  # numbers
+NUM_SAMPLED = 1 << 14  # numbers of a model that a map for the eye is made of
 
 
 def places_of(
@@ -91,3 +94,20 @@ def sketched(
     if places.shape[1] > 2 * n:
         return coordinates(places @ places.T)
     return places
+
+
+def sampled_map(
+    models: Mapping[NodeId, Vector], fed: Federation
+) -> dict[NodeId, tuple[float, float]]:
+    """What clients learned, on a map, for methods that have no places.
+
+    Since nothing is decided by it, it must cost next to nothing: it goes by every so many-th number
+    of a model, and of too many clients there is none.
+    """
+    if not 2 <= len(models) <= NUM_EXACT:
+        return {}
+    n = fed.engine.num_trainable
+    step = -(-n // NUM_SAMPLED) | 1  # odd, so that in a layer of even width it is in all columns
+    vectors = [model[:n:step] for model in models.values()]
+    weights = np.array([fed.size(client) for client in models], dtype=np.float64)
+    return map_of(Space(tuple(models), coordinates(inner_products(vectors)), weights))

@@ -31,13 +31,13 @@ from sofa_fl.methods.hierarchy import (
 from sofa_fl.methods.moves import find_contradicted, find_moves, look_around
 from sofa_fl.methods.places import places_of
 from sofa_fl.methods.sofa_config import SofaConfig
-from sofa_fl.methods.sofa_state import SofaState, edited, kept
+from sofa_fl.methods.sofa_state import SofaState, edited, kept, left
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.dmac import dmac
 from sofa_fl.topology.edits import Edit, apply_all
-from sofa_fl.topology.join import find_joins, find_leaves
+from sofa_fl.topology.join import find_joins
 from sofa_fl.topology.map import map_of
 from sofa_fl.topology.shape import shape
 from sofa_fl.topology.space import Space
@@ -121,8 +121,7 @@ class Sofa:
     def moved(self, state: SofaState, fed: Federation) -> tuple[SofaState, list[Edit]]:
         """The state without those who left, and with those elsewhere who fit no longer."""
         steadiness, margin = self.config.steadiness, self.config.alert * fed.blind_loss
-        if leaves := find_leaves(state.tree, fed.owned):
-            state = edited(state, leaves, steadiness, fed)
+        state, leaves = left(state, steadiness, fed)
         tree, params = state.tree, state.params
         limits = find_contradicted(tree, params, state.losses, margin, fed)
         if not limits:

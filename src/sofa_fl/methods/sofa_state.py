@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.hierarchy import Losses, Models, compare, inherit, steady
+from sofa_fl.methods.moves import look_around
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import Shared
-from sofa_fl.topology.edits import Edit, apply_all
+from sofa_fl.topology.edits import Edit, Join, apply_all
+from sofa_fl.topology.join import find_leaves, find_takeover
 from sofa_fl.topology.tree import NodeId, Tree
 
 
@@ -20,7 +22,8 @@ class SofaState:
     """All that a round needs and all that it returns.
 
     Attributes:
-        tree: The clients that were ever heard and have not left, and their clusters.
+        tree: The clients that were ever heard and have not left, and their clusters; who took
+            over a tree that everybody left need not have been heard.
         params: One model per node of the tree.
         losses: Of the models on each client's path, held out.
         steadied: The same, by those of siblings.
@@ -53,6 +56,34 @@ def edited(
         steady(tree, losses, fed, steadiness),
         Shared(pools, ledger),
     )
+
+
+def left(state: SofaState, steadiness: float, fed: Federation) -> tuple[SofaState, list[Edit]]:
+    """The state without those who are gone, and how that came about."""
+    if not state.tree.members & fed.owned.keys():
+        return taken_over(state, steadiness, fed)
+    leaves = find_leaves(state.tree, fed.owned)
+    return edited(state, leaves, steadiness, fed) if leaves else state, leaves
+
+
+def taken_over(
+    state: SofaState, steadiness: float, fed: Federation
+) -> tuple[SofaState, list[Edit]]:
+    """The state where everybody is gone, with those who are asked in their place.
+
+    Each begins in the cluster that loses least for it, with that one's model: what was learned
+    is not lost. Where nobody is asked, all who are there begin at the root.
+    """
+    tree, models = state.tree, dict(state.params)
+    asked = [client for client in fed.clients if client in fed.asked]
+    ways = look_around(tree, models, asked, fed)
+    onto = {c: [tree.root, *ways.get(c, ())][-1] for c in asked or fed.clients}
+    edits = find_takeover(tree, onto)
+    for edit in edits:
+        if isinstance(edit, Join):
+            new = edit.node, edit.above
+            models |= {node: models[edit.onto] for node in new if node is not None}
+    return edited(replace(state, params=models), edits, steadiness, fed), edits
 
 
 def kept(state: SofaState, fed: Federation) -> dict[NodeId, Vector]:

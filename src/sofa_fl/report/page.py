@@ -17,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from sofa_fl.experiment.disk import write_text
+from sofa_fl.experiment.folder import Event
 from sofa_fl.report.frames import Plain
 from sofa_fl.report.page_data import read_run
 from sofa_fl.report.words import number, printable
@@ -54,6 +55,12 @@ def write_report(paths: Sequence[Path], file: Path | None = None) -> Path:
         file = paths[0] / REPORT
     write_text(file, page([read_run(path) for path in paths]))
     return file
+
+
+def write_report_at_end(event: Event) -> None:
+    """An observer: a report that cannot be made is told, and the run has ended all the same."""
+    if event["event"] == "end":
+        write_report([Path(event["summary"]["run"])])
 
 
 def page(runs: Sequence[Plain], *, live: bool = False) -> str:

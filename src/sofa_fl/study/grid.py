@@ -69,6 +69,13 @@ def rows_of(
     return rows
 
 
+def best_run(rows: Sequence[Mapping[str, Any]], summaries: Sequence[Mapping[str, Any]]) -> Path:
+    """The folder of the best run of the combination whose clients are best on average."""
+    means = {str(Path(summary["run"])): summary["client"]["mean"] for summary in summaries}
+    best = max(rows, key=lambda row: row["mean"])
+    return Path(max(best["folders"], key=means.__getitem__))
+
+
 def plain(value: Any) -> str:
     """A value as it is written in a table."""
     if isinstance(value, float):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment import loop
 from sofa_fl.experiment.config import Config, config_to_dict
 from sofa_fl.experiment.folder import Event, RunFolder
+from sofa_fl.experiment.observers import guarded
+from sofa_fl.report.page import REPORT, write_report_at_end
 
 RUNS = Path("runs") / "reproduce"
 # What changes no result.
@@ -26,11 +29,12 @@ IDLE = ("out", "keep", "save_every", "track")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run: its folder, what it is called on the screen, and what is run."""
+    """A run: its folder, what it is called on the screen, what is run, and if all of it is kept."""
 
     folder: Path
     title: str
     config: Config
+    is_kept: bool = False
 
 
 Summary = dict[str, Any]
@@ -38,13 +42,22 @@ OnEvent = Callable[[int, Event], None]  # which job, and what happened
 OnSummary = Callable[[Job, Summary], None]
 
 
-def make_job(config: Config, title: str, runs: Path = RUNS) -> Job:
-    """A job in the folder that belongs to its configuration."""
+def make_job(config: Config, title: str, runs: Path = RUNS, *, is_kept: bool = False) -> Job:
+    """A job in the folder that belongs to its configuration.
+
+    One that is kept has the title in its name: its model and its report are to be found.
+    """
     plain = {key: value for key, value in config_to_dict(config).items() if key not in IDLE}
     plain["data"] = {**plain["data"], "dir": None}
     mark = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
-    folder = runs / f"{config.method}-{Path(config.data.name).name}-{config.seed}-{mark}"
-    return Job(folder, title, replace(config, out=str(folder)))
+    name = f"{config.method}-{Path(config.data.name).name}-{config.seed}"
+    folder = runs / f"{file_name(title) if is_kept else name}-{mark}"
+    return Job(folder, title, replace(config, out=str(folder)), is_kept)
+
+
+def file_name(title: str) -> str:
+    """A title as a name that every file system and shell takes; long ones are cut."""
+    return re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", title.replace(", ", ","))[:100]
 
 
 def run_jobs(
@@ -88,7 +101,22 @@ def run_job(job: Job, index: int, on_event: OnEvent) -> Summary:
             summary = loop.resume(job.folder, observers=[observe]).summary
         else:
             summary = loop.run(job.config, observers=[observe]).summary
-    # They are many times the size of all the rest, and nothing is left to resume.
-    shutil.rmtree(folder.checkpoints, ignore_errors=True)
+    summary = {**summary, "run": str(job.folder)}  # it may have been moved
+    tidy(folder, summary, is_kept=job.is_kept)
     on_event(index, {"event": "done", "summary": summary})
     return summary
+
+
+def tidy(folder: RunFolder, summary: Summary, *, is_kept: bool) -> None:
+    """Leave of a run that has ended what is of use.
+
+    Checkpoints are many times the size of all the rest, and nothing is left to resume. What is kept
+    has the last one, to export models from, and a report.
+    """
+    if not is_kept:
+        shutil.rmtree(folder.checkpoints, ignore_errors=True)
+        return
+    folder.forget(1)
+    if not (folder.path / REPORT).exists():
+        (write,) = guarded([write_report_at_end])
+        write({"event": "end", "summary": summary})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -22,24 +22,35 @@ def find_joins(tree: Tree, space: Space) -> list[Edit]:
     if not rows:
         return []
     new = [space.clients[row] for row in rows]
-    if tree.root in tree.members:  # a client alone: the first makes a cluster with it
-        above = NodeId(tree.next_id)
-        return [Join(new[0], tree.root, above), *(Join(node, above) for node in new[1:])]
     bodies = space.locate(tree)
     clusters = np.flatnonzero(bodies.settled & ~tree.order.is_client)
     if not len(clusters):
-        return [Join(node, tree.root) for node in new]
+        return joins_onto(tree, dict.fromkeys(new, tree.root))
     apart = space.apart(
         space.places[rows], bodies.places[clusters], np.zeros(len(rows)), bodies.inertia[clusters]
     )
     nearest = tree.order.nodes[clusters[apart.argmin(axis=1)]]
-    return [Join(node, NodeId(onto)) for node, onto in zip(new, nearest.tolist())]
+    return joins_onto(tree, dict(zip(new, map(NodeId, nearest.tolist()))))
+
+
+def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
+    """Every client joins the cluster named; where a client is alone, all make one with it."""
+    if tree.root not in tree.members:
+        return [Join(node, cluster) for node, cluster in onto.items()]
+    above, (first, *others) = NodeId(tree.next_id), onto
+    return [Join(first, tree.root, above), *(Join(node, above) for node in others)]
 
 
 def find_leaves(tree: Tree, present: Collection[NodeId]) -> list[Edit]:
     """All that are not present leave; clusters that have lost too many are pruned."""
     leaves: list[Edit] = [Leave(client) for client in tree.clients if client not in present]
     return with_prunes(tree, leaves) if leaves else []
+
+
+def find_takeover(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
+    """All leave, and the newcomers of `onto` join before: a tree is never without a client."""
+    leaves = (Leave(client) for client in tree.clients)
+    return with_prunes(tree, [*joins_onto(tree, onto), *leaves])
 
 
 def with_prunes(tree: Tree, edits: Sequence[Edit]) -> list[Edit]:
