@@ -47,7 +47,7 @@ class Block:
 
 def blocks() -> list[Block]:
     found = re.findall(r"<!-- on: ([\w-]+) -->\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return [Block(where, text.strip()) for where, text in found]
+    return [Block(where, text.strip().replace("\\\n  ", "")) for where, text in found]
 
 
 def test_no_command_is_left_out() -> None:
