@@ -179,6 +179,27 @@ def test_a_node_that_never_answers_costs_one_time_out(tmp_path: Path) -> None:
     assert [line["failed"] for line in waited] == [{"99": "no answer within 0.4 s"}]
 
 
+def test_a_node_that_hangs_at_work_is_asked_ever_less(tmp_path: Path) -> None:
+    """It says hello whenever it is asked to, and never anything else."""
+    config = tiny(rounds=9, model={"name": "mlp", "hidden": 4})
+    nodes = nodes_of(config)
+    nodes[99].spoil = failing(lambda asked: "tasks" in asked.header, None)
+    serve(config, tmp_path, nodes, timeout=0.2)
+    assert [event["absent"] for event in events(tmp_path)] == [[1]] * 10
+    waited = [bool(line["failed"]) for line in lines(tmp_path) if line.get("exchange") == "train"]
+    assert [round for round, failed in enumerate(waited) if failed] == [0, 1, 4]
+
+
+def test_a_node_that_works_again_is_asked_as_before(tmp_path: Path) -> None:
+    config = tiny(rounds=7, model={"name": "mlp", "hidden": 4})
+    nodes = nodes_of(config)
+    is_bad = [in_training(number) for number in (1, 2, 4)]  # of the trainings that it is asked for
+    nodes[99].spoil = failing(lambda asked: True in [bad(asked) for bad in is_bad], "error")
+    serve(config, tmp_path, nodes)
+    absent = [round for round, e in enumerate(events(tmp_path)) if e.get("absent")]
+    assert absent == [1, 2, 3, 4, 6]
+
+
 def test_who_answers_garbage_is_in_the_end_not_asked(tmp_path: Path) -> None:
     config = tiny(rounds=5)
     nodes = nodes_of(config)

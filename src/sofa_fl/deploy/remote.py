@@ -81,6 +81,7 @@ class RemoteEngine:
             except GarbageError as error:
                 self._set_aside(node, str(error))
                 continue
+            self.roster.did_work(node)
             for number, outcome in zip(by_node[node], found):
                 outcomes[number] = outcome
             self._kept[node] = kept_outcomes(answer, found)
@@ -243,13 +244,13 @@ class RemoteEngine:
                     raise GarbageError(answer)
                 check_version(answer)
             except GarbageError as error:
-                self._set_aside(node, str(error), strike=not isinstance(answer, str))
+                self._set_aside(node, str(error), silent=isinstance(answer, str))
                 continue
             good[node] = answer
         return dict(sorted(good.items()))
 
-    def _set_aside(self, node: int, why: str, strike: bool = True) -> None:
-        self.roster.set_aside(node, why, strike=strike)
+    def _set_aside(self, node: int, why: str, silent: bool = False) -> None:
+        self.roster.set_aside(node, why, strike=not silent, silent=silent)
         self.office.record(
             {"set_aside": str(node), "client": self.roster.client_at(node), "why": why}
         )

@@ -17,6 +17,7 @@ from sofa_fl.errors import RunError
 from sofa_fl.topology.tree import NodeId
 
 MAX_STRIKES = 3  # answers that are no answers, until a node is not asked again
+MAX_REST = 30  # rounds
 
 
 @dataclass(slots=True)
@@ -36,6 +37,8 @@ class Roster:
     present: set[int] = field(default_factory=set)
     strikes: dict[int, int] = field(default_factory=dict)
     barred: dict[int, str] = field(default_factory=dict)
+    silences: dict[int, int] = field(default_factory=dict)  # how often in a row it did no work
+    rests: dict[int, int] = field(default_factory=dict)  # rounds that it is left alone for that
 
     @classmethod
     def load(cls, file: Path, room: int) -> Roster:
@@ -111,12 +114,31 @@ class Roster:
         self.members = dict(sorted(self.members.items()))
         save_members(self.file, self.members)
 
-    def set_aside(self, node: int, why: str, *, strike: bool) -> None:
-        """Ask a node no more until it says hello again; after some strikes, never again."""
+    def set_aside(self, node: int, why: str, *, strike: bool, silent: bool = False) -> None:
+        """Ask a node no more until it says hello again; after some strikes, never again.
+
+        Who is `silent` time and again is left alone ever longer, for 0, 2, 6, 14 ... rounds: it may
+        say hello and yet hang at work, and then each time costs a time-out.
+        """
         self.present.discard(node)
         self.strikes[node] = self.strikes.get(node, 0) + strike
         if self.strikes[node] >= MAX_STRIKES:
             self.barred[node] = why
+        if silent:
+            self.silences[node] = self.silences.get(node, 0) + 1
+            self.rests[node] = min(2 ** self.silences[node] - 2, MAX_REST)
+
+    def did_work(self, node: int) -> None:
+        """It is not silent any longer."""
+        self.silences.pop(node, None)
+
+    def resting(self) -> set[int]:
+        """Who is left alone in the round that begins; nobody, if nobody else is there."""
+        if not self.present:
+            self.rests.clear()
+        found = {node for node, rounds in self.rests.items() if rounds > 0}
+        self.rests = {node: self.rests[node] - 1 for node in found}
+        return found
 
     @property
     def num_classes(self) -> int:

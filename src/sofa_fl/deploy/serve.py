@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class Server:
 
     def attend(self) -> dict[int, Card]:
         """Look around, and if nobody is left, wait for somebody; the cards of new nodes."""
-        new = self.look_around()
+        new = self.look_around(resting=self.roster.resting())
         if not self.roster.present:
             self.say("no node is left; waiting for one")
         while not self.roster.present:
@@ -129,11 +129,13 @@ class Server:
             new |= self.look_around(new)
         return new
 
-    def look_around(self, waiting: dict[int, Card] | None = None) -> dict[int, Card]:
+    def look_around(
+        self, waiting: dict[int, Card] | None = None, resting: Collection[int] = ()
+    ) -> dict[int, Card]:
         """Let nodes that are known take part again; return the cards of others that may."""
         hello = Packer().parcel(ask="hello", setup=self.setup.plain())
         new: dict[int, Card] = {}
-        busy = self.roster.present | self.roster.barred.keys() | (waiting or {}).keys()
+        busy = {*self.roster.present, *self.roster.barred, *(waiting or {}), *resting}
         for node, answer in self.office.greet(hello, busy).items():
             try:
                 if isinstance(answer, str):
