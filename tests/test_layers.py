@@ -47,7 +47,7 @@ OUTSIDE = {
     "tensorboard": {"experiment/tensorboard"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli", "deploy/serve"},
-    "flwr": {"deploy/flower", "deploy/grid", "deploy/node", "deploy/worker"},
+    "flwr": {"deploy/flower", "deploy/grid", "deploy/node", "deploy/quick", "deploy/worker"},
     "httpx": {"deploy/worker"},
     "cryptography": {"deploy/keys"},
     "typer": {"cli"},
