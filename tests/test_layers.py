@@ -31,7 +31,8 @@ BELOW = {
     "experiment": set(LAYERS) - {"experiment"},
     "report": {"experiment", "topology"},
     "study": {*LAYERS, "report"},
-    "deploy": set(LAYERS),
+    "deploy": {*LAYERS, "report"},
+    "api": {"experiment", "report"},
     "cli": {*LAYERS, "report", "study", "deploy"},
     "__main__": {"cli"},
 }

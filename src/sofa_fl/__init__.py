@@ -16,6 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sofa_fl.api import resume as resume
+    from sofa_fl.api import run as run
     from sofa_fl.data.base import Arrays as Arrays
     from sofa_fl.data.base import ClientData as ClientData
     from sofa_fl.data.base import FederatedData as FederatedData
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.export import export as export
     from sofa_fl.experiment.export import predict as predict
     from sofa_fl.experiment.loop import Result as Result
-    from sofa_fl.experiment.loop import resume as resume
-    from sofa_fl.experiment.loop import run as run
     from sofa_fl.federation import Federation as Federation
     from sofa_fl.guard import GuardConfig as GuardConfig
     from sofa_fl.methods.base import Method as Method
@@ -101,8 +101,8 @@ _HOME = {
     "export": "experiment.export",
     "predict": "experiment.export",
     "Result": "experiment.loop",
-    "resume": "experiment.loop",
-    "run": "experiment.loop",
+    "resume": "api",
+    "run": "api",
     "Federation": "federation",
     "GuardConfig": "guard",
     "Method": "methods.base",

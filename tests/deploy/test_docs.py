@@ -152,6 +152,10 @@ def test_what_came_of_it_is_what_comes_of_it_on_one_machine(world: World) -> Non
     assert [[edit["edit"] for edit in event["edits"]] for event in ours] == [[], [], ["split"], []]
 
 
+def test_a_deployed_run_has_its_report(world: World) -> None:
+    assert (world.run / "report.html").stat().st_size > 50_000
+
+
 def test_who_may_give_nothing_gave_nothing(world: World) -> None:
     """Told by the bytes of its messages: scores are no arrays, so samples would be all of them."""
     nodes = {name: node_name(world.machines[name]) for name in NODES}

@@ -24,6 +24,7 @@ from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.config import load_config
 from sofa_fl.experiment.folder import Event
 from sofa_fl.experiment.scores import metric_of, score_name
+from sofa_fl.report.page import write_report_at_end
 
 
 def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
@@ -50,7 +51,7 @@ def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
             if event["event"] == "round":
                 say(told(event))
 
-        Server(GridPost(grid), loaded, terms, say).run(network, [tell])
+        Server(GridPost(grid), loaded, terms, say).run(network, [tell, write_report_at_end])
 
     return app
 
