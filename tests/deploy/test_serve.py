@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from sofa_fl.deploy.roster_file import load_members
 from sofa_fl.deploy.serve import Server, Terms
 from sofa_fl.deploy.wire import VERSION, Parcel
 from sofa_fl.errors import RunError
@@ -267,6 +269,52 @@ def test_a_node_that_comes_later_joins_the_tree(tmp_path: Path) -> None:
     assert [event["clients"] for event in events(tmp_path)] == [[0, 1, 2]] * 2 + [[0, 1, 2, 3]] * 2
     assert [edit["edit"] for edit in events(tmp_path)[2]["edits"]] == ["join"]
     assert events(tmp_path)[3]["disclosed"][3] > 0
+
+
+def test_who_is_long_gone_leaves_and_joins_when_it_is_back(tmp_path: Path) -> None:
+    config = tiny(rounds=8)
+    nodes = nodes_of(config)
+    post, gone = FakePost(nodes), {99: nodes[99]}
+
+    def go_and_come(event: dict[str, Any]) -> None:
+        if event["event"] == "round" and event["round"] == 1:
+            del post.at[99]
+        if event["event"] == "round" and event["round"] == 5:
+            post.at |= gone
+
+    terms = Terms(run=tmp_path, clients=4, most=4, timeout=0.4, leave=2)
+    Server(post, config, terms, quiet).run(observers=[go_and_come])
+    found = events(tmp_path)
+    assert [1 in event["clients"] for event in found] == [True] * 5 + [False] + [True] * 3
+    assert [event.get("absent", []) for event in found] == [[], [], [1], [1], [1], [], [], [], []]
+    edits = [[edit["edit"] for edit in event["edits"]] for event in found]
+    assert "leave" in edits[5]
+    assert "join" in edits[6]
+    members = load_members(tmp_path / "nodes.json")
+    assert [member.away for member in members.values()] == [(), ((5, 6),), (), ()]
+
+
+def test_a_restarted_server_knows_who_has_left(tmp_path: Path) -> None:
+    config = tiny(rounds=6)
+    nodes = nodes_of(config)
+    post = FakePost(nodes)
+
+    def go(event: dict[str, Any]) -> None:
+        if event["event"] == "round" and event["round"] == 1:
+            del post.at[99]
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "round" and event["round"] == 4:
+            raise KeyboardInterrupt
+
+    terms = Terms(run=tmp_path, clients=4, most=4, timeout=0.4, leave=1)
+    with pytest.raises(KeyboardInterrupt):
+        Server(post, config, terms, quiet).run(observers=[go, stop])
+    assert [1 in event["clients"] for event in events(tmp_path)] == [True] * 4 + [False]
+    began = time.monotonic()
+    Server(post, config, replace(terms, timeout=60), quiet).run()
+    assert time.monotonic() - began < 50, "nobody waits for who has left"
+    assert [1 in event["clients"] for event in events(tmp_path)] == [True] * 4 + [False] * 3
 
 
 class KilledError(Exception):

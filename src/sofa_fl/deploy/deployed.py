@@ -30,6 +30,7 @@ class Deployed(Experiment):
     Args:
         attend: Lets nodes that are known take part again, waits until one of them is there, and
             gives the cards of new ones.
+        patience: Rounds without a node after which it has left; 0: it never has.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Deployed(Experiment):
         own: Own,
         engine: RemoteEngine,
         attend: Callable[[], dict[int, Card]],
+        patience: int = 0,
     ) -> None:
         if own.metrics:
             raise ConfigError(
@@ -45,17 +47,19 @@ class Deployed(Experiment):
                 "server has none to compute them on"
             )
         super().__init__(capped(config, engine.roster), own)
-        self.remote, self.attend = engine, attend
+        self.remote, self.attend, self.patience = engine, attend, patience
         self.examiner = OwnExaminer(self.fed)
         self.newcomers: dict[int, Card] = {}
         self.mark = time.monotonic(), replace(engine.office.traffic)
 
     def enter(self, round: int) -> Federation:
-        """A round begins: newcomers are clients from now on."""
+        """A round begins: newcomers are clients from now on, and who is long gone is none."""
         roster = self.remote.roster
-        if new := self.newcomers | self.attend():
-            self.newcomers = {}
+        new = self.newcomers | self.attend()
+        self.newcomers = {}
+        if new:
             roster.admit(new, since=round)
+        if roster.come_and_go(round, self.patience) or new:
             self.fed = replace(self.fed, data=roster.describe())
             self.config = capped(self.config, roster)
             self.method = make_method(self.config)

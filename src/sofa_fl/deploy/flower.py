@@ -40,6 +40,7 @@ def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
             run=Path(str(given.get("run", "runs/flower"))).expanduser(),
             clients=int(given.get("clients", 0)) or loaded.data.num_clients,
             most=int(given.get("most", 0)),
+            leave=int(given.get("leave", 0)),
             timeout=float(given.get("timeout", 600)),
             transport="float16" if given.get("transport") == "float16" else "float32",
         )

@@ -39,6 +39,7 @@ class Roster:
     barred: dict[int, str] = field(default_factory=dict)
     silences: dict[int, int] = field(default_factory=dict)  # how often in a row it did no work
     rests: dict[int, int] = field(default_factory=dict)  # rounds that it is left alone for that
+    missed: dict[NodeId, int] = field(default_factory=dict)  # rounds in a row without a client
 
     @classmethod
     def load(cls, file: Path, room: int) -> Roster:
@@ -114,6 +115,24 @@ class Roster:
         self.members = dict(sorted(self.members.items()))
         save_members(self.file, self.members)
 
+    def come_and_go(self, round: int, patience: int) -> bool:
+        """Who was not there for more than so many rounds leaves (0: nobody); who is back joins.
+
+        Whether anybody did.
+        """
+        before = dict(self.members)
+        for client, member in before.items():
+            is_here, belongs = member.node in self.present, member.is_client(round)
+            self.missed[client] = 0 if is_here else self.missed.get(client, 0) + 1
+            if is_here and not belongs:
+                self.members[client] = member.back(round)
+            elif belongs and 0 < patience < self.missed[client]:
+                self.members[client] = member.left(round)
+        if self.members == before:
+            return False
+        save_members(self.file, self.members)
+        return True
+
     def set_aside(self, node: int, why: str, *, strike: bool, silent: bool = False) -> None:
         """Ask a node no more until it says hello again; after some strikes, never again.
 
@@ -159,8 +178,10 @@ class Roster:
             tuple(member.rows for member in members),
             prod(kind.target[1]) if kind.is_regression else self.num_classes,
             stages=tuple(
-                Stage(since, {int(c): m.rows for c, m in self.members.items() if m.since <= since})
-                for since in sorted({member.since for member in members})
+                Stage(
+                    round, {int(c): m.rows for c, m in self.members.items() if m.is_client(round)}
+                )
+                for round in sorted({round for member in members for round in changes_of(member)})
             ),
             marks=tuple(card.mark for card in first),
             variance=variance_of(first),
@@ -175,6 +196,11 @@ class Roster:
         """The first row number that nobody has, nor will have of those who bring `ids`."""
         rows = [_rows(member.rows, split) for member in self.members.values()]
         return 1 + max((int(part.max(initial=-1)) for part in (*rows, *ids)), default=-1)
+
+
+def changes_of(member: Member) -> set[int]:
+    """The rounds in which a client came, left or came back."""
+    return {member.since, *(r for away in member.away for r in away if r is not None)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,35 @@ NUMBERS = ("num_train", "num_holdout", "num_test", "num_classes", "number", "mar
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A client, the node that is it, and the round in which it came."""
+    """A client, and the node that is it.
+
+    Attributes:
+        since: The round in which it came.
+        away: From which round to which (None: still) it had left.
+    """
 
     node: int
     card: Card
     rows: ClientData
     since: int = 0
+    away: tuple[tuple[int, int | None], ...] = ()
+
+    def is_client(self, round: int) -> bool:
+        """Whether it belongs to the federation in a round."""
+        gone = any(left <= round and (back is None or round < back) for left, back in self.away)
+        return self.since <= round and not gone
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has left and not come back."""
+        return bool(self.away) and self.away[-1][1] is None
+
+    def left(self, round: int) -> Member:
+        return replace(self, away=(*self.away, (round, None)))
+
+    def back(self, round: int) -> Member:
+        *before, (left, _) = self.away
+        return replace(self, away=(*before, (left, round)))
 
 
 def save_members(file: Path, members: dict[NodeId, Member]) -> None:
@@ -52,6 +75,7 @@ def _plain(member: Member) -> dict[str, Any]:
     return {
         "node": str(member.node),  # larger than what JSON readers elsewhere take for a number
         "since": member.since,
+        "away": member.away,
         "first": [int(r[0]) if len(r) else 0 for r in (rows.train, rows.holdout, rows.test)],
         "input": [kind.input[0], *kind.input[1]],
         "target": [kind.target[0], *kind.target[1]],
@@ -73,4 +97,5 @@ def _member(plain: dict[str, Any]) -> Member:
     sizes = (card.num_train, card.num_holdout, card.num_test)
     train, holdout, test = (np.arange(a, a + n) for a, n in zip(plain["first"], sizes))
     rows = ClientData(train if card.ids is None else card.ids, holdout, test)
-    return Member(int(plain["node"]), card, rows, plain["since"])
+    away = tuple((left, back) for left, back in plain["away"])
+    return Member(int(plain["node"]), card, rows, plain["since"], away)

@@ -42,6 +42,7 @@ class Terms:
         run: The run folder on the server.
         clients: How many nodes to wait for before the first round.
         most: How many there may ever be, those who come later included; by default twice as many.
+        leave: Rounds without a node after which it has left the federation; 0: it never has.
         timeout: Seconds that an answer is waited for.
         transport: How models travel: `float32`, or `float16` at half the bytes.
     """
@@ -49,6 +50,7 @@ class Terms:
     run: Path
     clients: int
     most: int = 0
+    leave: int = 0
     timeout: float = 600.0
     transport: Transport = "float32"
 
@@ -91,7 +93,7 @@ class Server:
             text = yaml.safe_dump(config_to_dict(self.config), sort_keys=False)
             write_text(self.folder.config_file, text)
         own = Own(data, factory, engine=engine)
-        with Deployed(self.config, own, engine, self.attend) as experiment:
+        with Deployed(self.config, own, engine, self.attend, self.terms.leave) as experiment:
             last, note = restore_newest(self.folder, self.config, experiment.restore)
             if last is None:
                 return experiment.begin(self.folder, observers, note)
@@ -100,7 +102,7 @@ class Server:
 
     def gather(self) -> None:
         """Wait until there are enough nodes; on a resumed run, a while for those of before."""
-        known = len(self.roster.members)
+        known = sum(not member.is_gone for member in self.roster.members.values())
         self.say(f"waiting for {known or self.terms.clients} nodes")
         deadline = time.monotonic() + self.terms.timeout
         waiting: dict[int, Card] = {}
@@ -108,7 +110,7 @@ class Server:
         while True:
             waiting |= self.look_around(waiting)
             here = len(self.roster.present)
-            if known and (here == known or (here and time.monotonic() > deadline)):
+            if known and (here >= known or (here and time.monotonic() > deadline)):
                 return
             if not known and len(waiting) >= self.terms.clients:
                 self.roster.admit(waiting, since=0)
