@@ -111,7 +111,7 @@ class Memory:
             self.peak = max(self.peak, proportional_bytes([here, *descendants(here)]))
 
 
-class DoneError(Exception):
+class DoneError(BaseException):  # a common error of an observer does not stop a run
     """The last round is over; what a summary costs is not asked here."""
 
 

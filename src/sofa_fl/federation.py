@@ -97,6 +97,16 @@ class Federation:
         fit = [c for c in self.clients if not self.register.is_out(c, self.round)]
         return draw(fit, self.participation, self.seed, self.round) if fit else frozenset()
 
+    def has_news(self, client: NodeId) -> bool:
+        """Whether models may lose more for a client than in the last round.
+
+        They do not if it was heard then and its data are the same.
+        """
+        if self.may_miss or client in self.register.flaws:
+            return True
+        before = self.data.stage(max(0, self.round - 1)).clients.get(client)
+        return self.stage.clients[client] is not before
+
     @cached_property
     def owned(self) -> Mapping[NodeId, Samples]:
         """The samples each client trains on and may share; the held-out ones are neither."""

@@ -63,10 +63,25 @@ def test_it_costs_nothing_and_nothing_is_asked_if_nobody_wants_to_know() -> None
     fed.engine.exams.clear()
     before = fed.meter.bytes_down
     assert find_contradicted(TREE, models, losses, math.inf, fed.at(2)) == {}
+    for quiet in (1, 3):  # the data are those of the round before
+        assert find_contradicted(TREE, models, losses, 2.0, fed.at(quiet)) == {}
     assert fed.engine.exams == []
     find_contradicted(TREE, models, losses, 2.0, fed.at(2))
-    assert len(fed.engine.exams) == 9
+    assert len(fed.engine.exams) == 3, "only of those whose data are new"
     assert fed.meter.bytes_down == before, "their parents' models they are sent anyway"
+
+
+def test_who_may_have_missed_something_asks_in_any_case() -> None:
+    fed = living(CHANGE, spy=True)
+    assert isinstance(fed.engine, Spy)
+    models = models_of(TREE, fed)
+    losses = compare(TREE, models, fed)
+    fed.engine.exams.clear()
+    fed.register.flaws[NodeId(7)] = 1
+    find_contradicted(TREE, models, losses, 2.0, fed.at(3))
+    assert len(fed.engine.exams) == 1
+    find_contradicted(TREE, models, losses, 2.0, replace(fed, lossy=True).at(3))
+    assert len(fed.engine.exams) == 1 + 9
 
 
 def test_only_those_who_are_asked_can_notice() -> None:

@@ -23,12 +23,15 @@ def find_contradicted(
 ) -> dict[NodeId, float]:
     """The clients whose parent's model loses more than it did, by `margin`; and what it may lose.
 
-    Only those who are asked in this round can notice. Beside clusters a client goes by its own
-    model: above it is that of all, which suits new data as little as the old.
+    Only those who are asked in this round can notice, and only those to whom something is new.
+    Beside clusters a client goes by its own model: above it is that of all, which suits new data as
+    little as the old.
     """
     if math.isinf(margin):
         return {}
-    clients = [client for client in tree.clients if client in fed.asked]
+    clients = [c for c in tree.clients if c in fed.asked and fed.has_news(c)]
+    if not clients:
+        return {}
     above = {tree.parent[cluster] for cluster in tree.clusters}
     judges = [c if tree.parent[c] in above else parent_of(tree, c) for c in clients]
     limits = {c: losses[c][judge] + margin for c, judge in zip(clients, judges)}
