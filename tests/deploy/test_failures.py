@@ -102,7 +102,7 @@ class Clinics:
         )
 
     def start_run(self) -> None:
-        self.here(f"flwr run . deployed --run-config 'timeout={TIMEOUT}'")
+        self.here(f"flwr run . deployed --run-config 'timeout={TIMEOUT} leave=0'")
 
     @property
     def run(self) -> Path:
