@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from machines import Machine, at_home, free_port, wait_until
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "method": "sofa",
     "warmup": 5,
     "data": {"num_train": 4000, "num_test": 800},
@@ -47,7 +47,7 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
         machine.run("sofa-fl deploy new bench")
         config = {**CONFIG, "rounds": options.rounds}
         config["model"] = {"name": options.model}
-        config["data"] = {**CONFIG["data"], "num_clients": options.nodes}  # type: ignore[dict-item]
+        config["data"] = {**CONFIG["data"], "num_clients": options.nodes}
         (app / "bench" / "sofa.yaml").write_text(yaml.safe_dump(config))
         machine.run(f"{ready}python keys.py --server 127.0.0.1:{port} --nodes {options.nodes}")
         keys = "--ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.pem"

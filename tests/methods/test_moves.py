@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.data.concepts import Phase, Script
+from sofa_fl.engine.base import Exam
 from sofa_fl.federation import Federation
-from sofa_fl.methods.hierarchy import Models, compare, mean_of
+from sofa_fl.methods.hierarchy import Losses, Models, compare, mean_of
 from sofa_fl.methods.moves import find_contradicted, find_moves, look_around
 from sofa_fl.topology.edits import Graft, Prune, Split, apply_all
 from sofa_fl.topology.tree import NodeId, Tree
@@ -36,6 +37,16 @@ def models_of(tree: Tree, fed: Federation) -> Models:
     return models
 
 
+def spied() -> tuple[Federation, list[Exam], Models, Losses]:
+    """A federation with its models and their losses, and the exams that are asked from now on."""
+    fed = living(CHANGE, spy=True)
+    assert isinstance(fed.engine, Spy)
+    models = models_of(TREE, fed)
+    losses = compare(TREE, models, fed)
+    fed.engine.exams.clear()
+    return fed, fed.engine.exams, models, losses
+
+
 def test_nobody_is_contradicted_where_nothing_changed() -> None:
     fed = living(CHANGE, spy=True)
     models = models_of(TREE, fed)
@@ -56,32 +67,24 @@ def test_those_notice_whose_parent_loses_more_than_it_did() -> None:
 
 
 def test_it_costs_nothing_and_nothing_is_asked_if_nobody_wants_to_know() -> None:
-    fed = living(CHANGE, spy=True)
-    assert isinstance(fed.engine, Spy)
-    models = models_of(TREE, fed)
-    losses = compare(TREE, models, fed)
-    fed.engine.exams.clear()
+    fed, exams, models, losses = spied()
     before = fed.meter.bytes_down
     assert find_contradicted(TREE, models, losses, math.inf, fed.at(2)) == {}
     for quiet in (1, 3):  # the data are those of the round before
         assert find_contradicted(TREE, models, losses, 2.0, fed.at(quiet)) == {}
-    assert fed.engine.exams == []
+    assert exams == []
     find_contradicted(TREE, models, losses, 2.0, fed.at(2))
-    assert len(fed.engine.exams) == 3, "only of those whose data are new"
+    assert len(exams) == 3, "only of those whose data are new"
     assert fed.meter.bytes_down == before, "their parents' models they are sent anyway"
 
 
 def test_who_may_have_missed_something_asks_in_any_case() -> None:
-    fed = living(CHANGE, spy=True)
-    assert isinstance(fed.engine, Spy)
-    models = models_of(TREE, fed)
-    losses = compare(TREE, models, fed)
-    fed.engine.exams.clear()
+    fed, exams, models, losses = spied()
     fed.register.flaws[NodeId(7)] = 1
     find_contradicted(TREE, models, losses, 2.0, fed.at(3))
-    assert len(fed.engine.exams) == 1
+    assert len(exams) == 1
     find_contradicted(TREE, models, losses, 2.0, replace(fed, lossy=True).at(3))
-    assert len(fed.engine.exams) == 1 + 9
+    assert len(exams) == 1 + 9
 
 
 def test_only_those_who_are_asked_can_notice() -> None:

@@ -125,7 +125,7 @@ class Learner:
                 loss = self.loss(out.float() + prior, y)
                 # Made anew by every pass: cheaper than to be zeroed and summed up.
                 optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
+                torch.autograd.backward(loss)
                 gradients = [_gradient(weight) for weight in weights]
                 for gradient, pulled in zip(gradients, constants):
                     gradient += pulled

@@ -138,7 +138,7 @@ class Stepper:
         out = (out.view(self.stack.num, -1, out.shape[1]) + self.offsets[:, None]).view(out.shape)
         each = self.loss(out, y)
         losses = each.view(self.stack.num, -1).mean(dim=1)
-        losses.sum().backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(losses.sum())
         for weight, constant in zip(self.stack.weights, self.constants):
             assert weight.grad is not None
             weight.grad.add_(constant)

@@ -196,19 +196,21 @@ def _onnx(network: nn.Module, shape: tuple[int, ...]) -> bytes:
     network.eval()
     logger = logging.getLogger("torch.onnx")
     level = logger.level
-    with warnings.catch_warnings():  # all of them about the exporter's own insides
-        warnings.simplefilter("ignore")
-        logger.setLevel(logging.ERROR)
-        program = torch.onnx.export(
-            network,
-            (torch.zeros(2, *shape),),
-            dynamo=True,
-            verbose=False,
-            input_names=["input"],
-            output_names=["output"],
-            dynamic_shapes=({0: torch.export.Dim("samples")},),
-        )
-    logger.setLevel(level)
+    try:
+        with warnings.catch_warnings():  # all of them about the exporter's own insides
+            warnings.simplefilter("ignore")
+            logger.setLevel(logging.ERROR)
+            program = torch.onnx.export(
+                network,
+                (torch.zeros(2, *shape),),
+                dynamo=True,
+                verbose=False,
+                input_names=["input"],
+                output_names=["output"],
+                dynamic_shapes=({0: torch.export.Dim("samples")},),
+            )
+    finally:
+        logger.setLevel(level)
     assert program is not None
     data: bytes = program.model_proto.SerializeToString()
     return data
