@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -40,6 +40,10 @@ class Arrays:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def take(self, rows: Samples) -> Arrays:
+        """These rows alone, in this order."""
+        return replace(self, x=self.x[rows], y=self.y[rows])
 
     @property
     def num_classes(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +22,7 @@ def split(arrays: Arrays, *, test: float = 0.2, seed: int = 0) -> tuple[Arrays, 
     train, aside = _put_aside(rows, test, seed, 0)
     if not len(train) or not len(aside):
         raise DataError(f"{len(arrays)} samples are too few to put the fraction {test} aside")
-    return _take(arrays, train), _take(arrays, aside)
+    return arrays.take(train), arrays.take(aside)
 
 
 def deal(
@@ -65,7 +64,7 @@ def deal(
         start, end = start + len(rest), end + len(aside)
     if not end:
         raise DataError("no client has a sample to be scored on; raise test")
-    train, tests = (_take(arrays, np.concatenate(rows)) for rows in (trained, scored))
+    train, tests = (arrays.take(np.concatenate(rows)) for rows in (trained, scored))
     if standardize:
         train, tests = _standard(train, tests)
     is_regression = arrays.y.dtype.kind == "f"
@@ -79,10 +78,6 @@ def _put_aside(rows: Samples, test: float, seed: int, client: int) -> tuple[Samp
     order = rng_for(seed, client, "own test").permutation(rows)
     cut = max(round(test * len(rows)), int(test > 0 and len(rows) > 1))
     return np.sort(order[cut:]), np.sort(order[:cut])
-
-
-def _take(arrays: Arrays, rows: Samples) -> Arrays:
-    return replace(arrays, x=arrays.x[rows], y=arrays.y[rows])
 
 
 def _standard(train: Arrays, test: Arrays) -> tuple[Arrays, Arrays]:

@@ -157,11 +157,7 @@ def _put_aside(train: Arrays, seed: int) -> tuple[Arrays, Arrays]:
     """All training samples but a sixth, and that sixth."""
     order = rng_for(seed, "validation").permutation(len(train))
     cut = max(1, len(order) // 6)
-    train, aside = (
-        replace(train, x=train.x[rows], y=train.y[rows])
-        for rows in (np.sort(order[cut:]), np.sort(order[:cut]))
-    )
-    return train, aside
+    return train.take(np.sort(order[cut:])), train.take(np.sort(order[:cut]))
 
 
 def _subsample(arrays: Arrays, number: int | None, seed: int, key: str) -> Arrays:
@@ -172,4 +168,4 @@ def _subsample(arrays: Arrays, number: int | None, seed: int, key: str) -> Array
             f"data.{key} must be between 1 and the {len(arrays)} samples there are, got {number}"
         )
     rows = np.sort(rng_for(seed, "subsample", key).permutation(len(arrays))[:number])
-    return Arrays(arrays.x[rows], arrays.y[rows], arrays.scale, arrays.shift)
+    return arrays.take(rows)

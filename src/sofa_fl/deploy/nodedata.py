@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,11 +62,7 @@ def held_out(data: NodeData, fraction: float, seed: int, client: int) -> NodeDat
         return data
     rows, held = hold_out(np.arange(len(data.train)), fraction, seed, client)
     ids = None if data.ids is None else data.ids[rows]
-    return NodeData(pick(data.train, rows), data.test, pick(data.train, held), ids)
-
-
-def pick(arrays: Arrays, rows: Samples) -> Arrays:
-    return replace(arrays, x=arrays.x[rows], y=arrays.y[rows])
+    return NodeData(data.train.take(rows), data.test, data.train.take(held), ids)
 
 
 def part_of(config: DataConfig, seed: int, client: int) -> NodeData:
@@ -76,9 +72,9 @@ def part_of(config: DataConfig, seed: int, client: int) -> NodeData:
         raise DataError(f"there are {len(data.clients)} clients to be, and no {client}")
     mine = data.clients[client]
     return NodeData(
-        pick(data.train, mine.train),
-        pick(data.test, mine.test),
-        pick(data.train, mine.holdout),
+        data.train.take(mine.train),
+        data.test.take(mine.test),
+        data.train.take(mine.holdout),
         mine.train,
     )
 
