@@ -8,6 +8,8 @@ const shortReal = (x, digits) => real(x, Math.abs(x) < 1 ? 1 + digits : Math.abs
 const SCORES = {
   accuracy: {
     name: "accuracy", title: "Accuracy", format: percent,
+    // Where "99.6%" has no room; only what is all right is 100.
+    tight: (x) => (!isNumber(x) ? NONE : x < 1 ? decimal(Math.min(99.9, 100 * x), 1) : "100"),
     change: (x, digits = 2) => signed(100 * x, digits),
     tick: (x) => percent(x, x > 0.99 && x < 1 ? 1 : 0),
     note: "Accuracy on each client's own test samples. The scale is one of errors: 90 to 95% is as far as 98 to 99%.",
@@ -15,6 +17,7 @@ const SCORES = {
   // Of regression: the share of the variance that is explained, below zero if the mean would be a better answer.
   r2: {
     name: "R²", title: "R²", format: (x, digits = 2) => (digits < 2 ? shortReal(x, digits) : real(x, 3)),
+    tight: (x) => shortReal(x, 0),
     change: (x) => signed(x, 3),
     tick: (x) => String(+x.toFixed(3)).replace("-", "−"),
     note: "R² on each client's own test samples: 1 is exact, 0 no better than the mean. The scale is one of errors: 0.90 to 0.95 is as far as 0.98 to 0.99.",

@@ -124,7 +124,7 @@ function treeView(app) {
       mark.text.classList.toggle("on-light", share !== null && share > 0.62);
     }
     const beside = isClient
-      ? layout.rows === 1 && layout.size >= 30 && app.run.score.format(accuracy, layout.size >= 39 ? 1 : 0)
+      ? layout.rows === 1 && layout.size >= 30 && (layout.size >= 39 ? app.run.score.format(accuracy, 1) : app.run.score.tight(accuracy))
       : layout.size >= 20 && goal.r >= 8 && String(node);
     mark.below = write(mark, mark.below, beside, isClient ? "below" : "beside");
     if (mark.below && isClient) mark.below.setAttribute("y", Math.min(17, 0.46 * layout.size) + 14);
