@@ -14,9 +14,9 @@ from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import LocalConfig, Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.methods.sofa_config import SofaConfig
-from sofa_fl.methods.sofa_state import SofaState
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import Shared, SharingConfig

@@ -16,20 +16,20 @@ from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method
-from sofa_fl.methods.cfl import Cfl, CflConfig
-from sofa_fl.methods.ditto import Ditto, DittoConfig
-from sofa_fl.methods.fedavg import FedAvg
-from sofa_fl.methods.fedavg_ft import FedAvgFt
-from sofa_fl.methods.feddrift import FedDrift, FedDriftConfig
-from sofa_fl.methods.fedprox import FedProx, FedProxConfig
-from sofa_fl.methods.fl_hc import FlHc, FlHcConfig
-from sofa_fl.methods.hierfavg import HierFavg, HierFavgConfig
-from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
-from sofa_fl.methods.local import Local
-from sofa_fl.methods.oracle import Oracle, OracleConfig
-from sofa_fl.methods.regroup import Regroup
+from sofa_fl.methods.baselines.cfl import Cfl, CflConfig
+from sofa_fl.methods.baselines.ditto import Ditto, DittoConfig
+from sofa_fl.methods.baselines.fedavg import FedAvg
+from sofa_fl.methods.baselines.fedavg_ft import FedAvgFt
+from sofa_fl.methods.baselines.feddrift import FedDrift, FedDriftConfig
+from sofa_fl.methods.baselines.fedprox import FedProx, FedProxConfig
+from sofa_fl.methods.baselines.fl_hc import FlHc, FlHcConfig
+from sofa_fl.methods.baselines.hierfavg import HierFavg, HierFavgConfig
+from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.baselines.local import Local
+from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
+from sofa_fl.methods.baselines.regroup import Regroup
+from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
 
@@ -50,8 +50,8 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "sofa cascade": sofa(propagation="cascade", eta=1.0),
     "sofa eta 0.5": sofa(eta=0.5),
     "sofa cascade eta 0": sofa(propagation="cascade", eta=0.0),
-    "sofa updates cosine": sofa(place="updates", metric="cosine"),
-    "sofa latent": sofa(place="latent"),
+    "sofa updates cosine": sofa(position="updates", metric="cosine"),
+    "sofa latent": sofa(position="latent"),
     "sofa manhattan": sofa(metric="manhattan", linkage="centroid"),
     "sofa serves the best": sofa(serve="best"),
     "sofa serves its own": sofa(serve="own", pull_siblings=0.0, pull_parent=0.0),

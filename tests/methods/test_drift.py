@@ -14,13 +14,13 @@ from sofa_fl.data.concepts import Concept, Phase
 from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName, script_of
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.agreement import ari
-from sofa_fl.topology.edits import Edit, Join, Leave
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.agreement import ari
+from sofa_fl.topology.tree.edits import Edit, Join, Leave
 from tests.methods.cases import METHODS, after_rounds
 from tests.methods.living import THREE_GROUPS, A, B, check_view, living
 

@@ -16,20 +16,20 @@ from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
-from sofa_fl.methods.hierarchy import compare, mean_of
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.hierarchy import compare, mean_of
+from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.methods.sofa_config import SofaConfig
-from sofa_fl.methods.sofa_state import SofaState
 from sofa_fl.models.networks import ModelConfig, network_factory
 from sofa_fl.sharing import Shared, SharingConfig
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
-from sofa_fl.topology.shape import ShapeConfig
+from sofa_fl.topology.clustering.shape import ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
 
 LOCAL = LocalConfig(batches=20, batch_size=50, learning_rate=2e-3)
 METHOD = Sofa(
     SofaConfig(
-        place="weights",
+        position="weights",
         metric="euclidean",
         linkage="average",
         eta=1.0,

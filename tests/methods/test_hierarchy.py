@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.methods.hierarchy import (
+from sofa_fl.methods.rules.hierarchy import (
     Losses,
     agreement,
     compare,
@@ -21,8 +21,8 @@ from sofa_fl.methods.hierarchy import (
 )
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from tests.methods.cases import Spy, federation
 
 FED = federation(6, spy=True)

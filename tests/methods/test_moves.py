@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from sofa_fl.data.concepts import Phase, Script
 from sofa_fl.engine.base import Exam
 from sofa_fl.federation import Federation
-from sofa_fl.methods.hierarchy import Losses, Models, compare, mean_of
-from sofa_fl.methods.moves import find_contradicted, find_moves, look_around
-from sofa_fl.topology.edits import Graft, Prune, Split, apply_all
+from sofa_fl.methods.rules.alert import find_contradicted, find_moves, look_around
+from sofa_fl.methods.rules.hierarchy import Losses, Models, compare, mean_of
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Graft, Prune, Split, apply_all
 from tests.methods.cases import Spy
 from tests.methods.living import THREE_GROUPS, A, B, C, D, living
 from tests.topology.strategies import examples, ids, nested, node, tree_of, trees

@@ -1,4 +1,4 @@
-"""Places of many clients: near to exact in linear time, exact where landmarks are enough."""
+"""Positions of many clients: near to exact in linear time, exact where landmarks are enough."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist
 
-from sofa_fl.methods import places
-from sofa_fl.methods.places import places_of, sampled_map, sketch_size, sketched
+from sofa_fl.methods.rules import positions as positions
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.positions import positions_of, sampled_map, sketch_size, sketched
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.shape import form
-from sofa_fl.topology.space import Metric, Space
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.shape import form
+from sofa_fl.topology.geometry.space import Metric, Space
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import federation
 
@@ -103,22 +103,22 @@ def space_of(config: SofaConfig, lots: bool) -> Space:
     lessons = [(task, out) for task, out in zip(tasks, fed.train(tasks)) if out is not None]
     with pytest.MonkeyPatch.context() as patch:
         if lots:  # as if there were more clients
-            patch.setattr(places, "NUM_EXACT", 4)
-            patch.setattr(places, "NUM_LANDMARKS", 4)
+            patch.setattr(positions, "NUM_EXACT", 4)
+            patch.setattr(positions, "NUM_LANDMARKS", 4)
         return Sofa(config, SharingConfig(ratio=0)).space(lessons, fed)
 
 
 @pytest.mark.parametrize("place", ["weights", "updates"])
 def test_few_clients_are_never_sketched(place: str) -> None:
-    kinds = {"weights": SofaConfig(place="weights"), "updates": SofaConfig(place="updates")}
+    kinds = {"weights": SofaConfig(position="weights"), "updates": SofaConfig(position="updates")}
     exact = {
-        "weights": SofaConfig(place="weights", sketch=0),
-        "updates": SofaConfig(place="updates", sketch=0),
+        "weights": SofaConfig(position="weights", sketch=0),
+        "updates": SofaConfig(position="updates", sketch=0),
     }
     space = space_of(kinds[place], lots=False)
-    np.testing.assert_array_equal(space.places, space_of(exact[place], lots=False).places)
+    np.testing.assert_array_equal(space.positions, space_of(exact[place], lots=False).positions)
     many, all_of = space_of(kinds[place], lots=True), space_of(exact[place], lots=True)
-    assert not np.array_equal(many.places, all_of.places)
+    assert not np.array_equal(many.positions, all_of.positions)
     assert form(dmac(many, DmacConfig())) == form(dmac(all_of, DmacConfig()))
 
 
@@ -131,7 +131,7 @@ def test_every_metric_has_places_of_many_clients(metric: Metric) -> None:
     }
     space = space_of(kinds[metric], lots=True)
     if metric == "manhattan":
-        assert space.places.shape[1] == federation().engine.num_trainable
+        assert space.positions.shape[1] == federation().engine.num_trainable
     tree = dmac(space, DmacConfig())
     assert tree.is_compact
 
@@ -141,13 +141,13 @@ def test_latent_places_are_features_however_many_clients() -> None:
     tasks = [fed.task(c, fed.initial(0)) for c in fed.clients]
     lessons = [(task, out) for task, out in zip(tasks, fed.train(tasks)) if out is not None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(places, "NUM_LANDMARKS", 4)
-        rows = places_of(lessons, "latent", "euclidean", fed, 16)
-    np.testing.assert_array_equal(rows, places_of(lessons, "latent", "euclidean", fed))
+        patch.setattr(positions, "NUM_LANDMARKS", 4)
+        rows = positions_of(lessons, "latent", "euclidean", fed, 16)
+    np.testing.assert_array_equal(rows, positions_of(lessons, "latent", "euclidean", fed))
 
 
 def test_a_map_of_a_sample_shows_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "NUM_SAMPLED", 500)
+    monkeypatch.setattr(positions, "NUM_SAMPLED", 500)
     fed = federation(9)
     monkeypatch.setattr(type(fed.engine), "num_trainable", NUM_ENTRIES)
     known = dict(zip(fed.clients, models(9)))
@@ -164,4 +164,4 @@ def test_of_one_or_too_many_there_is_no_map() -> None:
     assert sampled_map({}, fed) == {}
     assert sampled_map({NodeId(0): one}, fed) == {}
     assert sampled_map(dict.fromkeys(fed.clients, one), fed) == dict.fromkeys((0, 1), (0.0, 0.0))
-    assert sampled_map({NodeId(i): one for i in range(places.NUM_EXACT + 1)}, fed) == {}
+    assert sampled_map({NodeId(i): one for i in range(positions.NUM_EXACT + 1)}, fed) == {}

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.hierarchy import agreement, blend, trust
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.hierarchy import agreement, blend, trust
+from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.methods.sofa_config import SofaConfig
-from sofa_fl.methods.sofa_state import SofaState
 from sofa_fl.models.flat import mean
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import Shared, SharingConfig
-from sofa_fl.topology.edits import Graft
-from sofa_fl.topology.shape import Operation, ShapeConfig
+from sofa_fl.topology.clustering.shape import Operation, ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Graft
 from tests.methods.cases import LOCAL, Spy, federation
 
 NO_SHARING = SharingConfig(ratio=0)
@@ -165,7 +165,7 @@ def test_finds_the_groups_that_there_are() -> None:
 @pytest.mark.parametrize("place", ["weights", "updates"])
 def test_places_keep_the_distances_of_what_they_stand_for(place: str) -> None:
     fed = federation()
-    kinds = {"weights": SofaConfig(place="weights"), "updates": SofaConfig(place="updates")}
+    kinds = {"weights": SofaConfig(position="weights"), "updates": SofaConfig(position="updates")}
     tasks = [fed.task(c, fed.initial(int(c))) for c in fed.clients]
     lessons = [(task, out) for task, out in zip(tasks, fed.train(tasks)) if out is not None]
     space = Sofa(kinds[place], NO_SHARING).space(lessons, fed)

@@ -33,7 +33,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write a node's model, or what a client uses, from the newest checkpoint of a run."""
-    from sofa_fl.experiment.folder import RunFolder
+    from sofa_fl.experiment.storage.run_folder import RunFolder
 
     RunFolder.open(run)  # before torch, which takes seconds
     if format is not None and format not in ("safetensors", "onnx"):

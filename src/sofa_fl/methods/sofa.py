@@ -14,7 +14,9 @@ from sofa_fl.engine.base import Outcome, Pull, Task
 from sofa_fl.errors import RunError
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
-from sofa_fl.methods.hierarchy import (
+from sofa_fl.methods.rules.alert import find_contradicted, find_moves, look_around
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.hierarchy import (
     Losses,
     Models,
     above,
@@ -28,20 +30,18 @@ from sofa_fl.methods.hierarchy import (
     steady,
     trust,
 )
-from sofa_fl.methods.moves import find_contradicted, find_moves, look_around
-from sofa_fl.methods.places import places_of
-from sofa_fl.methods.sofa_config import SofaConfig
-from sofa_fl.methods.sofa_state import SofaState, edited, kept, left
+from sofa_fl.methods.rules.positions import positions_of
+from sofa_fl.methods.rules.state import SofaState, edited, kept, left
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
-from sofa_fl.topology.dmac import dmac
-from sofa_fl.topology.edits import Edit, apply_all
-from sofa_fl.topology.join import find_joins
-from sofa_fl.topology.map import map_of
-from sofa_fl.topology.shape import shape
-from sofa_fl.topology.space import Space
+from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.membership import find_joins
+from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.geometry.map import map_of
+from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, apply_all
 
 Pass = tuple[Task, tuple[NodeId, ...]]  # a client's training, and the clusters it is for
 Lesson = tuple[Task, Outcome]
@@ -66,7 +66,7 @@ class Sofa:
         params = means_up(tree, {task.site: outcome.params for task, outcome in warm}, fed)
         losses = compare(tree, params, fed)
         shared = self.share(tree, space, Shared(), fed)
-        notes = Notes(local_loss=_curves(warm), path_loss=losses, places=map_of(space))
+        notes = Notes(local_loss=_curves(warm), path_loss=losses, positions=map_of(space))
         return SofaState(tree, params, losses, self.steadied(tree, losses, fed), shared), notes
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
@@ -101,8 +101,8 @@ class Sofa:
         params = self.inherited(joined, tree, params, edits, fed)
         losses = compare(tree, params, fed, losses, learned)
         shared = self.share(tree, space, shared, fed)
-        done, places = (*moves, *joins, *edits), map_of(space)
-        notes = Notes(edits=done, local_loss=curves, path_loss=losses, places=places)
+        done, positions = (*moves, *joins, *edits), map_of(space)
+        notes = Notes(edits=done, local_loss=curves, path_loss=losses, positions=positions)
         return SofaState(tree, params, losses, self.steadied(tree, losses, fed), shared), notes
 
     def reshape(self, tree: Tree, space: Space) -> tuple[Tree, Sequence[Edit]]:
@@ -269,14 +269,14 @@ class Sofa:
     def space(self, lessons: Sequence[Lesson], fed: Federation) -> Space:
         """Where the clients are, by what they learned."""
         config = self.config
-        places = places_of(lessons, config.place, config.metric, fed, config.sketch)
+        positions = positions_of(lessons, config.position, config.metric, fed, config.sketch)
         sites = tuple(task.site for task, _ in lessons)
         weights = np.array([fed.size(site) for site in sites], dtype=np.float64)
-        return Space(sites, places, weights, config.metric, config.linkage)
+        return Space(sites, positions, weights, config.metric, config.linkage)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
         values = space.incoherences(space.locate(tree)).tolist()
-        rows = zip(tree.order.nodes.tolist(), tree.order.is_client, values)
+        rows = zip(tree.arrays.nodes.tolist(), tree.arrays.is_client, values)
         incoherence = {NodeId(node): value for node, client, value in rows if not client}
         return share(
             tree,

@@ -131,7 +131,7 @@ function kindsOf(run) {
   if (!run.frames.length) return ["nothing"];
   const some = (test) => run.history.some(test);
   return ["main", run.frames.length < run.history.length && "thinned", some((r) => r.levels.length) && "levels",
-    run.frames.some((frame) => frame.raw.places) && "map", some((r) => (r.disclosed || {}).max) && "sharing",
+    run.frames.some((frame) => frame.raw.positions) && "map", some((r) => (r.disclosed || {}).max) && "sharing",
     some((r) => r.metrics) && `metrics ${metricsOf(run.history)}`, some((r) => r.groups) && "groups", some((r) => r.absent || r.set_aside || r.quarantined) && "aside"].filter(Boolean);
 }
 
