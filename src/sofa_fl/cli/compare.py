@@ -157,7 +157,7 @@ def _differences(ours: Plain, theirs: Plain) -> Iterator[tuple[str, Any, Any]]:
 def _summary(run: Config, folder: Path, name: str, *, quiet: bool) -> Plain:
     """The summary of a run: of the one that is there, or else run now."""
     from sofa_fl.cli.screen import shell
-    from sofa_fl.experiment import loop
+    from sofa_fl.experiment.run import loop
     from sofa_fl.experiment.storage.run_folder import RunFolder
 
     path = Path(run.out or "")

@@ -41,7 +41,7 @@ def export(
     name = f"{run.resolve().name}-{node.replace(':', '-').replace('/', '-')}"
     file = out or Path(f"{name}.{format or 'safetensors'}")
     from sofa_fl.cli.screen import put, shell
-    from sofa_fl.experiment import export as exporting
+    from sofa_fl.experiment.serving import export as exporting
 
     kind: Any = format
     told = exporting.export(run, file, node=node, format=kind)

@@ -62,7 +62,7 @@ def run(
             data_dir=data_dir,
             track=track,
         )
-        from sofa_fl.experiment import loop
+        from sofa_fl.experiment.run import loop
         from sofa_fl.report.page import write_report_at_end
 
         return loop.run(chosen, observers=[follower, write_report_at_end])
@@ -77,7 +77,7 @@ def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
         from sofa_fl.experiment.storage.run_folder import RunFolder
 
         RunFolder.open(run)  # before torch, which takes seconds
-        from sofa_fl.experiment import loop
+        from sofa_fl.experiment.run import loop
         from sofa_fl.report.page import write_report_at_end
 
         return loop.resume(run, observers=[follower, write_report_at_end])
