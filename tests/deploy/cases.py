@@ -17,6 +17,8 @@ from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage
 from sofa_fl.experiment.run.config import Config, parse_config
 
 NUM_CLIENTS = 4
+# What becomes of an answer, given what was asked; None: it does not arrive.
+Spoil = Callable[[WireMessage, WireMessage], WireMessage | str | None]
 
 
 def tiny(**changes: object) -> Config:
@@ -48,9 +50,7 @@ class FakeMachine:
     memory: dict[str, bytes] = field(default_factory=dict)
     is_resident: bool = False  # whether one process answers all messages
     _machines: dict[RunSetup, ClientMachine] = field(default_factory=dict)
-    spoil: Callable[[WireMessage, WireMessage], WireMessage | str | None] = lambda _asked, answer: (
-        answer
-    )
+    spoil: Spoil = lambda _asked, answer: answer
 
     def answer(self, asked: WireMessage) -> WireMessage | str | None:
         setup = RunSetup.from_dict(asked.header["setup"])

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.server.roster_file import load_members
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, VERSION, WireMessage
@@ -22,6 +23,7 @@ from tests.deploy.cases import (
     NUM_CLIENTS,
     FakeMachine,
     FakeMessenger,
+    Spoil,
     events,
     lines,
     machines_of,
@@ -39,9 +41,13 @@ def quiet(_line: str) -> None:
     """Print nothing."""
 
 
+def four(out: Path) -> ServerConfig:
+    return ServerConfig(run=out, clients=NUM_CLIENTS, most=NUM_CLIENTS, timeout=0.4)
+
+
 def serve(config: Config, out: Path, machines: dict[int, FakeMachine], **options: Any) -> Result:
-    given = {"clients": NUM_CLIENTS, "most": NUM_CLIENTS, "timeout": 0.4, **options}
-    return Server(FakeMessenger(machines), config, ServerConfig(run=out, **given), quiet).run()
+    server_config = replace(four(out), **options)
+    return Server(FakeMessenger(machines), config, server_config, quiet).run()
 
 
 def alike(here: Path, there: Path) -> None:
@@ -149,9 +155,7 @@ def test_models_travel_in_half_the_bytes(tmp_path: Path) -> None:
     assert means[0] == pytest.approx(means[1], abs=0.05)
 
 
-def failing(
-    when: Callable[[WireMessage], bool], what: Any
-) -> Callable[[WireMessage, WireMessage], Any]:
+def failing(when: Callable[[WireMessage], bool], what: Any) -> Spoil:
     return lambda asked, answer: what if when(asked) else answer
 
 
@@ -181,9 +185,7 @@ def in_training(number: int) -> Callable[[WireMessage], bool]:
     ],
     ids=["silence", "error", "unreadable", "nothing", "no arrays", "a small model"],
 )
-def test_a_machine_that_fails_once_misses_a_round(
-    answer: WireMessage | str | None, tmp_path: Path
-) -> None:
+def test_a_machine_that_fails_once_misses_a_round(answer: Answer | None, tmp_path: Path) -> None:
     config = tiny(rounds=3)
     machines = machines_of(config)
     machines[99].spoil = failing(in_training(2), answer)
@@ -230,9 +232,7 @@ def test_who_answers_wrongly_is_in_the_end_not_asked(tmp_path: Path) -> None:
     machines = machines_of(config)
     messenger = FakeMessenger(machines)
     machines[99].spoil = failing(lambda asked: "tasks" in asked.header, WireMessage({"version": 9}))
-    Server(
-        messenger, config, ServerConfig(run=tmp_path, clients=4, most=4, timeout=0.4), quiet
-    ).run()
+    Server(messenger, config, four(tmp_path), quiet).run()
     assert (
         sum("tasks" in asked.header for machine, _, asked, _ in messenger.log if machine == 99) == 3
     )
@@ -245,9 +245,7 @@ def test_a_client_whose_cap_is_zero_sends_no_sample(tmp_path: Path) -> None:
     machines = machines_of(config)
     machines[99].cap = 0.0
     messenger = FakeMessenger(machines)
-    server = Server(
-        messenger, config, ServerConfig(run=tmp_path, clients=4, most=4, timeout=0.4), quiet
-    )
+    server = Server(messenger, config, four(tmp_path), quiet)
     machines[99].spoil = lambda asked, answer: (  # says that it would give all
         replace(answer, header={**answer.header, "cap": 1.0}) if "cap" in answer.header else answer
     )
@@ -316,7 +314,7 @@ def test_who_is_long_gone_leaves_and_joins_when_it_is_back(tmp_path: Path) -> No
         if event["event"] == "round" and event["round"] == 5:
             messenger.at |= gone
 
-    server_config = ServerConfig(run=tmp_path, clients=4, most=4, timeout=0.4, leave=2)
+    server_config = replace(four(tmp_path), leave=2)
     Server(messenger, config, server_config, quiet).run(observers=[go_and_come])
     found = events(tmp_path)
     assert [1 in event["clients"] for event in found] == [True] * 5 + [False] + [True] * 3
@@ -341,7 +339,7 @@ def test_a_restarted_server_knows_who_has_left(tmp_path: Path) -> None:
         if event["event"] == "round" and event["round"] == 4:
             raise KeyboardInterrupt
 
-    server_config = ServerConfig(run=tmp_path, clients=4, most=4, timeout=0.4, leave=1)
+    server_config = replace(four(tmp_path), leave=1)
     with pytest.raises(KeyboardInterrupt):
         Server(messenger, config, server_config, quiet).run(observers=[go, stop])
     assert [1 in event["clients"] for event in events(tmp_path)] == [True] * 4 + [False]
@@ -355,9 +353,7 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
-def killing(
-    when: Callable[[WireMessage], bool],
-) -> Callable[[WireMessage, WireMessage], WireMessage]:
+def killing(when: Callable[[WireMessage], bool]) -> Spoil:
     def spoil(asked: WireMessage, answer: WireMessage) -> WireMessage:
         if when(asked):
             raise KilledError
@@ -373,7 +369,7 @@ def test_a_restarted_server_goes_on_where_it_was(tmp_path: Path) -> None:
 
     machines, server_config = (
         machines_of(config),
-        ServerConfig(run=tmp_path / "many", clients=4, most=4, timeout=0.4),
+        four(tmp_path / "many"),
     )
     machines[99].spoil = killing(in_training(3))
     with pytest.raises(KilledError):
@@ -390,7 +386,7 @@ def test_a_restarted_server_does_not_wait_forever_for_all(tmp_path: Path) -> Non
 
     machines, server_config = (
         machines_of(config),
-        ServerConfig(run=tmp_path, clients=4, most=4, timeout=0.4),
+        four(tmp_path),
     )
     machines[99].spoil = killing(in_training(2))
     with pytest.raises(KilledError):
