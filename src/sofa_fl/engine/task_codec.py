@@ -33,7 +33,7 @@ class Embedding:
 Request = Task | Exam | Sitting | Embedding
 R = TypeVar("R", bound=Request)
 Header = dict[str, Any]
-MODEL_FIELD: dict[type[Request], str] = {
+MODEL_FIELD: dict[type[Any], str] = {
     Task: "start", Exam: "params", Sitting: "model", Embedding: "model"
 }  # fmt: skip
 

@@ -201,12 +201,10 @@ class ClientMachine:
                 outcome["cached"] = f"{token} {number}"
             self._cache = {o["cached"]: builder.arrays[o["params"]] for o in outcomes}
             return {}
-        named = [exam.get("params") for exam in _headers(message, "exams")]
-        used = {
-            part
-            for name in named
-            for part in (read_mix(name)[0] if isinstance(name, list) else (name,))
-        }
+        used: set[str] = set()
+        for exam in _headers(message, "exams"):
+            name = exam.get("params")
+            used.update(read_mix(name)[0] if isinstance(name, list) else (str(name),))
         cached = {name: f"{token} {name}" for name in sorted(used & message.arrays.keys())}
         self._cache |= {new: message.arrays[name] for name, new in cached.items()}
         return cached
