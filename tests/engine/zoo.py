@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sofa_fl.data.base import Arrays, ClientData, FederatedData
+from sofa_fl.engine.base import Engine, Outcome, Task
+from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory
+from sofa_fl.topology.tree import NodeId
 
 CLASSES = 10
 
@@ -29,7 +32,7 @@ class Size:
     vocabulary: int
 
 
-TINY = Size(width=4, side=8, length=5, features=8, blocks=1, vocabulary=11)
+TINY = Size(width=4, side=16, length=5, features=8, blocks=1, vocabulary=11)
 USUAL = Size(width=64, side=32, length=32, features=128, blocks=2, vocabulary=1000)
 
 
@@ -84,9 +87,7 @@ def mobilenet(size: Size) -> nn.Module:
 
     w = size.width
     layers = [nn.Conv2d(3, w, 3, 2, padding=1), *block(w, w, 1), *block(w, 2 * w, 2)]
-    return nn.Sequential(
-        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * w, CLASSES)
-    )
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * w, CLASSES))
 
 
 def vgg(size: Size) -> nn.Module:
@@ -259,6 +260,23 @@ ZOO: dict[str, Animal] = {
     "small ViT": Animal(Vit),
     "GPT, tied embedding": Animal(Decoder, "tokens", draws=True),
 }
+
+
+def distance(found: Sequence[Outcome], other: Sequence[Outcome], tasks: Sequence[Task]) -> float:
+    """By how much models differ, over how far they have moved: root mean square over clients."""
+    each = []
+    for one, same, task in zip(found, other, tasks, strict=True):
+        moved = (same.params - as_vector(task.start)).norm()
+        each.append(float((one.params - same.params).norm() / moved))
+    return float(np.sqrt(np.mean(np.square(each))))
+
+
+def zoo_tasks(engine: Engine, data: FederatedData, batches: int) -> list[Task]:
+    """Every client from a model of its own."""
+    return [
+        Task(site=NodeId(i), start=engine.initial(i), samples=c.train, batches=batches, seed=i)
+        for i, c in enumerate(data.clients)
+    ]
 
 
 def zoo_data(animal: Animal, size: Size, num_clients: int, each: int) -> FederatedData:

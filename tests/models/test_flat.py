@@ -100,6 +100,22 @@ def test_training_moves_the_float_buffers_in_the_vector() -> None:
     assert not torch.equal(before[n:], after[n:])
 
 
+def test_a_buffer_that_is_replaced_is_still_in_the_vector() -> None:
+    class Keeper(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            self.kept = self.kept + 1
+            return super().forward(input)
+
+    network = Keeper(2, 3)
+    network.register_buffer("kept", torch.zeros(3))
+    flat = FlatNetwork(network)
+    start = flat.vector
+    network(torch.randn(4, 2))
+    assert torch.equal(flat.vector[-3:], torch.ones(3))
+    flat.load(start)
+    assert not network.kept.any()
+
+
 def test_a_loaded_vector_brings_back_the_counts() -> None:
     """A count that stayed would let one training change the next (momentum=None divides by it)."""
     network = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, momentum=None))

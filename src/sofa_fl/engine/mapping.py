@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from sofa_fl.engine.attention import ATTENTION
 from sofa_fl.engine.draws import DRAWING, Draws, Own, Rewriting
+from sofa_fl.engine.norms import NORMS
 from sofa_fl.engine.recurrent import RECURRENT
 from sofa_fl.engine.windows import Convolve, MaxPool
 
@@ -166,68 +167,38 @@ def max_pool2d(
     return _apply(_pool_rule, input, size[0])
 
 
-def batch_norm(
+def _embedding_rule(rows: Tensor, weight: Tensor) -> Tensor:
+    first = torch.arange(len(rows), device=rows.device) * weight.shape[1]
+    first = first.view(-1, *[1] * (rows.ndim - 1))
+    return functional.embedding(rows + first, weight.flatten(0, 1))
+
+
+def embedding(
     draws: Draws,
     input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    over = [0, *range(2, input.ndim)]
-    count = input.numel() // input.shape[1]
-    x = input.float()
-    if training:
-        if count == 1:
-            raise ValueError("BatchNorm needs more than one value per channel to train")
-        var, mean = torch.var_mean(x, over, correction=0)
-        if running_mean is not None and running_var is not None:
-            with torch.no_grad():
-                running_mean.lerp_(mean, momentum)
-                running_var.lerp_(var * (count / (count - 1)), momentum)
-    else:
-        assert running_mean is not None
-        assert running_var is not None
-        mean, var = running_mean, running_var
-    shape = (-1,) + (1,) * (input.ndim - 2)
-    scale = torch.rsqrt(var + eps)
-    scale = scale if weight is None else scale * weight
-    shift = -mean * scale if bias is None else bias - mean * scale
-    return (x * scale.view(shape) + shift.view(shape)).to(input.dtype)
-
-
-def group_norm(
-    draws: Draws,
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    each = input.reshape(len(input), num_groups, -1)
-    out = functional.layer_norm(each, each.shape[2:], eps=eps).view(input.shape)
-    shape = (-1,) + (1,) * (input.ndim - 2)
-    out = out if weight is None else out * weight.view(shape)
-    return out if bias is None else out + bias.view(shape)
-
-
-def instance_norm(
-    draws: Draws,
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Any:
-    if running_mean is not None or not use_input_stats:
+    if max_norm is not None or scale_grad_by_freq or sparse:
         return NotImplemented
-    return group_norm(draws, input, input.shape[1], weight, bias, eps)
+    out = _apply(_embedding_rule, input, weight)
+    if padding_idx is None:
+        return out
+    # Torch's own rule forgets that every client has a row that is not trained.
+    is_padding = (input == padding_idx % len(weight)).unsqueeze(-1)
+    return torch.where(is_padding, out.detach(), out)
+
+
+def adaptive_avg_pool2d(draws: Draws, input: Tensor, output_size: Any) -> Any:
+    """To one pixel, which is what most networks ask for; the rest is torch's."""
+    sizes = (output_size,) if isinstance(output_size, int) else output_size
+    if any(size != 1 for size in sizes):
+        return NotImplemented
+    return input.mean(dim=(-2, -1), keepdim=True)
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
@@ -237,14 +208,14 @@ def _pair(size: int | Sequence[int]) -> tuple[int, int]:
 MAPPED: Mapping[Any, Own] = {
     **DRAWING,
     **ATTENTION,
+    **NORMS,
     **RECURRENT,
     functional.linear: linear,
     functional.conv1d: conv1d,
     functional.conv2d: conv2d,
     functional.max_pool2d: max_pool2d,
-    functional.batch_norm: batch_norm,
-    functional.group_norm: group_norm,
-    functional.instance_norm: instance_norm,
+    functional.embedding: embedding,
+    functional.adaptive_avg_pool2d: adaptive_avg_pool2d,
 }
 # What autocast computes in bf16 and what in float32; it does not reach into mapped functions.
 LOW = {

@@ -112,10 +112,7 @@ def work(box: Sequence[Any], parcels: Sequence[Parcel], *arrays: NDArray[Any]) -
 
 def _engine(setup: Setup, data: FederatedData) -> SequentialEngine | StackedEngine:
     if setup.stacked:
-        try:
-            return StackedEngine(setup.factory, data, setup.local, setup.device)
-        except EngineError:  # a network that cannot be stacked is trained one by one
-            pass
+        return StackedEngine(setup.factory, data, setup.local, setup.device)
     return SequentialEngine(setup.factory, data, setup.local, setup.device)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -30,8 +31,9 @@ class Stack:
         self.weights = [tensor for tensor in tensors.values() if tensor.requires_grad]
         self.seeds = torch.zeros(num, dtype=torch.int64, device=flat.device)
         self.step = torch.zeros((), dtype=torch.int64, device=flat.device)
-        counts = network.named_buffers()
-        self._counts = {b: b.clone() for _, b in counts if not b.is_floating_point()}
+        # All clients of a stack are at the same step, so they can share what counts steps.
+        buffers = dict(network.named_buffers())
+        self.counts = [(buffers[n], first) for n, first in flat.counts.items() if n in buffers]
 
     @torch.no_grad()
     def load(self, vectors: Sequence[Vector], seeds: Sequence[int] = ()) -> None:
@@ -42,7 +44,7 @@ class Stack:
         for name, piece in self.places.items():
             tensor = self.tensors[name]
             tensor.copy_(rows[:, piece].view(tensor.shape))
-        for count, first in self._counts.items():
+        for count, first in self.counts:
             count.copy_(first)
         self.step.zero_()
         if seeds:
@@ -113,7 +115,9 @@ class MappedStack(Stack):
             return out.float(), {name: given[name] for name in self.buffers}
 
         each = x.unflatten(0, (self.num, -1))
-        out, after = torch.func.vmap(one)(self.tensors, self.seeds, each)
+        with warnings.catch_warnings():  # what torch maps by a loop is slower, but right
+            warnings.filterwarnings("ignore", "There is a performance drop")
+            out, after = torch.func.vmap(one)(self.tensors, self.seeds, each)
         if training:
             with torch.no_grad():
                 for name, value in after.items():

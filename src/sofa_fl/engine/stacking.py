@@ -7,7 +7,6 @@ unchanged: whatever has no weights does not care whose samples it is given.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn

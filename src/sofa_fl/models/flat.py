@@ -6,7 +6,7 @@ So aggregation is a weighted mean, distance is a norm, and stacking is rows. Int
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ class FlatNetwork:
         if not self.weights:
             raise ModelError("the network has no parameters to train")
         self.num_trainable = sum(p.numel() for p in self.weights)
-        self.tensors = dict(self._entries())
         if wrong := [n for n, t in self.tensors.items() if t.dtype != torch.float32]:
             raise ModelError(
                 f"parameters and float buffers must be float32, these are not: {wrong}"
@@ -43,13 +42,20 @@ class FlatNetwork:
             self.places[name] = slice(self.size, self.size + tensor.numel())
             self.size += tensor.numel()
         buffers = network.named_buffers()
-        self._counts = {n: b.clone() for n, b in buffers if not b.is_floating_point()}
+        self.counts = {n: b.clone() for n, b in buffers if not b.is_floating_point()}
 
-    def _entries(self) -> Iterator[tuple[str, Tensor]]:
-        parameters = list(self.network.named_parameters())
-        yield from ((n, p) for n, p in parameters if p.requires_grad)
-        yield from ((n, p) for n, p in parameters if not p.requires_grad)
-        yield from ((n, b) for n, b in self.network.named_buffers() if b.is_floating_point())
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What the vector is made of, in order: read anew, since a network may replace buffers."""
+        parameters, buffers = self.network.named_parameters(), self.network.named_buffers()
+        kinds: dict[bool, dict[str, Tensor]] = {True: {}, False: {}}
+        for name, parameter in parameters:
+            kinds[parameter.requires_grad][name] = parameter
+        return {
+            **kinds[True],
+            **kinds[False],
+            **{n: b for n, b in buffers if b.is_floating_point()},
+        }
 
     def _separate(self) -> None:
         """Give each tensor memory of its own: two parameters may have been made of one tensor."""
@@ -64,18 +70,16 @@ class FlatNetwork:
         """A copy of the network's numbers, in new memory."""
         out = _new_vector(self.size, self.device)
         with torch.no_grad():
-            for name, piece in self.places.items():
-                tensor = self.tensors[name]
-                out[piece].view(tensor.shape).copy_(tensor)
+            for name, tensor in self.tensors.items():
+                out[self.places[name]].view(tensor.shape).copy_(tensor)
         return out
 
     @torch.no_grad()
     def load(self, vector: Vector) -> None:
         check_size(vector, self.size)
-        for name, piece in self.places.items():
-            tensor = self.tensors[name]
-            tensor.copy_(vector[piece].view(tensor.shape))
-        for name, count in self._counts.items():
+        for name, tensor in self.tensors.items():
+            tensor.copy_(vector[self.places[name]].view(tensor.shape))
+        for name, count in self.counts.items():
             self.network.get_buffer(name).copy_(count)
 
     def pieces(self, vector: Vector) -> list[Tensor]:
@@ -87,7 +91,7 @@ class FlatNetwork:
     def state_dict(self, vector: Vector) -> dict[str, Tensor]:
         """`vector` by name and shape, as torch's own `load_state_dict` takes it."""
         check_size(vector, self.size)
-        places = {id(self.tensors[name]): piece for name, piece in self.places.items()}
+        places = {id(tensor): self.places[name] for name, tensor in self.tensors.items()}
 
         def read(tensor: Tensor) -> Tensor:
             piece = places.get(id(tensor))
