@@ -63,8 +63,8 @@ def test_without_a_key_nothing_draws() -> None:
      nn.Dropout3d(0.3), nn.AlphaDropout(0.3), nn.Dropout(1.0), nn.Dropout(0.0)],
     ids=str,
 )  # fmt: skip
-def test_dropout_is_torchs_but_for_the_draws(layer: nn.Module) -> None:
-    num = {nn.Dropout1d: 1, nn.Dropout2d: 2}.get(type(layer), 3)
+def test_dropout_is_torchs_but_for_the_draws(layer: nn.modules.dropout._DropoutNd) -> None:
+    num = 1 if isinstance(layer, nn.Dropout1d) else 2 if isinstance(layer, nn.Dropout2d) else 3
     x = torch.randn(400, 50, *[2] * num, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     theirs = layer(x.clone())

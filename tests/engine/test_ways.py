@@ -30,6 +30,8 @@ STACKED = next(case for case in ENGINES if case.name == "stacked")
 class Hidden(nn.Module):
     """Does in its `forward` what its modules do not show."""
 
+    last: Tensor
+
     def __init__(self, what: str) -> None:
         super().__init__()
         self.what, self.layer = what, nn.Linear(64, NUM_CLASSES)

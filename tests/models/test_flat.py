@@ -59,9 +59,9 @@ def test_tensors_are_aligned_for_the_kernels_of_a_gpu(factory: NetworkFactory) -
 
 
 def test_parameters_made_of_one_tensor_are_two() -> None:
-    network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    network[1].weight = nn.Parameter(network[0].weight)
-    flat = FlatNetwork(network)
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    second.weight = nn.Parameter(first.weight)
+    flat = FlatNetwork(nn.Sequential(first, second))
     flat.load(torch.arange(12, dtype=torch.float32))
     assert torch.equal(flat.vector, torch.arange(12, dtype=torch.float32))
 
@@ -102,6 +102,8 @@ def test_training_moves_the_float_buffers_in_the_vector() -> None:
 
 def test_a_buffer_that_is_replaced_is_still_in_the_vector() -> None:
     class Keeper(nn.Linear):
+        kept: Tensor
+
         def forward(self, input: Tensor) -> Tensor:
             self.kept = self.kept + 1
             return super().forward(input)

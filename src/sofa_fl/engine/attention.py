@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sofa_fl.engine.draws import Draws
+from sofa_fl.engine.draws import Draws, Own
 
 
 def attend(
@@ -123,11 +123,11 @@ def many_heads(
     return out, attention if need_weights else None
 
 
-def many_heads_if_drawing(draws: Draws, *args: Any, training: bool = True, **options: Any) -> Any:
-    dropout_p = args[10]
-    if not training or dropout_p == 0:
+def many_heads_if_drawing(draws: Draws, *args: Any, **options: Any) -> Any:
+    """Torch gives all but the last of its arguments by position, the dropout as the eleventh."""
+    if not options.get("training", True) or args[10] == 0:
         return NotImplemented
-    return many_heads(draws, *args, training=training, **options)
+    return many_heads(draws, *args, **options)
 
 
 def _weigh(
@@ -169,11 +169,11 @@ def _additive(mask: Tensor) -> Tensor:
     return nothing.masked_fill(mask, -math.inf)
 
 
-ATTENTION_IF_DRAWING = {
+ATTENTION_IF_DRAWING: dict[Any, Own] = {
     functional.scaled_dot_product_attention: attend_if_drawing,
     functional.multi_head_attention_forward: many_heads_if_drawing,
 }
-ATTENTION = {
+ATTENTION: dict[Any, Own] = {
     functional.scaled_dot_product_attention: attend,
     functional.multi_head_attention_forward: many_heads,
 }

@@ -7,6 +7,8 @@ generators cannot do that: they draw for a whole tensor, and one after the other
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from sofa_fl.engine.windows import gpu_kernels
 from sofa_fl.errors import EngineError
 
 GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: its multiples lie far apart
@@ -40,14 +43,12 @@ class Draws:
         if self.keys is None:
             raise EngineError("a network that draws at random when it is evaluated has no seed")
         self.count += 1
-        key = _mix64(self.keys + _multiple(self.count))
-        size, num = torch.Size(shape).numel(), self.keys.numel() if self.keys.ndim else 1
-        if self.keys.ndim and (not shape or shape[0] % num):
+        key, size = _mix64(self.keys + _multiple(self.count)), torch.Size(shape).numel()
+        if not key.ndim:
+            return _Uniform.apply(key, size).view(shape)  # type: ignore[no-any-return, no-untyped-call]
+        if not shape or shape[0] % len(key):
             raise EngineError(f"draws of shape {tuple(shape)} are not draws per sample")
-        at = torch.arange(size // num, dtype=torch.int32, device=key.device)
-        first, second = (part.unsqueeze(-1) for part in (_int32(key), _int32(key >> 32)))
-        bits = _mix32(_mix32(at ^ first) + second)
-        return (((bits >> 8) & 0xFFFFFF).float() * 2.0**-24).view(shape)
+        return _uniform(key, size // len(key)).view(shape)
 
     def normal(self, shape: Sequence[int]) -> Tensor:
         """Standard normal numbers, by Box and Muller."""
@@ -57,6 +58,49 @@ class Draws:
     def keep(self, x: Tensor, p: float, shape: Sequence[int] | None = None) -> Tensor:
         """One with probability 1 - p, else zero."""
         return (self.uniform(x.shape if shape is None else shape) >= p).to(x.dtype)
+
+
+class _Uniform(torch.autograd.Function):
+    """Draws by one key; mapped over many, all of them at once."""
+
+    @staticmethod
+    def forward(key: Tensor, size: int) -> Tensor:
+        return _uniform(key[None], size)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing: draws have no gradient."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, key: Tensor, size: int) -> tuple[Tensor, int]:
+        return _uniform(key, size), 0
+
+
+def _uniform(keys: Tensor, size: int) -> Tensor:
+    """`(keys, size)` numbers from 0 up to 1."""
+    first, second = _int32(keys), _int32(keys >> 32)
+    own = _kernels() if keys.is_cuda else None
+    return uniform(first, second, size) if own is None else own.uniform(first, second, size)
+
+
+def uniform(first: Tensor, second: Tensor, size: int) -> Tensor:
+    """As plain formulas: a row per key, which comes in two halves."""
+    at = torch.arange(size, dtype=torch.int32, device=first.device)
+    bits = _mix32(_mix32(at ^ first[:, None]) + second[:, None])
+    return ((bits >> 8) & 0xFFFFFF).float() * 2.0**-24
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """One kernel instead of twenty, if it compiles here and does what the formulas do."""
+    own = gpu_kernels()
+    some = torch.tensor([[1, -2], [3, 2**31 - 5]], dtype=torch.int32, device="cuda")
+    pair = (some[0], some[1])
+    try:
+        is_same = own is not None and torch.equal(own.uniform(*pair, 99), uniform(*pair, 99))
+    except Exception:  # as with the other kernels: what is missing will not be there later
+        return None
+    return own if is_same else None
 
 
 class Rewriting(TorchFunctionMode):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sofa_fl.engine.draws import Draws
 from sofa_fl.engine.learner import Learner
+from sofa_fl.engine.mapping import apart
 from sofa_fl.engine.stack import MakeStack
 from sofa_fl.models.flat import Vector
 
@@ -46,16 +47,12 @@ def _together(learner: Learner, make: MakeStack, vectors: list[Vector], x: Tenso
     if learner.local.precision == "bf16":
         stack.forward(twice, training=True, bf16=True)
         stack.load(vectors, SEEDS)
-    out = stack.forward(twice, training=True).unflatten(0, (len(vectors), -1))
-    found = torch.autograd.grad(
-        out.square().mean(dim=(1, 2)).sum(), stack.weights, allow_unused=True
-    )
-    gradients = [
-        torch.zeros_like(w) if g is None else g for g, w in zip(found, stack.weights, strict=True)
-    ]
+    out = apart(stack.forward(twice, training=True), len(vectors))
+    loss = out.square().mean(dim=(1, 2)).sum()
+    gradients = torch.autograd.grad(loss, stack.weights, materialize_grads=True, allow_unused=True)
     after = stack.unload()
     with torch.no_grad():
-        scored = stack.forward(twice, training=False).unflatten(0, (len(vectors), -1))
+        scored = apart(stack.forward(twice, training=False), len(vectors))
     return [
         {
             "outputs in training": out[i].detach(),
@@ -72,10 +69,8 @@ def _alone(learner: Learner, vector: Vector, x: Tensor, seed: int) -> Seen:
     flat.load(vector)
     learner.network.train()
     out = learner.forward(x, Draws.at(torch.tensor(seed, device=learner.device), 0))
-    found = torch.autograd.grad(out.square().mean(), flat.weights, allow_unused=True)
-    gradients = [
-        torch.zeros_like(w) if g is None else g for g, w in zip(found, flat.weights, strict=True)
-    ]
+    loss = out.square().mean()
+    gradients = torch.autograd.grad(loss, flat.weights, materialize_grads=True, allow_unused=True)
     after = flat.vector
     learner.network.eval()
     with torch.no_grad():

@@ -46,6 +46,11 @@ def _rows(tensor: Tensor, dim: int | None, num: int) -> Tensor:
     return tensor.expand(num, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
+def apart(x: Tensor, num: int) -> Tensor:
+    """`(num · batch, …)` as `(num, batch, …)`."""
+    return x.view(num, -1, *x.shape[1:])
+
+
 def _apply(rule: Rule, *args: Any) -> Tensor:
     out: Tensor = _Mapped.apply(rule, *args)  # type: ignore[no-untyped-call]
     return out
@@ -87,16 +92,16 @@ def _conv_rule(
     padding: tuple[int, ...],
     dilation: tuple[int, int],
 ) -> Tensor:
-    num, batch = x.shape[:2]
+    num = len(x)
     last = x.flatten(0, 1).permute(0, 2, 3, 1)  # channels last
     if any(padding):
         last = functional.pad(last, (0, 0, *padding))
     if weight.shape[3:] == (1, 1):
         pixels = last[:, :: stride[0], :: stride[1]]
-        out = _linear_rule(pixels.unflatten(0, (num, batch)), weight.flatten(2), bias).flatten(0, 1)
+        out = _linear_rule(apart(pixels, num), weight.flatten(2), bias).flatten(0, 1)
     else:
         out = Convolve.apply(last, weight.permute(0, 3, 4, 2, 1), bias, stride, dilation)  # type: ignore[no-untyped-call]
-    return out.permute(0, 3, 1, 2).unflatten(0, (num, batch))
+    return apart(out.permute(0, 3, 1, 2), num)
 
 
 def conv2d(
@@ -143,7 +148,7 @@ def conv1d(
 
 def _pool_rule(x: Tensor, size: int) -> Tensor:
     out: Tensor = MaxPool.apply(x.flatten(0, 1).permute(0, 2, 3, 1), size)  # type: ignore[no-untyped-call]
-    return out.permute(0, 3, 1, 2).unflatten(0, x.shape[:2])
+    return apart(out.permute(0, 3, 1, 2), len(x))
 
 
 def max_pool2d(

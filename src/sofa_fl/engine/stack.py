@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sofa_fl.engine.draws import DRAWING, Draws, Rewriting
-from sofa_fl.engine.mapping import MAPPED, Mapping16
+from sofa_fl.engine.mapping import MAPPED, Mapping16, apart
 from sofa_fl.engine.stacking import stack_layers
 from sofa_fl.models.flat import FlatNetwork, Vector, check_size
 
@@ -114,7 +114,7 @@ class MappedStack(Stack):
                 out = torch.func.functional_call(self.network, given, (own,))
             return out.float(), {name: given[name] for name in self.buffers}
 
-        each = x.unflatten(0, (self.num, -1))
+        each = apart(x, self.num)
         with warnings.catch_warnings():  # what torch maps by a loop is slower, but right
             warnings.filterwarnings("ignore", "There is a performance drop")
             out, after = torch.func.vmap(one)(self.tensors, self.seeds, each)

@@ -31,8 +31,11 @@ def patches(
     windows = windows.unfold(2, (columns - 1) * across + 1, stride[1])
     windows = windows[..., ::down, ::across]  # (images, height, width, in, rows, columns)
     flat = windows.permute(0, 1, 2, 4, 5, 3).flatten(3)
-    out = functional.pad(flat, (0, width - flat.shape[3]))
-    out[..., flat.shape[3] : flat.shape[3] + 1] = 1
+    room = width - flat.shape[3]
+    if not room:
+        return flat.contiguous()
+    out = functional.pad(flat, (0, room))
+    out[..., flat.shape[3]] = 1
     return out
 
 
@@ -163,11 +166,11 @@ class MaxPool(torch.autograd.Function):
 
 def kernels(like: Tensor) -> Any:
     """What moves data: the formulas above, or where `like` is on a GPU kernels of our own."""
-    return (_on_gpu() if like.is_cuda else None) or sys.modules[__name__]
+    return (gpu_kernels() if like.is_cuda else None) or sys.modules[__name__]
 
 
 @cache
-def _on_gpu() -> ModuleType | None:
+def gpu_kernels() -> ModuleType | None:
     """The kernels, if they compile here (Triton needs a C compiler); a small one is tried."""
     if importlib.util.find_spec("triton") is None:
         return None
