@@ -228,7 +228,7 @@ LOW = {
     functional.conv3d, functional.conv_transpose1d, functional.conv_transpose2d,
     functional.conv_transpose3d, torch.matmul, torch.bmm, torch.mm, torch.mv, torch.addmm,
     torch.baddbmm, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, Tensor.bmm, Tensor.mm,
-    functional.scaled_dot_product_attention, torch.einsum,
+    functional.scaled_dot_product_attention, torch.einsum, *RECURRENT,
 }  # fmt: skip
 HIGH = {
     functional.softmax, torch.softmax, Tensor.softmax, functional.log_softmax, torch.log_softmax,
