@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -34,9 +34,9 @@ from sofa_fl.engine.sequential import SequentialEngine  # noqa: E402
 from sofa_fl.engine.stacked import StackedEngine  # noqa: E402
 from sofa_fl.engine.trial import has_gpu  # noqa: E402
 
-PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bf16")
 TOLERANCE = 1e-2  # in float32, of how far models have moved; ReLUs flip by rounding
-ROUNDINGS = 3.0  # in bf16, of what bf16 itself changes against float32
+ROUNDINGS = 3.0  # otherwise, of what the precision itself changes against float32
 PATIENCE = 180.0  # seconds for a network
 AUTO = "ResNet, BatchNorm"  # the network that `engine: auto` is asked about
 
@@ -68,11 +68,19 @@ class Row:
         return self.difference <= self.allowed
 
 
-def measure(name: str, clients: int, batches: int, batch_size: int, *, gpu: bool) -> list[Row]:
-    """Train a network in every precision, on both engines."""
+def measure(
+    name: str,
+    precisions: Sequence[Precision],
+    clients: int,
+    batches: int,
+    batch_size: int,
+    *,
+    gpu: bool,
+) -> list[Row]:
+    """Train a network in these precisions, float32 first, on both engines."""
     rows: list[Row] = []
     exact: list[Outcome] = []
-    for precision in PRECISIONS:
+    for precision in precisions:
         row = Row(name, precision)
         rows.append(row)
         try:
@@ -111,7 +119,7 @@ def _fill(
         float((abs(one.losses - same.losses) / abs(same.losses)).max())
         for one, same in zip(found, expected)
     )
-    low = local.precision == "bf16"
+    low = local.precision != "float32"
     if not low or exact:
         row.allowed = ROUNDINGS * distance(expected, exact, tasks) if low else TOLERANCE
     return expected if not low else exact
@@ -179,6 +187,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=ROOT / "results/zoo.json")
     parser.add_argument("--only", nargs="+", choices=list(ZOO), default=list(ZOO))
     parser.add_argument("--clients", type=int)
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bf16"])
     parser.add_argument("--one", choices=list(ZOO), help=argparse.SUPPRESS)
     parser.add_argument("--auto", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -188,13 +197,16 @@ def main() -> None:
         print(picked(gpu=gpu))
         return
     if options.one:
-        rows = measure(options.one, clients, *((5, 32) if gpu else (3, 6)), gpu=gpu)
+        sizes = (5, 32) if gpu else (3, 6)
+        rows = measure(options.one, options.precisions, clients, *sizes, gpu=gpu)
         print(json.dumps([asdict(row) for row in rows]))
         return
     began = time.perf_counter()
     found: list[Row] = []
     for name in options.only:
-        said, wrong = apart("--one", name, "--clients", str(clients))
+        said, wrong = apart(
+            "--one", name, "--clients", str(clients), "--precisions", *options.precisions
+        )
         found += [Row(**row) for row in json.loads(said)] if said else [Row(name, error=wrong)]
         print(f"{name}: {wrong or found[-1].speed}", file=sys.stderr)
     auto, wrong = apart("--auto")

@@ -8,7 +8,7 @@ from zoo import Row, apart, measure, table
 
 
 def test_a_network_is_measured_in_every_precision() -> None:
-    rows = measure("MLP", 2, 2, 4, gpu=False)
+    rows = measure("MLP", ["float32", "bf16"], 2, 2, 4, gpu=False)
     assert [row.precision for row in rows] == ["float32", "bf16"]
     assert all(row.is_same and row.speed and not row.error for row in rows)
     lines = table(rows).splitlines()
@@ -22,7 +22,7 @@ def test_what_fails_or_differs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("CUDA error: misaligned address\nand more")
 
     monkeypatch.setattr(zoo, "StackedEngine", fail)
-    rows = measure("MLP", 2, 2, 4, gpu=False)
+    rows = measure("MLP", ["float32", "bf16"], 2, 2, 4, gpu=False)
     assert [row.error for row in rows] == ["RuntimeError CUDA error: misaligned address"] * 2
     assert "**failed**: RuntimeError CUDA error" in table(rows)
     other = Row("MLP", "float32", "", 1.0, 0.5, difference=0.2, allowed=0.1)

@@ -10,12 +10,15 @@ from torch.nn import functional
 
 from sofa_fl.engine.base import Exam
 from sofa_fl.engine.sequential import SequentialEngine
+from sofa_fl.engine.stack import LayerStack
 from sofa_fl.engine.stacked import StackedEngine
+from sofa_fl.errors import EngineError
 from sofa_fl.models.networks import NetworkFactory
 from tests.engine.cases import (
     DATA,
     ENGINES,
     LOCAL,
+    MLP,
     NETWORKS,
     NUM_CLASSES,
     Dropper,
@@ -105,7 +108,7 @@ def test_every_network_trains_as_it_does_alone(name: str) -> None:
     tasks = [task(plain.initial(i), i, seed=i) for i in range(3)]
     expected = plain.train(tasks)
     assert_same(engine.train(tasks), expected, STACKED)
-    exams = [Exam(outcome.params, np.arange(20)) for outcome in expected]
+    exams = [Exam(o.params, np.arange(9 * i + 20)) for i, o in enumerate(expected)]
     for score, same in zip(engine.evaluate(exams), plain.evaluate(exams), strict=True):
         assert score.loss == pytest.approx(same.loss, rel=1e-4)
 
@@ -122,3 +125,27 @@ def test_a_stack_that_does_something_else_is_not_trusted(monkeypatch: pytest.Mon
     engine = StackedEngine(Tied, DATA, LOCAL, "cpu")
     expected = "clients are trained one by one, since stacked they have other outputs in training"
     assert engine.way == expected
+
+
+def test_out_of_memory_less_is_tried_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = StackedEngine(MLP, DATA, LOCAL, "cpu")
+    exams = [Exam(engine.initial(i), np.arange(90)) for i in range(4)]
+    expected = engine.evaluate(exams)
+    plain, sizes = LayerStack._outputs, []
+
+    def limited(self: LayerStack, x: Tensor, training: bool, bf16: bool) -> Tensor:
+        sizes.append(len(x))
+        if len(x) > limit:
+            raise torch.cuda.OutOfMemoryError
+        return plain(self, x, training, bf16)
+
+    monkeypatch.setattr(LayerStack, "_outputs", limited)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(engine, "_samples", 400)
+    limit = 50  # less than an exam of one client
+    for score, same in zip(engine.evaluate(exams), expected):
+        assert score.loss == pytest.approx(same.loss, rel=1e-5)
+    assert max(sizes) == 360
+    limit = 0
+    with pytest.raises(EngineError, match="no memory to train a single client"):
+        engine.evaluate(exams)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -33,7 +33,7 @@ class Size:
 
 
 TINY = Size(width=4, side=16, length=5, features=8, blocks=1, vocabulary=11)
-USUAL = Size(width=64, side=32, length=32, features=128, blocks=2, vocabulary=1000)
+USUAL = Size(width=32, side=32, length=32, features=128, blocks=2, vocabulary=1000)
 
 
 def _same(x: Tensor) -> Tensor:
@@ -250,7 +250,7 @@ ZOO: dict[str, Animal] = {
     "VGG, Dropout": Animal(vgg, draws=True),
     "ResNet, BatchNorm": Animal(lambda s: resnet(s, (1, 1, 1))),
     "ResNet, no norm": Animal(lambda s: resnet(s, (1, 1, 1), norm=False)),
-    "ResNet-18": Animal(lambda s: resnet(s, (2, 2, 2, 2))),
+    "ResNet-18": Animal(lambda s: resnet(replace(s, width=2 * s.width), (2, 2, 2, 2))),
     "MobileNet block": Animal(mobilenet),
     "transposed, 1D": Animal(Upscaling),
     "embedding + GRU": Animal(lambda s: Recurrent(s, "gru"), "tokens"),

@@ -40,6 +40,17 @@ def difference(learner: Learner, make: MakeStack) -> str | None:
     return None
 
 
+@torch.no_grad()
+def mixes_samples(learner: Learner) -> bool:
+    """Whether what a network says of a sample depends on those that it is evaluated with."""
+    store = learner.stores["train"]
+    rows = torch.arange(SAMPLES, device=learner.device) % len(store.y)
+    learner.flat.load(learner.initial(SEEDS[0]))
+    learner.network.eval()
+    among_others, alone = (learner.network(store.batch(r)[0])[0] for r in (rows, rows * 0))
+    return not torch.allclose(among_others, alone, rtol=1e-2, atol=1e-4)
+
+
 def _together(learner: Learner, make: MakeStack, vectors: list[Vector], x: Tensor) -> list[Seen]:
     stack = make(learner.flat, len(vectors))
     stack.load(vectors, SEEDS)

@@ -175,7 +175,7 @@ def max_pool2d(
 def _embedding_rule(rows: Tensor, weight: Tensor) -> Tensor:
     first = torch.arange(len(rows), device=rows.device) * weight.shape[1]
     first = first.view(-1, *[1] * (rows.ndim - 1))
-    return functional.embedding(rows + first, weight.flatten(0, 1))
+    return torch.embedding(weight.flatten(0, 1), rows + first)
 
 
 def embedding(

@@ -18,7 +18,7 @@ from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Prior, Score, Task, batch_order
 from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
 from sofa_fl.engine.learner import each_cross_entropy, each_square, pull_terms
-from sofa_fl.engine.likeness import difference
+from sofa_fl.engine.likeness import difference, mixes_samples
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stack import LayerStack, MakeStack, MappedStack, Stack
 from sofa_fl.engine.stacking import why_not
@@ -29,6 +29,7 @@ from sofa_fl.models.mix import as_vector, identity
 from sofa_fl.models.networks import NetworkFactory
 
 EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for the paper's CNN
+FEWEST = 64  # of these, if memory does not last
 SITTING = 512  # samples of one model in one row of a stack
 KEPT = 2  # stacks kept for the next call, of training and of exams; each has its own memory
 
@@ -53,10 +54,12 @@ class StackedEngine:
         self._single = SequentialEngine(factory, data, local, device)
         self._learner = self._single.learner
         self._loss = each_cross_entropy if self._learner.is_classifier else each_square
-        self._width = width
+        self._width, self._samples = width, EXAM_SAMPLES
         self._steppers: dict[tuple[int, Pulls], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
         self._make, self.way = self._choose()
+        # Samples of an exam are put together otherwise than in a loop, which must not matter.
+        self._exams_alone = self._make is None or mixes_samples(self._learner)
 
     def _choose(self) -> tuple[MakeStack | None, str]:
         """How clients are stacked, if they are, and what to say of it."""
@@ -101,7 +104,7 @@ class StackedEngine:
         return [Outcome(vector, curve) for vector, curve in zip(stepper.stack.unload(), losses)]
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        if self._make is None:
+        if self._exams_alone:
             return self._single.evaluate(exams)
         asked = sittings(exams, SITTING)
         sums = gather(len(exams), asked, self.sums(asked))
@@ -109,7 +112,7 @@ class StackedEngine:
 
     def sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
         """Of every set, as many sittings at once as fit, those of similar lengths together."""
-        if self._make is None:
+        if self._exams_alone:
             return self._single.sums(asked)
         order = sorted(range(len(asked)), key=lambda i: (asked[i].split, asked[i].num_samples))
         answers: dict[int, list[Sums]] = {}
@@ -130,7 +133,7 @@ class StackedEngine:
         for row, sitting in zip(rows, asked):
             row[: sitting.num_samples] = np.concatenate(sitting.sets)
         which, offsets = self._priors(asked, rows.shape)
-        found, step = [], max(1, EXAM_SAMPLES // num)
+        found, step = [], max(1, self._samples // num)
         for part, prior in zip(
             torch.split(torch.from_numpy(rows), step, dim=1), torch.split(which, step, dim=1)
         ):
@@ -161,7 +164,7 @@ class StackedEngine:
         return torch.from_numpy(which).to(device), self._learner.offsets(list(known.values()))
 
     def _in_chunks(self, asks: list[int], do: Callable[[list[int]], list[T]]) -> dict[int, T]:
-        """`do` for as many as fit at a time; out of memory, half as many are tried."""
+        """`do` for as many as fit at a time; out of memory, half as much is tried."""
         done: dict[int, T] = {}
         while len(done) < len(asks):
             left = asks[len(done) :]
@@ -170,10 +173,10 @@ class StackedEngine:
             try:
                 done |= zip(some, do(some))
             except torch.cuda.OutOfMemoryError:
-                if len(some) == 1:
+                if len(some) == 1 and self._samples <= FEWEST:
                     raise EngineError("the GPU has no memory to train a single client") from None
                 self.close()
-                self._width = len(some) // 2
+                self._width, self._samples = -(-len(some) // 2), self._samples // 2
                 torch.cuda.empty_cache()
         return done
 
