@@ -127,7 +127,7 @@ class Stepper:
             for _ in range(2):  # what is compiled or allocated once must be before
                 self.step()
         torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:
             # Of this thread alone: another may be copying the last models into a checkpoint.
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -136,4 +136,5 @@ class Stepper:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError:
+            torch.cuda.set_stream(stream)  # a capture that fails stays on its own
             torch.cuda.synchronize()
