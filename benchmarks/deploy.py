@@ -31,7 +31,7 @@ Line = dict[str, Any]
 KINDS = {
     "flower-superlink": "SuperLink",
     "flwr-serverapp": "ServerApp",
-    "sofa_fl.deploy.worker": "nodes, training and scoring",
+    "sofa_fl.deploy.flower.app_process": "nodes, training and scoring",
     "flwr-clientapp": "nodes, training and scoring",
     "flower-superexec": "SuperExec",
     "sofa-fl": "nodes, carrying",

@@ -24,8 +24,8 @@ from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import Engine, LocalConfig, Precision, Pull, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
-from sofa_fl.experiment.config import Config
-from sofa_fl.experiment.loop import run
+from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.run.loop import run
 from sofa_fl.federation import Federation
 from sofa_fl.models.networks import ModelConfig, network_factory
 

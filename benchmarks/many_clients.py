@@ -24,9 +24,10 @@ from process_tree import descendants, proportional_bytes
 
 from sofa_fl import sharing
 from sofa_fl.engine import select
-from sofa_fl.experiment import loop, records
-from sofa_fl.experiment.config import Config, parse_config
-from sofa_fl.methods import clustered, sofa
+from sofa_fl.experiment.run import loop, records
+from sofa_fl.experiment.run.config import Config, parse_config
+from sofa_fl.methods import sofa
+from sofa_fl.methods.baselines import clustered
 
 PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
 
@@ -64,7 +65,7 @@ class Clock:
 def timed_phases(clock: Clock) -> Iterator[None]:
     """Everything that belongs to a phase, wherever it is called from."""
     parts: dict[str, list[tuple[Any, str]]] = {
-        "clustering": [(sofa, "dmac"), (sofa, "shape"), (sofa, "places_of")],
+        "clustering": [(sofa, "dmac"), (sofa, "shape"), (sofa, "positions_of")],
         "sharing": [(sofa, "share"), (sofa, "training_sets"), (clustered, "share"),
                     (clustered, "training_sets"), (loop, "traffic"), (records, "disclosed"),
                     (sharing, "foreign")],
@@ -82,8 +83,8 @@ def timed_phases(clock: Clock) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(loop, "pick_engine", pick_timed))
-        for phase, places in parts.items():
-            for place, name in places:
+        for phase, positions in parts.items():
+            for place, name in positions:
                 function = clock.timed(phase, getattr(place, name))
                 stack.enter_context(patch.object(place, name, function))
         yield
@@ -143,7 +144,7 @@ def main() -> None:
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--model", default="cnn")
     parser.add_argument("--method", default="sofa")
-    parser.add_argument("--place", default="weights")
+    parser.add_argument("--position", default="weights")
     parser.add_argument("--batches", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=1)
     parser.add_argument("--data-dir", help="where another data set than MNIST is")
@@ -168,12 +169,12 @@ def main() -> None:
                 },
                 "model": {"name": options.model},
                 "local": {"batches": options.batches, "batch_size": options.samples},
-                "sofa": {"place": options.place},
+                "sofa": {"position": options.position},
             }
         )
         rounds, peak = measure(config)
     print(f"\n{options.clients} clients of {options.samples} samples, {options.model}, ", end="")
-    print(f"engine {options.engine}, place {options.place}, {os.cpu_count()} cores\n")
+    print(f"engine {options.engine}, position {options.position}, {os.cpu_count()} cores\n")
     print("| seconds |", " | ".join([*PHASES, "all"]), "|")
     print("|---" * (len(PHASES) + 2) + "|")
     for number, seconds in enumerate(rounds):

@@ -1,7 +1,7 @@
 """What a SHAPE pass costs against DMAC anew, by what has happened since the last round.
 
 Places are as a run has them: random numbers, or models of clients in groups whose noise is most of
-what tells them apart, reduced as `methods/places.py` does. Every round has noise of its own.
+what tells them apart, reduced as `methods/rules/positions.py` does. Every round has its own noise.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from timing import space_of, timed
 
-from sofa_fl.methods.places import NUM_EXACT, sketch_size, sketched
+from sofa_fl.methods.rules.positions import NUM_EXACT, sketch_size, sketched
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.edits import Edit, count_edits
-from sofa_fl.topology.shape import ShapeConfig, shape
-from sofa_fl.topology.space import coordinates
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.shape import ShapeConfig, shape
+from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import coordinates
 from sofa_fl.topology.tree import Tree
+from sofa_fl.topology.tree.edits import Edit, count_edits
 
 WEIGHTS = 5000  # of a model
 DIMENSIONS = 64  # of other places

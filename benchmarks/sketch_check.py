@@ -1,4 +1,4 @@
-"""Whether sketched places give the tree of exact ones, on the paper's experiment."""
+"""Whether sketched positions give the tree of exact ones, on the paper's experiment."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from sofa_fl.experiment.config import Config
-from sofa_fl.experiment.loop import Experiment, Own
-from sofa_fl.methods.places import sketch_size, sketched
+from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.run.loop import Experiment, Own
+from sofa_fl.methods.rules.positions import sketch_size, sketched
 from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.dmac import dmac
-from sofa_fl.topology.shape import form
-from sofa_fl.topology.space import Space, coordinates
+from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.shape import form
+from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import Space, coordinates
 from sofa_fl.topology.tree import NodeId
 
 # How many landmarks, and how many numbers for what they leave. The first are the numbers that 20
@@ -48,18 +48,18 @@ def check_sketch(seeds: Iterable[int], file: Path) -> None:
     for seed in seeds:
         models, samples = warm_models(seed)
 
-        def tree_form(places: Floats, samples: Floats = samples) -> int:
+        def tree_form(positions: Floats, samples: Floats = samples) -> int:
             names = tuple(map(NodeId, range(len(samples))))
-            space = Space(names, places, samples, config.sofa.metric, config.sofa.linkage)
+            space = Space(names, positions, samples, config.sofa.metric, config.sofa.linkage)
             return form(dmac(space, config.sofa.dmac))
 
         exact = coordinates(inner_products(models))
         expected = tree_form(exact)
         equal, error = [], []
         for marks, size in WAYS:
-            places = sketched(models, Sketch(size, len(models[0]), seed), marks)
-            equal.append(tree_form(places) == expected)
-            error.append(_error(places, exact))
+            positions = sketched(models, Sketch(size, len(models[0]), seed), marks)
+            equal.append(tree_form(positions) == expected)
+            error.append(_error(positions, exact))
         all_same &= equal[0]
         rows.append({"seed": seed, "equal": equal, "error": error})
         words = [f"{'same' if e else 'other'} ({x:.2%})" for e, x in zip(equal, error)]
@@ -69,10 +69,10 @@ def check_sketch(seeds: Iterable[int], file: Path) -> None:
         raise SystemExit("a sketch of the default size gives another tree")
 
 
-def _error(places: Floats, exact: Floats) -> float:
+def _error(positions: Floats, exact: Floats) -> float:
     """The largest error of a distance, as a share of it."""
     upper = np.triu_indices(len(exact), 1)
     now, then = (
-        np.linalg.norm(rows[upper[0]] - rows[upper[1]], axis=1) for rows in (places, exact)
+        np.linalg.norm(rows[upper[0]] - rows[upper[1]], axis=1) for rows in (positions, exact)
     )
     return float(np.abs(now / then - 1).max())

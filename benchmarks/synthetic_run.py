@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, edit_to_json
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, edit_to_json
 
 CONFIG = {"method": "sofa", "seed": 0, "data": {"name": "mnist"}, "sharing": {"ratio": 0.1}}
 
@@ -46,7 +46,7 @@ def events(
     samples = rng.integers(80, 900, num_clients)
     talent = rng.normal(0, 0.6, num_clients)
     centres = {cluster: rng.normal(0, 3, 2) for cluster in tree.clusters}
-    places = {c: centres[up] + rng.normal(0, 0.7, 2) for c, up in groups_of(tree).items()}
+    positions = {c: centres[up] + rng.normal(0, 0.7, 2) for c, up in groups_of(tree).items()}
     found = []
     for round in range(rounds + 1):
         edits: list[Edit] = []
@@ -60,9 +60,11 @@ def events(
                 tree = edits[-1].apply(tree)
         error = np.exp(-1.2 - 0.12 * round + talent + rng.normal(0, 0.1, num_clients))
         accuracy = np.clip(1 - error, 0.05, 1.0)
-        for client in places:
-            places[client] = places[client] * 1.03 + rng.normal(0, 0.1, 2)
-        found.append(event(tree, round, rounds, edits, accuracy, samples, places) | (extra or {}))
+        for client in positions:
+            positions[client] = positions[client] * 1.03 + rng.normal(0, 0.1, 2)
+        found.append(
+            event(tree, round, rounds, edits, accuracy, samples, positions) | (extra or {})
+        )
     return found
 
 
@@ -73,7 +75,7 @@ def event(
     edits: list[Edit],
     accuracy: Any,
     samples: Any,
-    places: dict[NodeId, Any],
+    positions: dict[NodeId, Any],
 ) -> dict[str, Any]:
     worst_first = np.sort(accuracy)
     path_loss, shared = {}, {}
@@ -106,7 +108,7 @@ def event(
         "pools": {str(c): 10 * len(tree.clients_of(c)) for c in tree.clusters},
         "shared": shared,
         "disclosed": [1 - 0.9 ** (1 + round + client % 3) for client in tree.clients],
-        "places": {str(c): [round_to(x) for x in place] for c, place in places.items()},
+        "positions": {str(c): [round_to(x) for x in place] for c, place in positions.items()},
         "samples_trained": 1000 * (round + 1),
         "bytes_down": 5_000_000 * (round + 1),
         "bytes_up": 2_000_000 * (round + 1),

@@ -1,10 +1,10 @@
 """How long it takes to build a tree and to keep it, against the number of clients.
 
 Clients in groups of groups. DMAC builds the tree; SHAPE brings it to rest once; then SHAPE passes
-over it on the same places, and on places where one client in a hundred has gone to another group.
+over it on the same positions, and on positions where one client in 100 has gone to another group.
 Every pass starts without what an earlier one has found out. Then what SHAPE costs against DMAC in
-the situations of a run (`situations.py`). `--check-sketch` compares trees of sketched places with
-exact ones on the paper's experiment.
+the situations of a run (`situations.py`). `--check-sketch` compares trees of sketched positions
+with exact ones on the paper's experiment.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from situations import compare
 from situations import table as ratios
 from timing import space_of, timed
 
-from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.edits import Edit, count_edits
-from sofa_fl.topology.shape import ShapeConfig, shape
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.shape import ShapeConfig, shape
+from sofa_fl.topology.geometry.node_positions import Floats
 from sofa_fl.topology.tree import Tree
+from sofa_fl.topology.tree.edits import Edit, count_edits
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 COMPARED = (200, 1000, 10_000)  # clients in all situations
@@ -46,36 +46,36 @@ def group_places(n: int, dimensions: int, rng: np.random.Generator) -> Floats:
     return parts[rng.integers(0, num_parts, n)] + 0.3 * rng.normal(size=(n, dimensions))
 
 
-def move_some(places: Floats, rng: np.random.Generator) -> Floats:
+def move_some(positions: Floats, rng: np.random.Generator) -> Floats:
     """One client in a hundred beside another, drawn at random."""
-    moved = places.copy()
-    who = rng.choice(len(places), max(1, len(places) // 100), replace=False)
-    moved[who] = places[rng.choice(len(places), len(who))]
-    moved[who] += 0.1 * rng.normal(size=(len(who), places.shape[1]))
+    moved = positions.copy()
+    who = rng.choice(len(positions), max(1, len(positions) // 100), replace=False)
+    moved[who] = positions[rng.choice(len(positions), len(who))]
+    moved[who] += 0.1 * rng.normal(size=(len(who), positions.shape[1]))
     return moved
 
 
-def shape_at(tree: Tree, places: Floats) -> tuple[Tree, list[Edit]]:
-    """A pass on places that are new to it: nothing is left of an earlier one."""
-    return shape(tree, space_of(places), ShapeConfig())
+def shape_at(tree: Tree, positions: Floats) -> tuple[Tree, list[Edit]]:
+    """A pass on positions that are new to it: nothing is left of an earlier one."""
+    return shape(tree, space_of(positions), ShapeConfig())
 
 
-def measure(places: Floats, repeat: int, rng: np.random.Generator) -> dict[str, Any]:
+def measure(positions: Floats, repeat: int, rng: np.random.Generator) -> dict[str, Any]:
     """Seconds of everything, and what the tree and the edits were like."""
     seconds: dict[str, list[float]] = {"dmac": [], "rest": [], "still": [], "moved": []}
     for _ in range(repeat):
-        spent, tree = timed(lambda: dmac(space_of(places), DmacConfig()))
+        spent, tree = timed(lambda: dmac(space_of(positions), DmacConfig()))
         seconds["dmac"].append(spent)
-    spent, (rested, first) = timed(partial(shape_at, tree, places))
+    spent, (rested, first) = timed(partial(shape_at, tree, positions))
     seconds["rest"].append(spent)
-    moved = move_some(places, rng)
+    moved = move_some(positions, rng)
     for _ in range(repeat):
-        for name, now in (("still", places), ("moved", moved)):
+        for name, now in (("still", positions), ("moved", moved)):
             spent, (_, edits) = timed(partial(shape_at, rested, now))
             seconds[name].append(spent)
     return {
-        "clients": len(places),
-        "dimensions": places.shape[1],
+        "clients": len(positions),
+        "dimensions": positions.shape[1],
         "clusters": [len(tree.clusters), len(rested.clusters)],
         "depth": [tree.depth, rested.depth],
         "edits_to_rest": count_edits(first),
@@ -135,7 +135,9 @@ def picture(rows: Sequence[Mapping[str, Any]], about: Mapping[str, object]) -> s
             for row, spent in ((row, row["seconds"][name]) for row in rows)
         ]
         series.append(Series(title, f"time grows as clients^{exponent(rows, name):.2f}", points))
-    subtitle = f"{about['cpu']}, {about['cores']} cores; places of {rows[0]['dimensions']} numbers"
+    subtitle = (
+        f"{about['cpu']}, {about['cores']} cores; positions of {rows[0]['dimensions']} numbers"
+    )
     return log_log_svg("The tree, by number of clients", subtitle, "clients", "seconds", series)
 
 

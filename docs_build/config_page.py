@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from annotated_types import Ge, Gt, Interval, Le, Lt
 
-from sofa_fl.experiment.config import Config, config_to_dict
+from sofa_fl.experiment.run.config import Config, config_to_dict
 
 PLAIN = {int: "whole number", float: "number", str: "text", bool: "`true` or `false`"}
 

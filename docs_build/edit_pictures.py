@@ -1,6 +1,6 @@
 """One figure per edit: where the clients are, the tree before it, the tree after it.
 
-Nothing is drawn by hand but the places: the edits come out of SHAPE, `find_joins` and
+Nothing is drawn by hand but the positions: the edits come out of SHAPE, `find_joins` and
 `find_leaves`, and the sentences are the report's.
 
 python docs_build/edit_pictures.py    # writes docs/images/edit-*.svg
@@ -17,14 +17,14 @@ from svg import COLOURS, line, node, picture, ring, text
 
 from sofa_fl.report.words import tell
 from sofa_fl.study.edits_figure import EXAMPLES, LEFT, RIGHT, Example, Place
-from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split, apply_all
-from sofa_fl.topology.join import find_joins, find_leaves
-from sofa_fl.topology.space import Space
+from sofa_fl.topology.clustering.membership import find_joins, find_leaves
+from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split, apply_all
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 WIDTH, HEIGHT = 900, 320
-Places = Mapping[NodeId, Place]
+Positions = Mapping[NodeId, Place]
 Colours = Mapping[NodeId, str]
 
 
@@ -35,8 +35,8 @@ class Story:
     name: str
     before: Tree
     edits: Sequence[Edit]
-    was: Places
-    now: Places
+    was: Positions
+    now: Positions
 
     @property
     def after(self) -> Tree:
@@ -46,12 +46,12 @@ class Story:
 def stories() -> Iterator[Story]:
     """SHAPE's four, and a client that comes, and one that goes."""
     for example in EXAMPLES:
-        was, now = (_numbered(places) for places in (example.before, example.now))
+        was, now = (_numbered(positions) for positions in (example.before, example.now))
         yield Story(example.title.lower(), example.tree, example.shaped(example.now)[1], was, now)
     home = Example("Join", ((0, 1, 2), (3, 4, 5)), LEFT + RIGHT, LEFT + RIGHT)
-    tree, places = home.tree, _numbered(home.now)
+    tree, positions = home.tree, _numbered(home.now)
     new = {NodeId(9): (4.3, 1.4)}
-    everybody = places | new
+    everybody = positions | new
     at = np.array(list(everybody.values()))
     space = Space(tuple(everybody), at, np.ones(len(at)), linkage="average")
     yield Story("join", tree, find_joins(tree, space), everybody, everybody)
@@ -84,8 +84,8 @@ def draw(story: Story) -> str:
     return picture(WIDTH, HEIGHT, f"{story.name.capitalize()}: before and after", pieces)
 
 
-def _numbered(places: Sequence[Place]) -> dict[NodeId, Place]:
-    return {NodeId(client): place for client, place in enumerate(places)}
+def _numbered(positions: Sequence[Place]) -> dict[NodeId, Place]:
+    return {NodeId(client): place for client, place in enumerate(positions)}
 
 
 def _changed(edits: Sequence[Edit]) -> set[NodeId]:

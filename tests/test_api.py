@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sofa_fl
-from sofa_fl.experiment import loop
+from sofa_fl.experiment.run import loop
 from sofa_fl.report import page
 from tests.experiment.cases import tiny
 

@@ -12,7 +12,7 @@ from sofa_fl.engine.base import Exam, LocalConfig
 from sofa_fl.engine.select import make_engine
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
-from sofa_fl.methods.fedavg import FedAvg
+from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.models.networks import ModelConfig, network_factory
 from sofa_fl.sharing import SharingConfig
 

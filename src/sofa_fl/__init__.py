@@ -38,35 +38,35 @@ if TYPE_CHECKING:
     from sofa_fl.engine.base import LocalConfig as LocalConfig
     from sofa_fl.engine.faulty import FaultsConfig as FaultsConfig
     from sofa_fl.errors import SofaError as SofaError
-    from sofa_fl.experiment.comparing import compare as compare
-    from sofa_fl.experiment.config import Config as Config
-    from sofa_fl.experiment.config import load_config as load_config
-    from sofa_fl.experiment.export import Exported as Exported
-    from sofa_fl.experiment.export import export as export
-    from sofa_fl.experiment.export import predict as predict
-    from sofa_fl.experiment.loop import Result as Result
+    from sofa_fl.experiment.run.comparison import compare as compare
+    from sofa_fl.experiment.run.config import Config as Config
+    from sofa_fl.experiment.run.config import load_config as load_config
+    from sofa_fl.experiment.run.loop import Result as Result
+    from sofa_fl.experiment.serving.export import Exported as Exported
+    from sofa_fl.experiment.serving.export import export as export
+    from sofa_fl.experiment.serving.export import predict as predict
     from sofa_fl.federation import Federation as Federation
     from sofa_fl.guard import GuardConfig as GuardConfig
     from sofa_fl.methods.base import Method as Method
     from sofa_fl.methods.base import Notes as Notes
     from sofa_fl.methods.base import View as View
-    from sofa_fl.methods.cfl import CflConfig as CflConfig
-    from sofa_fl.methods.ditto import DittoConfig as DittoConfig
-    from sofa_fl.methods.feddrift import FedDriftConfig as FedDriftConfig
-    from sofa_fl.methods.fedprox import FedProxConfig as FedProxConfig
-    from sofa_fl.methods.fl_hc import FlHcConfig as FlHcConfig
-    from sofa_fl.methods.hierfavg import HierFavgConfig as HierFavgConfig
-    from sofa_fl.methods.hypcluster import HypClusterConfig as HypClusterConfig
-    from sofa_fl.methods.oracle import OracleConfig as OracleConfig
-    from sofa_fl.methods.sofa_config import SofaConfig as SofaConfig
+    from sofa_fl.methods.baselines.cfl import CflConfig as CflConfig
+    from sofa_fl.methods.baselines.ditto import DittoConfig as DittoConfig
+    from sofa_fl.methods.baselines.feddrift import FedDriftConfig as FedDriftConfig
+    from sofa_fl.methods.baselines.fedprox import FedProxConfig as FedProxConfig
+    from sofa_fl.methods.baselines.fl_hc import FlHcConfig as FlHcConfig
+    from sofa_fl.methods.baselines.hierfavg import HierFavgConfig as HierFavgConfig
+    from sofa_fl.methods.baselines.hypcluster import HypClusterConfig as HypClusterConfig
+    from sofa_fl.methods.baselines.oracle import OracleConfig as OracleConfig
+    from sofa_fl.methods.rules.config import SofaConfig as SofaConfig
     from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
     from sofa_fl.sharing import SharingConfig as SharingConfig
-    from sofa_fl.topology.dmac import DmacConfig as DmacConfig
-    from sofa_fl.topology.dmac import dmac as dmac
-    from sofa_fl.topology.shape import ShapeConfig as ShapeConfig
-    from sofa_fl.topology.shape import shape as shape
-    from sofa_fl.topology.space import Space as Space
+    from sofa_fl.topology.clustering.dmac import DmacConfig as DmacConfig
+    from sofa_fl.topology.clustering.dmac import dmac as dmac
+    from sofa_fl.topology.clustering.shape import ShapeConfig as ShapeConfig
+    from sofa_fl.topology.clustering.shape import shape as shape
+    from sofa_fl.topology.geometry.space import Space as Space
     from sofa_fl.topology.tree import NodeId as NodeId
     from sofa_fl.topology.tree import Tree as Tree
     from sofa_fl.topology.tree import flat_tree as flat_tree
@@ -94,13 +94,13 @@ _HOME = {
     "LocalConfig": "engine.base",
     "FaultsConfig": "engine.faulty",
     "SofaError": "errors",
-    "compare": "experiment.comparing",
-    "Config": "experiment.config",
-    "load_config": "experiment.config",
-    "Exported": "experiment.export",
-    "export": "experiment.export",
-    "predict": "experiment.export",
-    "Result": "experiment.loop",
+    "compare": "experiment.run.comparison",
+    "Config": "experiment.run.config",
+    "load_config": "experiment.run.config",
+    "Exported": "experiment.serving.export",
+    "export": "experiment.serving.export",
+    "predict": "experiment.serving.export",
+    "Result": "experiment.run.loop",
     "resume": "api",
     "run": "api",
     "Federation": "federation",
@@ -108,23 +108,23 @@ _HOME = {
     "Method": "methods.base",
     "Notes": "methods.base",
     "View": "methods.base",
-    "CflConfig": "methods.cfl",
-    "DittoConfig": "methods.ditto",
-    "FedDriftConfig": "methods.feddrift",
-    "FedProxConfig": "methods.fedprox",
-    "FlHcConfig": "methods.fl_hc",
-    "HierFavgConfig": "methods.hierfavg",
-    "HypClusterConfig": "methods.hypcluster",
-    "OracleConfig": "methods.oracle",
-    "SofaConfig": "methods.sofa_config",
+    "CflConfig": "methods.baselines.cfl",
+    "DittoConfig": "methods.baselines.ditto",
+    "FedDriftConfig": "methods.baselines.feddrift",
+    "FedProxConfig": "methods.baselines.fedprox",
+    "FlHcConfig": "methods.baselines.fl_hc",
+    "HierFavgConfig": "methods.baselines.hierfavg",
+    "HypClusterConfig": "methods.baselines.hypcluster",
+    "OracleConfig": "methods.baselines.oracle",
+    "SofaConfig": "methods.rules.config",
     "as_vector": "models.mix",
     "ModelConfig": "models.networks",
     "SharingConfig": "sharing",
-    "DmacConfig": "topology.dmac",
-    "dmac": "topology.dmac",
-    "ShapeConfig": "topology.shape",
-    "shape": "topology.shape",
-    "Space": "topology.space",
+    "DmacConfig": "topology.clustering.dmac",
+    "dmac": "topology.clustering.dmac",
+    "ShapeConfig": "topology.clustering.shape",
+    "shape": "topology.clustering.shape",
+    "Space": "topology.geometry.space",
     "NodeId": "topology.tree",
     "Tree": "topology.tree",
     "flat_tree": "topology.tree",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
-from sofa_fl.experiment import loop
+from sofa_fl.experiment.run import loop
 from sofa_fl.report.page import write_report_at_end
 
 P = ParamSpec("P")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from sofa_fl.experiment import loop
+from sofa_fl.experiment.run import loop
 from tests.cli.cases import Cli, assert_refused, files_in, write_images
 
 SETTINGS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sofa_fl.experiment.folder import RunFolder
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from tests.cli.cases import Cli, assert_refused, files_in
 from tests.experiment.cases import events_of, summary_of
 from tests.experiment.faults import full_disk

@@ -18,8 +18,8 @@ from sofa_fl.cli.show_comparison import show_comparison
 from sofa_fl.cli.sweep import draw, show
 from sofa_fl.data.dealing import deal
 from sofa_fl.data.own import from_arrays
-from sofa_fl.deploy.flower import told
-from sofa_fl.experiment.folder import Event
+from sofa_fl.deploy.flower.apps import told
+from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.report.history import read_round
 from sofa_fl.study.grid import Point, rows_of
 from tests.cli.cases import Cli

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sofa_fl.cli.progress import Lines
-from sofa_fl.experiment import metrics
+from sofa_fl.experiment.scoring import metrics
 from tests.cli.cases import SUMMARY_KEYS, Cli
 
 

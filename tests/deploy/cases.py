@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.deploy.disclosure import MemoryShelf
-from sofa_fl.deploy.nodedata import NodeData, part_of
-from sofa_fl.deploy.setup import Setup
-from sofa_fl.deploy.site import Site
-from sofa_fl.deploy.wire import GarbageError, Parcel
-from sofa_fl.experiment.config import Config, parse_config
+from sofa_fl.deploy.machine.disclosure import MemoryShelf
+from sofa_fl.deploy.machine.machine_data import NodeData, part_of
+from sofa_fl.deploy.machine.site import Site
+from sofa_fl.deploy.transport.run_setup import Setup
+from sofa_fl.deploy.transport.wire import GarbageError, Parcel
+from sofa_fl.experiment.run.config import Config, parse_config
 
 NUM_CLIENTS = 4
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sofa_fl.deploy.disclosure import Disclosure, FileShelf, MemoryShelf
+from sofa_fl.deploy.machine.disclosure import Disclosure, FileShelf, MemoryShelf
 
 
 def rows(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from machines import Machine, closing, free_port, wait_until
 
-from sofa_fl.experiment.config import load_config
-from sofa_fl.experiment.loop import run
+from sofa_fl.experiment.run.config import load_config
+from sofa_fl.experiment.run.loop import run
 from tests.deploy.cases import events, lines
 
 pytest.importorskip("flwr")

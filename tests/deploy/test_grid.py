@@ -12,9 +12,16 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from sofa_fl.deploy import grid
-from sofa_fl.deploy.grid import RAW, SMALL, GridPost, batches, from_record, to_record
-from sofa_fl.deploy.wire import GarbageError, Parcel
+from sofa_fl.deploy.flower import flower_messages as grid
+from sofa_fl.deploy.flower.flower_messages import (
+    RAW,
+    SMALL,
+    GridPost,
+    batches,
+    from_record,
+    to_record,
+)
+from sofa_fl.deploy.transport.wire import GarbageError, Parcel
 
 
 @pytest.mark.parametrize("small", [SMALL, 8])

@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 
 pytest.importorskip("flwr")
-from sofa_fl.deploy import node as nodes
-from sofa_fl.deploy.flower import cap_of
+from sofa_fl.deploy.flower import supernode as nodes
+from sofa_fl.deploy.flower.apps import cap_of
 from sofa_fl.errors import ConfigError
 
 

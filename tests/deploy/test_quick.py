@@ -13,7 +13,7 @@ from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import start_client_internal
 
-from sofa_fl.deploy.quick import ASK_AGAIN, hasten, tidy
+from sofa_fl.deploy.flower.flower_patches import ASK_AGAIN, hasten, tidy
 
 
 @pytest.mark.parametrize("name", ["pull_objects", "pull_and_inflate_object_from_tree"])

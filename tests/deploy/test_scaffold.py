@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr")
-from sofa_fl.deploy.keys import main as make_keys
-from sofa_fl.deploy.scaffold import new_app
+from sofa_fl.deploy.flower.keys import main as make_keys
+from sofa_fl.deploy.flower.scaffold import new_app
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.config import load_config
+from sofa_fl.experiment.run.config import load_config
 
 
 def test_everything_is_there_and_readable(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from sofa_fl.deploy.roster_file import load_members
-from sofa_fl.deploy.serve import Server, Terms
-from sofa_fl.deploy.wire import VERSION, Parcel
+from sofa_fl.deploy.server.roster_file import load_members
+from sofa_fl.deploy.server.serve import Server, Terms
+from sofa_fl.deploy.transport.wire import VERSION, Parcel
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.config import Config
-from sofa_fl.experiment.loop import Result, run
+from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.run.loop import Result, run
 from sofa_fl.methods.registry import MethodName
 from tests.deploy.cases import NUM_CLIENTS, FakePost, Node, events, lines, nodes_of, tiny
 
@@ -110,7 +110,7 @@ def test_a_node_that_has_forgotten_its_models_is_not_scored_once(tmp_path: Path)
 
 def test_latent_places_are_nearly_the_same(tmp_path: Path) -> None:
     """Features are averaged node by node, which rounds differently."""
-    config = tiny(sofa={"place": "latent"})
+    config = tiny(sofa={"position": "latent"})
     reference(config, tmp_path / "one")
     serve(config, tmp_path / "many", nodes_of(config))
     last, other = events(tmp_path / "one")[-1], events(tmp_path / "many")[-1]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from sofa_fl.data.own import from_arrays
-from sofa_fl.deploy.description import Card, Described
-from sofa_fl.deploy.nodedata import NodeData, held_out, mark_of, node_data, part_of
-from sofa_fl.deploy.setup import Setup
-from sofa_fl.deploy.site import Site
-from sofa_fl.deploy.wire import GarbageError, Packer, Parcel, read_mix
+from sofa_fl.deploy.machine.machine_data import NodeData, held_out, mark_of, node_data, part_of
+from sofa_fl.deploy.machine.site import Site
+from sofa_fl.deploy.server.described_data import Card, Described
+from sofa_fl.deploy.transport.run_setup import Setup
+from sofa_fl.deploy.transport.wire import GarbageError, Packer, Parcel, read_mix
 from sofa_fl.errors import DataError
 from tests.deploy.cases import tiny
 

@@ -12,8 +12,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from sofa_fl.cli.main import app
-from sofa_fl.experiment.config import Config
-from sofa_fl.experiment.loop import Own
+from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.run.loop import Own
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 FENCE = re.compile(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sofa_fl.experiment.config import Config
-from sofa_fl.experiment.loop import Experiment, Own
+from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.run.loop import Experiment, Own
 from sofa_fl.report.live import LiveServer
 from tests.docs.blocks import DOCS, KINDS, Block, blocks_of, perform, small
 

@@ -16,7 +16,7 @@ from edit_pictures import Story, draw, stories
 from round_picture import draw as draw_round
 
 import sofa_fl
-from sofa_fl.experiment.config import Config, load_config
+from sofa_fl.experiment.run.config import Config, load_config
 from tests.docs.blocks import DOCS
 
 IMAGES = DOCS / "images"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.data.base import Arrays
-from sofa_fl.experiment.config import Config, parse_config
+from sofa_fl.experiment.run.config import Config, parse_config
 from tests.engine.cases import images
 
 TINY: dict[str, Any] = {
@@ -27,7 +27,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "sofa": {},
     "sofa cascade": {"sofa": {**TINY["sofa"], "propagation": "cascade"}},
     "sofa eta 0.5": {"sofa": {**TINY["sofa"], "eta": 0.5}},
-    "sofa latent": {"sofa": {**TINY["sofa"], "place": "latent"}},
+    "sofa latent": {"sofa": {**TINY["sofa"], "position": "latent"}},
     "fedavg": {"method": "fedavg"},
     "hypcluster": {"method": "hypcluster"},
     "cfl": {"method": "cfl", "cfl": {"stationary": 0.9, "deviation": 0.3}},

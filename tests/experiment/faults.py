@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sofa_fl.experiment import checkpoint, disk, folder
+from sofa_fl.experiment.storage import checkpoint, disk
+from sofa_fl.experiment.storage import run_folder as folder
 
 Write = Callable[[io.FileIO, bytes | memoryview], None]
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from typing_extensions import TypeAliasType
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.checkpoint import load, pack, save
+from sofa_fl.experiment.storage.checkpoint import load, pack, save
 from sofa_fl.models.flat import Vector
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import assert_equal

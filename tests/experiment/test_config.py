@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.config import Config, config_to_dict, load_config, parse_config
+from sofa_fl.experiment.run.config import Config, config_to_dict, load_config, parse_config
 
 
 def test_defaults_are_the_papers() -> None:

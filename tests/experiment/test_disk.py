@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment import disk
-from sofa_fl.experiment.checkpoint import check, pack, save
-from sofa_fl.experiment.disk import DamagedError, write_text
-from sofa_fl.experiment.folder import RunFolder
+from sofa_fl.experiment.storage import disk
+from sofa_fl.experiment.storage.checkpoint import check, pack, save
+from sofa_fl.experiment.storage.disk import DamagedError, write_text
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from tests.experiment.faults import full_disk, patch_writes, small_files
 
 

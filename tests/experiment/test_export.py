@@ -16,11 +16,11 @@ from torch import nn
 
 from sofa_fl.data.federate import federate
 from sofa_fl.errors import ConfigError, RunError
-from sofa_fl.experiment.export import export
-from sofa_fl.experiment.loop import Result, run
+from sofa_fl.experiment.run.loop import Result, run
+from sofa_fl.experiment.serving.export import export
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
-from sofa_fl.methods.local import Local, LocalState
+from sofa_fl.methods.baselines.local import Local, LocalState
 from sofa_fl.models.networks import ModelConfig, network_factory
 from sofa_fl.sharing import SharingConfig
 from tests.experiment.cases import own_data, tiny

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.disk import DamagedError
-from sofa_fl.experiment.folder import RunFolder
+from sofa_fl.experiment.storage.disk import DamagedError
+from sofa_fl.experiment.storage.run_folder import RunFolder
 
 
 @pytest.fixture

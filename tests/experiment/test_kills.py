@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from sofa_fl.experiment import checkpoint, saving
-from sofa_fl.experiment.checkpoint import Packed
-from sofa_fl.experiment.folder import Event, RunFolder
-from sofa_fl.experiment.loop import resume, run
+from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.storage import checkpoint, saving
+from sofa_fl.experiment.storage.checkpoint import Packed
+from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from tests.experiment.cases import TINY, events_of, own_data, summary_of, tiny
 from tests.experiment.faults import die_at
 

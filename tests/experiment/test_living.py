@@ -15,13 +15,13 @@ from sofa_fl.data.concepts import Concept, Phase
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.faulty import draw_bad
-from sofa_fl.experiment import checkpoint
-from sofa_fl.experiment.config import load_config
-from sofa_fl.experiment.loop import resume, run
-from sofa_fl.experiment.saving import Progress
+from sofa_fl.experiment.run.config import load_config
+from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.storage import checkpoint
+from sofa_fl.experiment.storage.saving import Progress
 from sofa_fl.guard import Register
-from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import edit_from_json
 from tests.experiment.cases import TINY, events_of, own_data, summary_of, tiny
 from tests.experiment.test_resume import killed
 

@@ -17,14 +17,15 @@ from torch import nn
 from sofa_fl.data.base import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import DataError, ModelError, RunError
-from sofa_fl.experiment.config import load_config, parse_config
-from sofa_fl.experiment.loop import resume, run
+from sofa_fl.experiment.run.config import load_config, parse_config
+from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
-from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
+from sofa_fl.topology.tree.edits import edit_from_json
 from tests.engine.cases import NUM_CLASSES, SHAPE, make_data
 from tests.experiment.cases import METHODS, TINY, events_of, own_data, summary_of, tiny
 
@@ -59,7 +60,7 @@ def test_a_run_leaves_its_folder(values: dict[str, Any], tmp_path: Path) -> None
 def test_folding_the_edits_over_the_first_tree_gives_the_last(tmp_path: Path) -> None:
     num_edits = 0
     lively = {  # by features, trees of nine clients change a lot
-        "sofa": {**TINY["sofa"], "place": "latent"},
+        "sofa": {**TINY["sofa"], "position": "latent"},
         "local": {**TINY["local"], "learning_rate": 0.03},
         "data": {**TINY["data"], "num_clients": 9},
     }
@@ -282,3 +283,14 @@ def test_clients_of_one_class_and_one_sample(tmp_path: Path) -> None:
     clients = tuple(ClientData(rows[i : i + 1], nothing, rows[i : i + 1]) for i in range(4))
     result = run(tiny(tmp_path / "run"), data=FederatedData(arrays, arrays, clients, 2))
     assert len(result.view.served) == 4
+
+
+def test_every_round_records_the_objective(tmp_path: Path) -> None:
+    run(tiny(tmp_path / "run", method="sofa"))
+    for event in RunFolder.open(tmp_path / "run").events():
+        terms = event["objective"]
+        value = terms.pop("value")
+        assert value == pytest.approx(sum(terms.values()))
+        assert set(terms) == {"loss", "siblings", "parent"}
+    run(tiny(tmp_path / "other", method="fedavg"))
+    assert all("objective" not in e for e in RunFolder.open(tmp_path / "other").events())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sofa_fl.data.base import Arrays
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.errors import DataError
-from sofa_fl.experiment.metrics import (
+from sofa_fl.experiment.scoring.metrics import (
     Examiner,
     by_level,
     client_accuracies,

@@ -13,10 +13,11 @@ import pytest
 import yaml
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment import checkpoint, loop, saving
-from sofa_fl.experiment.checkpoint import Packed
-from sofa_fl.experiment.folder import Event, RunFolder
-from sofa_fl.experiment.loop import resume, run
+from sofa_fl.experiment.run import loop
+from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.storage import checkpoint, saving
+from sofa_fl.experiment.storage.checkpoint import Packed
+from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from tests.engine.cases import make_data
 from tests.experiment.cases import METHODS, TINY, events_of, own_data, summary_of, tiny
 

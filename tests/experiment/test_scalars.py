@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sofa_fl.experiment.scalars import scalars
+from sofa_fl.experiment.tracking.scalars import scalars
 
 EVENT = {
     "event": "round", "round": 3,
@@ -21,6 +21,12 @@ def test_the_numbers_of_a_round() -> None:
         "cost/bytes down": 30, "cost/bytes up": 20, "cost/seconds": 1.5, "sharing/disclosed": 0.25,
     }  # fmt: skip
     assert scalars(EVENT)["cost/seconds"] == 5.0
+
+
+def test_the_objective_term_by_term() -> None:
+    values = scalars({**EVENT, "objective": {"value": 3.0, "loss": 2.0, "siblings": 1.0}})
+    assert values["objective/value"] == 3
+    assert values["objective/siblings"] == 1
 
 
 def test_what_there_is_not_is_left_out() -> None:

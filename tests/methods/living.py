@@ -29,7 +29,7 @@ CHURN: Script = [
     Phase(2, {0: A, 2: A, 3: B, 5: B, 6: C, 7: C, 9: A, 10: C}),
     Phase(4, {1: A, 2: A, 3: B, 5: B, 6: C, 7: C, 9: A, 10: C, 11: B}),
 ]
-# Two change places, and the third group sees something new; later one goes back.
+# Two change positions, and the third group sees something new; later one goes back.
 DRIFT: Script = [
     Phase(0, THREE_GROUPS),
     Phase(2, THREE_GROUPS | {0: B, 3: A, 6: D, 7: D, 8: D}),

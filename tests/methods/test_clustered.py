@@ -19,17 +19,17 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method
-from sofa_fl.methods.cfl import Cfl, CflConfig, bipartition, is_at_rest
-from sofa_fl.methods.clustered import update_products
-from sofa_fl.methods.fedavg import FedAvg
-from sofa_fl.methods.fl_hc import FlHc, FlHcConfig, clusters_of
-from sofa_fl.methods.hierfavg import HierFavg, HierFavgConfig
-from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
-from sofa_fl.methods.oracle import Oracle, OracleConfig
+from sofa_fl.methods.baselines.cfl import Cfl, CflConfig, bipartition, is_at_rest
+from sofa_fl.methods.baselines.clustered import update_products
+from sofa_fl.methods.baselines.fedavg import FedAvg
+from sofa_fl.methods.baselines.fl_hc import FlHc, FlHcConfig, clusters_of
+from sofa_fl.methods.baselines.hierfavg import HierFavg, HierFavgConfig
+from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
 from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import ModelConfig, network_factory
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.bodies import Floats
+from sofa_fl.topology.geometry.node_positions import Floats
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import after_rounds, assert_equal, federation
 
@@ -219,8 +219,8 @@ def test_fl_hc_clusters_once() -> None:
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("linkage", ["ward", "average", "complete", "single"])
 def test_the_threshold_is_a_fraction(linkage: Any, scale: float) -> None:
-    places = np.array([[9.0, 0], [0, 9], [9.1, 0], [0, 9.1], [0, 4]])
-    products = scale * products_of(places)
+    positions = np.array([[9.0, 0], [0, 9], [9.1, 0], [0, 9.1], [0, 4]])
+    products = scale * products_of(positions)
     for threshold, clusters in [
         (0.0, [0, 1, 2, 3, 4]),
         (0.1, [0, 1, 0, 1, 2]),

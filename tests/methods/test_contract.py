@@ -12,7 +12,7 @@ import torch
 
 from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import Exam
-from sofa_fl.experiment import checkpoint
+from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
@@ -80,9 +80,9 @@ def test_clients_are_on_a_map(name: str) -> None:
     method, fed = METHODS[name](SHARING), federation()
     state, notes = method.init(fed.at(0))
     _, later = method.round(state, fed.at(1))
-    for places in (notes.places, later.places):
-        assert list(places) == list(fed.clients)
-        assert len(set(places.values())) == len(places), "all have data of their own"
+    for positions in (notes.positions, later.positions):
+        assert list(positions) == list(fed.clients)
+        assert len(set(positions.values())) == len(positions), "all have data of their own"
 
 
 @methods

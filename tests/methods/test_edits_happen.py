@@ -16,20 +16,21 @@ from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
-from sofa_fl.methods.hierarchy import compare, mean_of
+from sofa_fl.methods.rules.clusters import mean_of
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.losses import compare_losses
+from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.methods.sofa_config import SofaConfig
-from sofa_fl.methods.sofa_state import SofaState
 from sofa_fl.models.networks import ModelConfig, network_factory
 from sofa_fl.sharing import Shared, SharingConfig
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
-from sofa_fl.topology.shape import ShapeConfig
+from sofa_fl.topology.clustering.shape import ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
 
 LOCAL = LocalConfig(batches=20, batch_size=50, learning_rate=2e-3)
 METHOD = Sofa(
     SofaConfig(
-        place="weights",
+        position="weights",
         metric="euclidean",
         linkage="average",
         eta=1.0,
@@ -96,7 +97,7 @@ def one_round(
     for cluster in reversed(tree.clusters):
         params[cluster] = mean_of(tree.children[cluster], tree, params, fed)
     pools = dict.fromkeys(tree.clusters, np.empty(0, dtype=np.int64))
-    losses = compare(tree, params, fed)
+    losses = compare_losses(tree, params, fed)
     state = SofaState(tree, params, losses, losses, Shared(pools))
     after, notes = METHOD.round(state, fed.at(1))
     assert set(after.params) == set(after.tree.parent)

@@ -15,7 +15,7 @@ import torch
 from sofa_fl.data.concepts import Phase, Script
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.errors import RunError
-from sofa_fl.experiment import checkpoint
+from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.federation import Federation
 from sofa_fl.guard import GuardConfig
 from sofa_fl.methods.base import Method

@@ -24,10 +24,14 @@ def test_only_those_on_both_maps_decide_and_distances_stay() -> None:
 
 @pytest.mark.parametrize("before", [{}, {0: (1.0, 2.0)}, {5: (0.0, 0.0), 6: (1.0, 1.0)}])
 def test_nothing_to_align_to(before: dict[int, tuple[float, float]]) -> None:
-    places = {0: (3.0, 4.0), 1: (5.0, 6.0)}
-    assert align(places, before) == places
+    positions = {0: (3.0, 4.0), 1: (5.0, 6.0)}
+    assert align(positions, before) == positions
     assert align({}, before) == {}
 
 
-def _times(places: dict[int, tuple[float, float]], turn: object) -> dict[int, tuple[float, float]]:
-    return {c: tuple((np.array(place) @ np.asarray(turn)).tolist()) for c, place in places.items()}
+def _times(
+    positions: dict[int, tuple[float, float]], turn: object
+) -> dict[int, tuple[float, float]]:
+    return {
+        c: tuple((np.array(place) @ np.asarray(turn)).tolist()) for c, place in positions.items()
+    }

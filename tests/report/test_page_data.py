@@ -46,7 +46,7 @@ def test_a_run_as_one_object(tmp_path: Path) -> None:
 
 def test_old_runs_lack_what_was_not_recorded_then(tmp_path: Path) -> None:
     frame = read_run(write_run(tmp_path / "run"))["history"][0]["frame"]
-    assert {"samples", "places", "shared", "disclosed"}.isdisjoint(frame)
+    assert {"samples", "positions", "shared", "disclosed"}.isdisjoint(frame)
 
 
 def test_metrics_come_as_mean_and_range_and_the_score_by_its_name(tmp_path: Path) -> None:
@@ -79,6 +79,7 @@ def test_clients_go_by_their_ids(tmp_path: Path) -> None:
         absent=[3],
         set_aside={"9": "too slow"},
         groups={"ari": [1.0], "purity": [0.5]},
+        objective={"value": 1.5, "loss": 1.0, "siblings": 0.25, "parent": 0.25},
         edits=[{"edit": "join", "node": 9, "onto": 4}, {"edit": "leave", "node": 0}],
     )
     run = read_run(write_run(tmp_path / "run", [event(0, TREE), changed]))
@@ -89,6 +90,7 @@ def test_clients_go_by_their_ids(tmp_path: Path) -> None:
     assert record["absent"] == [3]
     assert record["set_aside"] == {"9": "too slow"}
     assert record["groups"] == {"ari": [1.0], "purity": [0.5]}
+    assert record["objective"]["value"] == 1.5
     assert len(record["edits"]) == 2
     assert all("9" in told["told"] or "0" in told["told"] for told in record["edits"])
 
@@ -97,9 +99,11 @@ def test_maps_of_later_rounds_are_turned_onto_the_first(tmp_path: Path) -> None:
     here = {"0": [1, 0], "1": [-1, 0], "2": [0, 2], "3": [0, -2]}
     there = {client: [y, x] for client, (x, y) in here.items()}
     run = read_run(
-        write_run(tmp_path / "run", [event(0, TREE, places=here), event(1, TREE, places=there)])
+        write_run(
+            tmp_path / "run", [event(0, TREE, positions=here), event(1, TREE, positions=there)]
+        )
     )
-    first, second = (record["frame"]["places"] for record in run["history"])
+    first, second = (record["frame"]["positions"] for record in run["history"])
     assert [list(place) for place in second] == [list(place) for place in first]
 
 
@@ -170,7 +174,7 @@ def test_no_run_folder(tmp_path: Path) -> None:
 def test_synthetic_runs_are_like_real_ones() -> None:
     """Their edits lead from each tree to the next."""
     from sofa_fl.report.history import tree_in
-    from sofa_fl.topology.edits import apply_all, edit_from_json
+    from sofa_fl.topology.tree.edits import apply_all, edit_from_json
 
     made = events(40, 12)
     assert sum(len(e["edits"]) for e in made) > 5

@@ -84,9 +84,9 @@ def test_nothing_leaves_the_picture_or_overlaps(num_clients: int) -> None:
     layout = lay_out(tree)
     assert all(0 < x < layout.width for x in layout.x.values())
     assert all(0 < y < layout.height for y in layout.y.values())
-    places = sorted(layout.x[client] for client in tree.clients)
+    positions = sorted(layout.x[client] for client in tree.clients)
     radius = min(16.0, 0.42 * layout.step)
-    assert all(b - a > 2 * radius for a, b in pairwise(places))
+    assert all(b - a > 2 * radius for a, b in pairwise(positions))
     ElementTree.fromstring(tree_svg(record(tree)))
 
 

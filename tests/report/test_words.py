@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from sofa_fl.cli.options import METHODS_HELP
-from sofa_fl.experiment.scores import metric_of, score_name
+from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
 from sofa_fl.methods.registry import MethodName
 from sofa_fl.report.words import (
     TITLES,
@@ -20,8 +20,8 @@ from sofa_fl.report.words import (
     tally,
     tell,
 )
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
 
 N = NodeId
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.experiment.config import Config, config_to_dict
-from sofa_fl.experiment.folder import RunFolder
+from sofa_fl.experiment.run.config import Config, config_to_dict
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.study.rows import Row
 
 ROUNDS, AT = 6, 3

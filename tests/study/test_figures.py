@@ -10,7 +10,7 @@ from sofa_fl.study.benchmark_figure import draw_benchmark, lowest_shown
 from sofa_fl.study.edits_figure import EXAMPLES, Example, draw_edits
 from sofa_fl.study.figures import draw_kept
 from sofa_fl.study.kept import keep, read_kept
-from sofa_fl.topology.edits import Graft, Merge, Prune, Split
+from sofa_fl.topology.tree.edits import Graft, Merge, Prune, Split
 from tests.study.cases import row, rows
 
 EVENT = {

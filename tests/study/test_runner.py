@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.folder import Event
+from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.study.plan import configure
 from sofa_fl.study.runner import Job, make_job, run_jobs
 from sofa_fl.study.settings import QUICK

@@ -1,4 +1,4 @@
-"""Random trees, places and settings for the topology tests, and how to compare trees.
+"""Random trees, positions and settings for the topology tests, and how to compare trees.
 
 The suite draws the same examples every time. `EXPLORE=500 pytest tests/topology` draws that many
 new ones per property instead.
@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.shape import Operation, ShapeConfig
-from sofa_fl.topology.space import Linkage, Metric, Space
+from sofa_fl.topology.clustering.shape import Operation, ShapeConfig
+from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Nested: TypeAlias = "int | frozenset[Nested]"
@@ -90,13 +90,13 @@ def tree_of(drawn: Drawn) -> Tree:
 
 
 def space_of(
-    places: ArrayLike,
+    positions: ArrayLike,
     weights: ArrayLike | None = None,
     metric: Metric = "euclidean",
     linkage: Linkage = "centroid",
 ) -> Space:
-    """Clients 0, 1, … at `places`: rows, or numbers on a line."""
-    rows = np.asarray(places, dtype=np.float64)
+    """Clients 0, 1, … at `positions`: rows, or numbers on a line."""
+    rows = np.asarray(positions, dtype=np.float64)
     rows = rows[:, None] if rows.ndim == 1 else rows
     mass = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
     return Space(ids(*range(len(rows))), rows, mass, metric, linkage)
@@ -151,11 +151,11 @@ def relabelled(tree: Tree, rename: Mapping[NodeId, NodeId], rng: np.random.Gener
 def renamed_space(
     space: Space, rename: Mapping[NodeId, NodeId], clients: Sequence[NodeId]
 ) -> Space:
-    """The same places under new ids, in the order of `clients`."""
+    """The same positions under new ids, in the order of `clients`."""
     old = {rename[before]: row for row, before in enumerate(space.clients)}
     rows = [old[client] for client in clients]
     return Space(
-        tuple(clients), space.places[rows], space.weights[rows], space.metric, space.linkage
+        tuple(clients), space.positions[rows], space.weights[rows], space.metric, space.linkage
     )
 
 
@@ -219,10 +219,10 @@ def like_models(
 def tied_places(rng: np.random.Generator, n: int, dimensions: int) -> Floats:
     """Points with as many ties and duplicates as can be, some of them but for rounding."""
     unit = rng.choice([1.0, 0.1, 1e-5])
-    places = rng.integers(0, rng.integers(1, 6), size=(n, dimensions)) * unit
+    positions = rng.integers(0, rng.integers(1, 6), size=(n, dimensions)) * unit
     jitter = rng.choice([0, 0, 1e-16, 1e-14, 1e-9])
     offset = rng.choice([0, 0, 1.0, 1e6])
-    return np.asarray((places + offset) * (1 + jitter * rng.normal(size=places.shape)))
+    return np.asarray((positions + offset) * (1 + jitter * rng.normal(size=positions.shape)))
 
 
 @st.composite
@@ -262,13 +262,13 @@ def cases(draw: Draw, *, ties: bool, hostile: bool = False, max_clients: int = 1
     metric, linkage = draw(st.sampled_from(WAYS))
     dimensions = draw(st.integers(1 if ties or metric != "cosine" else 2, 5))
     if ties and draw(st.booleans()):
-        places = tied_places(rng, n, dimensions)
+        positions = tied_places(rng, n, dimensions)
     else:
         finest = 0.1 if metric == "cosine" else 1e-3
-        places = generic_places(rng, n, dimensions, draw(st.booleans()), finest)
+        positions = generic_places(rng, n, dimensions, draw(st.booleans()), finest)
     even = draw(st.booleans())
     weights = np.ones(n) if even else np.asarray(rng.integers(1, 60, n), dtype=np.float64)
     clients = ids(*range(n))
     tree = draw(trees(clients, compact=not hostile))
     config = draw(configs(all_operations=not hostile))
-    return Case(tree, Space(clients, places, weights, metric, linkage), config, rng)
+    return Case(tree, Space(clients, positions, weights, metric, linkage), config, rng)

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology import bounds, mainpart, parts
-from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.contrast import FACTOR
-from sofa_fl.topology.means import Means, means_of
-from sofa_fl.topology.order import Rows
-from sofa_fl.topology.parts import Parts
-from sofa_fl.topology.shape import ShapeConfig, find_splits
-from sofa_fl.topology.space import Metric, Space
+from sofa_fl.topology.clustering import split_candidates as parts
+from sofa_fl.topology.clustering.fast import main_part_bounds as mainpart
+from sofa_fl.topology.clustering.fast import split_bounds as bounds
+from sofa_fl.topology.clustering.fast.mean_distances import Means, means_of
+from sofa_fl.topology.clustering.separation import FACTOR
+from sofa_fl.topology.clustering.shape import ShapeConfig, find_splits
+from sofa_fl.topology.clustering.split_candidates import Parts
+from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import Metric, Space
 from sofa_fl.topology.tree import Tree, flat_tree
+from sofa_fl.topology.tree.tree_arrays import Rows
 from tests.topology.strategies import examples, ids, space_of, tree_of
 
 Bound = Callable[[Means, Sequence[int]], list[int]]
@@ -46,13 +48,13 @@ def labellings(m: int) -> Iterator[Rows]:
 
 
 def stand_out(tree: Tree, space: Space, labels: Rows) -> bool:
-    children = tree.order.children(0)
+    children = tree.arrays.children(0)
     sets = [children[labels == label] for label in range(labels.max() + 1)]
     return Parts(space, space.locate(tree), sets).stand_out()
 
 
 def root_means(tree: Tree, space: Space) -> Means:
-    means = means_of(space, space.locate(tree), tree.order.children(0))
+    means = means_of(space, space.locate(tree), tree.arrays.children(0))
     assert means is not None
     return means
 
@@ -64,13 +66,13 @@ def few_children(rng: np.random.Generator) -> tuple[Tree, Space]:
     groups = rng.integers(0, 3, m)
     width, own = rng.choice([0.3, 0.6, 1, 3]), rng.choice([0.1, 0.5])
     centres = (width * rng.normal(size=(3, d)))[groups] + rng.normal(size=(m, d)) * 0.5
-    places = np.repeat(centres, sizes, axis=0) + own * rng.normal(size=(sizes.sum(), d))
+    positions = np.repeat(centres, sizes, axis=0) + own * rng.normal(size=(sizes.sum(), d))
     ends = np.cumsum(sizes)
     drawn = [[*range(b - a, b)] if a > 1 else int(b) - 1 for a, b in zip(sizes, ends)]
     metric: Metric = "cosine" if rng.random() < 0.3 else "euclidean"
-    weights = rng.integers(1, 9, len(places))
+    weights = rng.integers(1, 9, len(positions))
     tree = tree_of([part if isinstance(part, int) else [int(x) for x in part] for part in drawn])
-    return tree, space_of(places, weights, metric, "average")
+    return tree, space_of(positions, weights, metric, "average")
 
 
 @examples(60)
@@ -167,16 +169,16 @@ def test_groups_that_are_clusters_are_not_asked_of_k_means(
 ) -> None:
     monkeypatch.setattr(parts, "KMeans", None)
     rng = np.random.default_rng(0)
-    places = np.repeat(rng.normal(size=(10, 64)), 20, axis=0) + 0.5 * rng.normal(size=(200, 64))
-    space = space_of(places, None, "euclidean", "average")
+    positions = np.repeat(rng.normal(size=(10, 64)), 20, axis=0) + 0.5 * rng.normal(size=(200, 64))
+    space = space_of(positions, None, "euclidean", "average")
     tree = tree_of([[*range(a, a + 20)] for a in range(0, 200, 20)])
     assert find_splits(tree, space, ShapeConfig()) == []
 
 
 def outlier_places(far: float) -> Floats:
-    places = np.random.default_rng(0).normal(size=(400, 1000))
-    places[-5:, 0] += far
-    return places
+    positions = np.random.default_rng(0).normal(size=(400, 1000))
+    positions[-5:, 0] += far
+    return positions
 
 
 def test_a_few_that_lie_far_outside_leave_it_open() -> None:

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
-from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.space import Linkage, Metric
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import Linkage, Metric
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import (
     WAYS,
@@ -34,13 +34,13 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def build(
-    places: ArrayLike,
+    positions: ArrayLike,
     increase: float | None = 1.1,
     weights: ArrayLike | None = None,
     metric: Metric = "euclidean",
     linkage: Linkage = "centroid",
 ) -> Tree:
-    return dmac(space_of(places, weights, metric, linkage), DmacConfig(increase=increase))
+    return dmac(space_of(positions, weights, metric, linkage), DmacConfig(increase=increase))
 
 
 def scipy_sets(links: Floats) -> set[frozenset[int]]:
@@ -57,9 +57,9 @@ def scipy_sets(links: Floats) -> set[frozenset[int]]:
 def test_increase_one_is_classical_centroid_clustering(
     seed: int, n: int, dimensions: int, clustered: bool
 ) -> None:
-    places = generic_places(np.random.default_rng(seed), n, dimensions, clustered)
-    tree = build(places, increase=1)
-    assert client_sets(tree) == scipy_sets(linkage(places, method="centroid"))
+    positions = generic_places(np.random.default_rng(seed), n, dimensions, clustered)
+    tree = build(positions, increase=1)
+    assert client_sets(tree) == scipy_sets(linkage(positions, method="centroid"))
 
 
 @examples(60)
@@ -68,9 +68,9 @@ def test_average_linkage_is_classical_over_squared_distances(
     seed: int, n: int, dimensions: int, clustered: bool
 ) -> None:
     """The root mean square over all pairs orders clusters as the mean of the squares does."""
-    places = generic_places(np.random.default_rng(seed), n, dimensions, clustered)
-    tree = build(places, increase=1, linkage="average")
-    assert client_sets(tree) == scipy_sets(linkage(pdist(places) ** 2, method="average"))
+    positions = generic_places(np.random.default_rng(seed), n, dimensions, clustered)
+    tree = build(positions, increase=1, linkage="average")
+    assert client_sets(tree) == scipy_sets(linkage(pdist(positions) ** 2, method="average"))
 
 
 @examples(60)
@@ -78,18 +78,18 @@ def test_average_linkage_is_classical_over_squared_distances(
 def test_average_linkage_by_cosine_is_classical(
     seed: int, n: int, dimensions: int, clustered: bool
 ) -> None:
-    places = generic_places(np.random.default_rng(seed), n, dimensions, clustered)
-    classical = linkage(pdist(places, "cosine"), method="average")
-    tree = build(places, increase=1, metric="cosine", linkage="average")
+    positions = generic_places(np.random.default_rng(seed), n, dimensions, clustered)
+    classical = linkage(pdist(positions, "cosine"), method="average")
+    tree = build(positions, increase=1, metric="cosine", linkage="average")
     if np.diff(np.sort(classical[:, 2])).min(initial=1.0) > 1e-9:  # but for ties by rounding
         assert client_sets(tree) == scipy_sets(classical)
 
 
 def test_a_weight_counts_as_that_many_clients() -> None:
     """0 and 3 meet first; their place, by weight, decides whether -4 or 6 comes next."""
-    places = [0.0, 3.0, -4.0, 6.5]
-    assert nested(build(places, 1, [9, 1, 1, 1])) == nested(tree_of([[[0, 1], 2], 3]))
-    assert nested(build(places, 1, [1, 9, 1, 1])) == nested(tree_of([[[0, 1], 3], 2]))
+    positions = [0.0, 3.0, -4.0, 6.5]
+    assert nested(build(positions, 1, [9, 1, 1, 1])) == nested(tree_of([[[0, 1], 2], 3]))
+    assert nested(build(positions, 1, [1, 9, 1, 1])) == nested(tree_of([[[0, 1], 3], 2]))
 
 
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)
@@ -129,16 +129,16 @@ class TestEnds:
     def test_ties_and_duplicates(self, metric: Metric, linkage: Linkage, seed: int) -> None:
         rng = np.random.default_rng(seed)
         for increase in (None, 1, 1.1, 3):
-            places = tied_places(rng, int(rng.integers(2, 16)), int(rng.integers(1, 4)))
-            tree = build(places, increase, metric=metric, linkage=linkage)
+            positions = tied_places(rng, int(rng.integers(2, 16)), int(rng.integers(1, 4)))
+            tree = build(positions, increase, metric=metric, linkage=linkage)
             assert tree.is_compact
-            assert len(tree.clients) == len(places)
+            assert len(tree.clients) == len(positions)
 
 
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)
 def test_a_huge_increase_gives_a_flat_tree(metric: Metric, linkage: Linkage) -> None:
-    places = np.random.default_rng(0).normal(size=(30, 3))
-    tree = build(places, 1e9, metric=metric, linkage=linkage)
+    positions = np.random.default_rng(0).normal(size=(30, 3))
+    tree = build(positions, 1e9, metric=metric, linkage=linkage)
     assert nested(tree) == frozenset(range(30))
 
 
@@ -160,21 +160,21 @@ def test_is_compact_and_has_every_client(
     even: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
-    places = generic_places(rng, n, dimensions, bool(seed % 2), finest=0.1)
+    positions = generic_places(rng, n, dimensions, bool(seed % 2), finest=0.1)
     weights = np.ones(n) if even else rng.integers(1, 99, n)
-    tree = build(places, increase, weights, *way)
+    tree = build(positions, increase, weights, *way)
     assert tree.is_compact
     assert tree.clients == ids(*range(n))
     assert sorted(tree.clusters) == list(range(n, tree.next_id)), "ids follow the clients'"
 
 
 def test_a_larger_increase_gives_a_wider_tree() -> None:
-    places = np.cumsum([0, 1, 1.04, 1.08, 1.12, 1.16, 1.2, 1.24])  # steps that grow
-    depths = [build(places, increase).depth for increase in (1, 1.1, 1.3)]
+    positions = np.cumsum([0, 1, 1.04, 1.08, 1.12, 1.16, 1.2, 1.24])  # steps that grow
+    depths = [build(positions, increase).depth for increase in (1, 1.1, 1.3)]
     assert depths == sorted(depths, reverse=True)
     assert depths[0] > depths[1] > depths[2] == 1
     widths = [
-        max(len(below) for below in build(places, increase).children.values())
+        max(len(below) for below in build(positions, increase).children.values())
         for increase in (1, 1.1, 1.3)
     ]
     assert widths[0] == 2 < widths[1] < widths[2] == 8
@@ -183,11 +183,11 @@ def test_a_larger_increase_gives_a_wider_tree() -> None:
 def nested_blobs(rng: np.random.Generator) -> tuple[Floats, list[list[list[int]]]]:
     """Three groups of three parts of four clients, a factor of ten between the levels."""
     groups = [[[12 * g + 4 * p + c for c in range(4)] for p in range(3)] for g in range(3)]
-    places = np.zeros((36, 3 + 9 + 36))
+    positions = np.zeros((36, 3 + 9 + 36))
     for g, p, c in itertools.product(range(3), range(3), range(4)):
         client = groups[g][p][c]
-        places[client, [g, 3 + 3 * g + p, 12 + client]] = [100, 10, 1]
-    return places + rng.normal(size=places.shape) * 1e-3, groups
+        positions[client, [g, 3 + 3 * g + p, 12 + client]] = [100, 10, 1]
+    return positions + rng.normal(size=positions.shape) * 1e-3, groups
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -196,8 +196,8 @@ def nested_blobs(rng: np.random.Generator) -> tuple[Floats, list[list[list[int]]
 def test_finds_a_nested_structure(
     metric: Metric, linkage: Linkage, increase: float | None, seed: int
 ) -> None:
-    places, groups = nested_blobs(np.random.default_rng(seed))
-    tree = build(places, increase, metric=metric, linkage=linkage)
+    positions, groups = nested_blobs(np.random.default_rng(seed))
+    tree = build(positions, increase, metric=metric, linkage=linkage)
     assert nested(tree) == nested(tree_of(groups))
 
 
@@ -208,8 +208,8 @@ def test_keeps_well_separated_blobs_together(increase: float | None, seed: int) 
     rng = np.random.default_rng(seed)
     far = np.array([[0, 0], [0, 1e4], [1e4, 0]])
     near = np.array([[0, 0], [0, 100], [100, 0]])
-    places = (far[:, None, None] + near[:, None] + rng.normal(size=(3, 3, 4, 2))).reshape(36, 2)
-    sets = client_sets(build(places, increase))
+    positions = (far[:, None, None] + near[:, None] + rng.normal(size=(3, 3, 4, 2))).reshape(36, 2)
+    sets = client_sets(build(positions, increase))
     for first in range(0, 36, 12):
         assert frozenset(range(first, first + 12)) in sets
         for part in range(first, first + 12, 4):
@@ -234,8 +234,8 @@ def test_relabelling_the_clients_relabels_the_tree(
     even: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
-    places = generic_places(rng, n, dimensions, bool(seed % 2), finest=0.1)
-    space = space_of(places, np.ones(n) if even else rng.integers(1, 99, n), *way)
+    positions = generic_places(rng, n, dimensions, bool(seed % 2), finest=0.1)
+    space = space_of(positions, np.ones(n) if even else rng.integers(1, 99, n), *way)
     rename = random_names(space.clients, rng)
     again = renamed_space(space, rename, [rename[space.clients[i]] for i in rng.permutation(n)])
     config = DmacConfig(increase=increase)
@@ -254,5 +254,5 @@ def test_a_thousand_times_the_places_is_the_same_tree(
     seed: int, n: int, dimensions: int, increase: float | None, way: tuple[Metric, Linkage]
 ) -> None:
     rng = np.random.default_rng(seed)
-    places = generic_places(rng, n, dimensions, bool(seed % 2), finest=0.1)
-    assert build(1000 * places, increase, None, *way) == build(places, increase, None, *way)
+    positions = generic_places(rng, n, dimensions, bool(seed % 2), finest=0.1)
+    assert build(1000 * positions, increase, None, *way) == build(positions, increase, None, *way)

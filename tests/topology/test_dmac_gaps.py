@@ -7,17 +7,17 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
-from sofa_fl.topology.contrast import Contrast, Pairs
-from sofa_fl.topology.dendrogram import dendrogram
-from sofa_fl.topology.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.dendrogram import dendrogram
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.separation import Pairs, Separation
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import generic_places, like_models, nested, space_of, tree_of
 
 GROUPS = [[[6 * r + 3 * g + c for c in range(3)] for g in range(2)] for r in range(4)]
 
 
-def build(places: np.ndarray) -> Tree:
-    return dmac(space_of(places, linkage="average"), DmacConfig())
+def build(positions: np.ndarray) -> Tree:
+    return dmac(space_of(positions, linkage="average"), DmacConfig())
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -31,24 +31,24 @@ def test_finds_groups_of_groups_in_noise(seed: int) -> None:
 @pytest.mark.parametrize("dimensions", [200, 1000])
 def test_noise_gives_a_flat_tree(num: int, dimensions: int) -> None:
     for seed in range(5):
-        places = np.random.default_rng(seed).normal(size=(num, dimensions))
-        assert build(places).depth == min(num - 1, 1)
+        positions = np.random.default_rng(seed).normal(size=(num, dimensions))
+        assert build(positions).depth == min(num - 1, 1)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_clients_that_are_only_noisier_make_no_level(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    places = rng.normal(size=(20, 500))
-    places[:2] *= 1.4
-    assert build(places).depth == 1
+    positions = rng.normal(size=(20, 500))
+    positions[:2] *= 1.4
+    assert build(positions).depth == 1
 
 
 def test_a_client_far_from_all_others_stands_beside_them() -> None:
     rng = np.random.default_rng(0)
-    places = rng.normal(size=(10, 500))
-    places[3, 0] += 200
+    positions = rng.normal(size=(10, 500))
+    positions[3, 0] += 200
     others = [client for client in range(10) if client != 3]
-    assert nested(build(places)) == nested(tree_of([others, 3]))
+    assert nested(build(positions)) == nested(tree_of([others, 3]))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -57,10 +57,10 @@ def test_groups_need_not_be_equally_tight(seed: int) -> None:
     rng = np.random.default_rng(seed)
     centres = 2 * rng.normal(size=(4, 400))
     noise = np.array([0.2, 0.5, 1.0, 1.6])
-    places = np.repeat(centres, 4, axis=0) + np.repeat(noise, 4)[:, None] * rng.normal(
+    positions = np.repeat(centres, 4, axis=0) + np.repeat(noise, 4)[:, None] * rng.normal(
         size=(16, 400)
     )
-    tree = build(places)
+    tree = build(positions)
     found = {frozenset(tree.clients_of(cluster)) for cluster in tree.clusters}
     assert {frozenset(range(first, first + 4)) for first in (0, 4, 8, 12)} <= found
 
@@ -68,11 +68,11 @@ def test_groups_need_not_be_equally_tight(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_joining_all_mutual_pairs_at_once_is_classical(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    places = generic_places(rng, int(rng.integers(2, 60)), 4, bool(seed % 2))
-    joins = dendrogram(space_of(places, linkage="average"))
-    found = {frozenset(joins.order[joins.places(row)]) for row in range(len(joins.first))}
-    sets = [frozenset([row]) for row in range(len(places))]
-    for first, second in linkage(pdist(places) ** 2, "average")[:, :2].astype(int):
+    positions = generic_places(rng, int(rng.integers(2, 60)), 4, bool(seed % 2))
+    joins = dendrogram(space_of(positions, linkage="average"))
+    found = {frozenset(joins.order[joins.positions(row)]) for row in range(len(joins.first))}
+    sets = [frozenset([row]) for row in range(len(positions))]
+    for first, second in linkage(pdist(positions) ** 2, "average")[:, :2].astype(int):
         sets.append(sets[first] | sets[second])
     assert found == set(sets)
 
@@ -88,13 +88,13 @@ def test_pairs_add_up() -> None:
 
 def test_more_is_asked_of_few_pairs() -> None:
     space = space_of([0.0, 1.0])
-    contrast = Contrast(space, space.places)
+    separation = Separation(space, space.positions)
 
     def pairs(num: int, mean: float) -> Pairs:
         return Pairs(num, mean, float(num - 1))
 
-    assert contrast.stands_out(pairs(50, 10), pairs(50, 13))
-    assert not contrast.stands_out(pairs(50, 10), pairs(50, 11.4)), "they overlap"
-    assert not contrast.stands_out(pairs(2, 10), pairs(3, 13)), "it may be chance"
-    assert not contrast.stands_out(pairs(50, 100), pairs(50, 103)), "it is no more than 7 percent"
-    assert not contrast.stands_out(pairs(50, 13), pairs(50, 10))
+    assert separation.stands_out(pairs(50, 10), pairs(50, 13))
+    assert not separation.stands_out(pairs(50, 10), pairs(50, 11.4)), "they overlap"
+    assert not separation.stands_out(pairs(2, 10), pairs(3, 13)), "it may be chance"
+    assert not separation.stands_out(pairs(50, 100), pairs(50, 103)), "it is no more than 7 percent"
+    assert not separation.stands_out(pairs(50, 13), pairs(50, 10))

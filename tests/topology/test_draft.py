@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.draft import Draft
-from sofa_fl.topology.edits import Graft, Merge
+from sofa_fl.topology.tree.edits import Graft, Merge
+from sofa_fl.topology.tree.mutable_tree import MutableTree
 from tests.topology.strategies import examples, ids, node, tree_of, trees
 from tests.topology.test_edits import edits_of
 
@@ -17,7 +17,7 @@ from tests.topology.test_edits import edits_of
 @given(st.data(), st.integers(2, 9), st.integers(1, 12))
 def test_a_draft_changes_as_a_tree_does(data: st.DataObject, n: int, num_edits: int) -> None:
     tree = data.draw(trees(ids(*range(n)), compact=False))
-    draft = Draft(tree)
+    draft = MutableTree(tree)
     for _ in range(num_edits):
         edit = data.draw(edits_of(tree))
         tree, draft = edit.apply(tree), edit.apply(draft)
@@ -35,12 +35,12 @@ def test_the_tree_it_was_made_of_stays() -> None:
     tree = tree_of([[0, 1], [2, 3]])
     before = dict(tree.parent)
     first, second = (child for child in tree.children[tree.root])
-    Merge((first, second), node(tree.next_id)).apply(Draft(tree))
+    Merge((first, second), node(tree.next_id)).apply(MutableTree(tree))
     assert tree.parent == before
 
 
 def test_what_is_no_tree_is_noticed_at_the_end() -> None:
     tree = tree_of([[0, 1], 2])
-    draft = Graft(node(0), node(2)).apply(Draft(tree))
+    draft = Graft(node(0), node(2)).apply(MutableTree(tree))
     with pytest.raises(TopologyError, match="have children; only clusters may"):
         draft.done()

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.edits import (
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import (
     KINDS,
     Edit,
     Graft,
@@ -23,7 +24,6 @@ from sofa_fl.topology.edits import (
     edit_from_json,
     edit_to_json,
 )
-from sofa_fl.topology.tree import NodeId, Tree
 from tests.topology.strategies import Draw, examples, ids, nested, node, tree_of, trees
 
 

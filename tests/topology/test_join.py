@@ -7,17 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Prune, apply_all
-from sofa_fl.topology.join import find_joins, find_leaves, with_prunes
-from sofa_fl.topology.space import Space
+from sofa_fl.topology.clustering.membership import find_joins, find_leaves, with_prunes
+from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId
+from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Prune, apply_all
 from tests.topology.strategies import WAYS, examples, ids, nested, node, tree_of, trees
 
 
-def space_at(places: dict[int, float], weights: dict[int, float] | None = None) -> Space:
+def space_at(positions: dict[int, float], weights: dict[int, float] | None = None) -> Space:
     """Clients on a line, by number."""
-    mass = np.array([(weights or {}).get(client, 1.0) for client in places])
-    return Space(ids(*places), np.array(list(places.values()))[:, None], mass, linkage="average")
+    mass = np.array([(weights or {}).get(client, 1.0) for client in positions])
+    return Space(
+        ids(*positions), np.array(list(positions.values()))[:, None], mass, linkage="average"
+    )
 
 
 # 5 ── 6 ── 0, 1

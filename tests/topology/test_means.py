@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from sofa_fl.topology.atmost import incoherences_at_most, to_rest_at_most
-from sofa_fl.topology.means import means_of
-from sofa_fl.topology.parts import Parts, _sorted
-from sofa_fl.topology.ruler import Ruler
-from sofa_fl.topology.siblings import near_pairs, surely_apart
-from sofa_fl.topology.space import Metric
+from sofa_fl.topology.clustering.fast.distance_bounds import incoherences_at_most, to_rest_at_most
+from sofa_fl.topology.clustering.fast.distance_matrix import Ruler
+from sofa_fl.topology.clustering.fast.mean_distances import means_of
+from sofa_fl.topology.clustering.fast.merge_bounds import near_pairs, surely_apart
+from sofa_fl.topology.clustering.split_candidates import Parts, _sorted
+from sofa_fl.topology.geometry.space import Metric
 from tests.topology.strategies import Case, cases, examples, space_of, tied_places, tree_of
 
 
@@ -20,7 +20,7 @@ def test_means_of_parts_are_those_of_all_pairs(metric: Metric) -> None:
     rng = np.random.default_rng(0)
     tree = tree_of([[0, 1, 2], 3, [4, [5, 6]], 7, 8])
     space = space_of(5 + rng.normal(size=(9, 4)), rng.integers(1, 9, 9), metric, "average")
-    bodies, children = space.locate(tree), tree.order.children(0)
+    bodies, children = space.locate(tree), tree.arrays.children(0)
     means = means_of(space, bodies, children)
     assert means is not None
     labels = np.array([0, 1, 1, 0, 2])
@@ -39,15 +39,15 @@ def test_manhattan_knows_no_means() -> None:
     space = space_of(np.arange(4.0), None, "manhattan")
     tree = tree_of([[0, 1], [2, 3]])
     bodies = space.locate(tree)
-    assert means_of(space, bodies, tree.order.children(0)) is None
-    a, b = (np.array([row]) for row in tree.order.children(0))
+    assert means_of(space, bodies, tree.arrays.children(0)) is None
+    a, b = (np.array([row]) for row in tree.arrays.children(0))
     assert not surely_apart(space, bodies, a, b).any()
 
 
 @examples(150)
 @given(cases(ties=True, hostile=True))
 def test_what_means_set_apart_is_set_apart(case: Case) -> None:
-    bodies, order = case.space.locate(case.tree), case.tree.order
+    bodies, order = case.space.locate(case.tree), case.tree.arrays
     a, b = near_pairs(case.space, bodies, np.inf, np.inf)
     for x, y, sure in zip(a, b, surely_apart(case.space, bodies, a, b)):
         if sure:
@@ -59,7 +59,7 @@ def test_set_apart_begins_where_it_must(times: float, expected: bool) -> None:
     """Two of two clients each: a square of 1 within, and of x² + 1/2 between."""
     x = times * (1.5**2 - 0.5) ** 0.5
     tree, space = tree_of([[0, 1], [2, 3]]), space_of([0, 1, x, x + 1])
-    a, b = tree.order.children(0)[:, None]
+    a, b = tree.arrays.children(0)[:, None]
     assert surely_apart(space, space.locate(tree), a, b).all() == expected
 
 
@@ -72,16 +72,16 @@ def test_at_most_is_at_least_what_is_measured(case: Case) -> None:
     up = bodies.order.up
     rows = np.flatnonzero(bodies.settled & (up >= 0) & (bodies.num_children[up] > 1))
     if len(rows):
-        places, inertia = bodies.rest(rows)
-        exact = space.gaps(bodies.places[rows], places, bodies.inertia[rows], inertia)
-        power = Ruler(space, bodies.places, bodies.inertia).power
+        positions, inertia = bodies.rest(rows)
+        exact = space.gaps(bodies.positions[rows], positions, bodies.inertia[rows], inertia)
+        power = Ruler(space, bodies.positions, bodies.inertia).power
         assert (to_rest_at_most(space, bodies, rows) >= exact**power).all()
 
 
 def test_rows_are_sorted_by_as_few_columns_as_it_takes() -> None:
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        places = tied_places(rng, int(rng.integers(2, 30)), int(rng.integers(1, 9))).round(9)
-        order, distinct = _sorted(places)
-        assert order.tolist() == np.lexsort(places.T[::-1]).tolist()
-        assert distinct == len(np.unique(places, axis=0))
+        positions = tied_places(rng, int(rng.integers(2, 30)), int(rng.integers(1, 9))).round(9)
+        order, distinct = _sorted(positions)
+        assert order.tolist() == np.lexsort(positions.T[::-1]).tolist()
+        assert distinct == len(np.unique(positions, axis=0))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology import nearest
-from sofa_fl.topology.bodies import Body, join
-from sofa_fl.topology.nearest import Nearest
-from sofa_fl.topology.space import Linkage, Metric, Space
+from sofa_fl.topology.clustering.fast import nearest_neighbors as nearest
+from sofa_fl.topology.clustering.fast.nearest_neighbors import Nearest
+from sofa_fl.topology.geometry.node_positions import Body, join
+from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId
 
 KINDS: list[tuple[Metric, Linkage]] = [

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology.order import interval_sums
+from sofa_fl.topology.tree.tree_arrays import interval_sums
 from tests.topology.strategies import examples, ids, node, tree_of, trees
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -16,7 +16,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 @given(st.integers(1, 12), st.data())
 def test_rows_are_the_nodes_of_the_tree(n: int, data: st.DataObject) -> None:
     tree = data.draw(trees(ids(*range(n)), compact=False))
-    order = tree.order
+    order = tree.arrays
     assert order.nodes.tolist() == list(tree.walk())
     for row, each in enumerate(order.nodes.tolist()):
         up = tree.parent[node(each)]
@@ -37,7 +37,7 @@ def test_a_node_is_told_by_its_leaves() -> None:
     numbers = [
         {
             frozenset(tree.clients_of(node(each))): int(number)
-            for each, number in zip(tree.order.nodes.tolist(), tree.order.below)
+            for each, number in zip(tree.arrays.nodes.tolist(), tree.arrays.below)
         }
         for tree in (first, second)
     ]

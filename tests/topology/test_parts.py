@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from sofa_fl.topology import parts
-from sofa_fl.topology.parts import Parts
-from sofa_fl.topology.shape import find_splits
+from sofa_fl.topology.clustering import split_candidates as parts
+from sofa_fl.topology.clustering.shape import find_splits
+from sofa_fl.topology.clustering.split_candidates import Parts
 from sofa_fl.topology.tree import flat_tree
 from tests.topology.strategies import ids, only, space_of, tree_of
 
@@ -34,19 +34,19 @@ def test_k_means_is_not_asked_twice_of_the_same_children(monkeypatch: pytest.Mon
 
 
 def test_pairs_are_those_of_different_children() -> None:
-    tree, places = tree_of([[[0, 1], 2], [3, 4]]), np.array([0.0, 1, 3, 10, 12])
-    space = space_of(places)
+    tree, positions = tree_of([[[0, 1], 2], [3, 4]]), np.array([0.0, 1, 3, 10, 12])
+    space = space_of(positions)
     bodies = space.locate(tree)
-    row = {int(node): at for at, node in enumerate(tree.order.nodes)}
+    row = {int(node): at for at, node in enumerate(tree.arrays.nodes)}
     clusters = [tree.parent[tree.clients[client]] for client in (2, 3)]
-    children = [tree.order.children(row[int(cluster)]) for cluster in clusters if cluster]
+    children = [tree.arrays.children(row[int(cluster)]) for cluster in clusters if cluster]
     found = Parts(space, bodies, children)
     inner = [found.inner(part) for part in (0, 1)]
     assert inner[0] is not None
     assert inner[1] is not None
     assert (inner[0].num, inner[0].mean) == pytest.approx((2, (9 + 4) / 2)), "0-2 and 1-2"
     assert (inner[1].num, inner[1].mean) == pytest.approx((1, 4))
-    squares = (places[:3, None] - places[None, 3:]) ** 2
+    squares = (positions[:3, None] - positions[None, 3:]) ** 2
     outer = found.outer(0, 1)
     assert (outer.num, outer.mean) == pytest.approx((6, squares.mean()))
     assert outer.scatter == pytest.approx(squares.var() * 6)

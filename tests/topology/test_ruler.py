@@ -1,4 +1,4 @@
-"""Rough distances are within the error they state of the exact ones, whatever the places."""
+"""Rough distances are within the error they state of the exact ones, whatever the positions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology.ruler import TRIFLE, Ruler
-from sofa_fl.topology.space import Linkage, Metric, Space
+from sofa_fl.topology.clustering.fast.distance_matrix import TRIFLE, Ruler
+from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from tests.topology.strategies import WAYS, examples, generic_places, ids, tied_places
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -17,12 +17,12 @@ SEEDS = st.integers(0, 2**32 - 1)
 def ruler_of(
     rng: np.random.Generator, n: int, d: int, metric: Metric, linkage: Linkage
 ) -> tuple[Ruler, Space]:
-    places = tied_places(rng, n, d) if rng.integers(2) else generic_places(rng, n, d, True, 1e-9)
-    places = places + rng.choice([0, 0, 1e3, 1e8])
-    places[0] *= rng.choice([1, 1e6])  # one that has left all others behind
-    space = Space(ids(*range(n)), places, np.ones(n), metric, linkage)
+    positions = tied_places(rng, n, d) if rng.integers(2) else generic_places(rng, n, d, True, 1e-9)
+    positions = positions + rng.choice([0, 0, 1e3, 1e8])
+    positions[0] *= rng.choice([1, 1e6])  # one that has left all others behind
+    space = Space(ids(*range(n)), positions, np.ones(n), metric, linkage)
     inertia = rng.uniform(0, 2, n) * rng.choice([0, 1e-3, 1])
-    return Ruler(space, space.places, inertia), space
+    return Ruler(space, space.positions, inertia), space
 
 
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)

@@ -8,16 +8,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology import nearest
-from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.draft import Draft
-from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, apply_all
-from sofa_fl.topology.nearest import Nearest
-from sofa_fl.topology.ruler import Ruler
-from sofa_fl.topology.shape import find_prunes, form, shape
-from sofa_fl.topology.space import Space
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.fast import nearest_neighbors as nearest
+from sofa_fl.topology.clustering.fast.distance_matrix import Ruler
+from sofa_fl.topology.clustering.fast.nearest_neighbors import Nearest
+from sofa_fl.topology.clustering.shape import find_prunes, form, shape
+from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, apply_all
+from sofa_fl.topology.tree.mutable_tree import MutableTree
 from tests.topology.strategies import ALL, ids, nested, node, only, space_of
 
 MANY = 100_000
@@ -45,7 +45,7 @@ def test_a_chain_is_a_tree() -> None:
     assert tree.is_compact
     assert len(tree.path(node(MANY - 1))) == MANY
     assert len(tree.clients_of(tree.root)) == MANY
-    other = Graft(node(0), tree.clusters[-1]).apply(Draft(tree)).done()
+    other = Graft(node(0), tree.clusters[-1]).apply(MutableTree(tree)).done()
     assert form(other) != form(tree)
 
 
@@ -53,9 +53,9 @@ def test_a_chain_is_located() -> None:
     """The cluster of client k has the clients from k on, whose mean is in the middle."""
     space, tree = line(MANY), chain(MANY)
     bodies = space.locate(tree)
-    clusters = np.flatnonzero(~tree.order.is_client)
-    lowest = tree.order.nodes[clusters] - MANY
-    np.testing.assert_allclose(bodies.places[clusters, 0], (lowest + MANY - 1) / 2, rtol=1e-12)
+    clusters = np.flatnonzero(~tree.arrays.is_client)
+    lowest = tree.arrays.nodes[clusters] - MANY
+    np.testing.assert_allclose(bodies.positions[clusters, 0], (lowest + MANY - 1) / 2, rtol=1e-12)
     variance = ((MANY - lowest) ** 2 - 1) / 12.0
     np.testing.assert_allclose(bodies.inertia[clusters], variance, rtol=1e-9)
 
@@ -77,7 +77,7 @@ def test_a_chain_can_be_shaped() -> None:
 def test_a_star_is_located_and_shaped() -> None:
     tree, space = flat_tree(ids(*range(MANY))), line(MANY)
     bodies = space.locate(tree)
-    assert bodies[tree.root].place == pytest.approx((MANY - 1) / 2)
+    assert bodies[tree.root].position == pytest.approx((MANY - 1) / 2)
     assert shape(tree, space, only("graft", "merge", "prune")) == (tree, [])
     assert tree.depth == 1
 
@@ -127,9 +127,9 @@ def test_equal_places_and_equal_distances_need_no_matrix(
         return distances, error
 
     monkeypatch.setattr(Ruler, "rough", watched)
-    for places in (np.full((4000, 3), 0.3), grid(60), np.eye(1500)):
-        tree = dmac(space_of(places), DmacConfig(increase=increase))
-        assert nested(tree) == frozenset(range(len(places)))
+    for positions in (np.full((4000, 3), 0.3), grid(60), np.eye(1500)):
+        tree = dmac(space_of(positions), DmacConfig(increase=increase))
+        assert nested(tree) == frozenset(range(len(positions)))
     assert max(blocks) <= 1 << 16
 
 
@@ -138,8 +138,8 @@ def test_links_in_blocks_are_those_of_one_matrix(
     dense: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)
-    places = rng.normal(size=(300, 2)).round(1)
-    space = space_of(places)
+    positions = rng.normal(size=(300, 2)).round(1)
+    space = space_of(positions)
     expected = [group.tolist() for group in Nearest(space).components(1.5)]
     monkeypatch.setattr(nearest, "DENSE", dense)
     monkeypatch.setattr(nearest, "BLOCK", 512)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from sofa_fl.topology import shape as module
-from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.edits import Edit, apply_all, count_edits
-from sofa_fl.topology.shape import (
+from sofa_fl.topology.clustering import shape as module
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.shape import (
     ShapeConfig,
     find_grafts,
     find_merges,
@@ -19,8 +18,9 @@ from sofa_fl.topology.shape import (
     shape,
     sweep,
 )
-from sofa_fl.topology.space import Linkage, Metric, Space
+from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import Tree, flat_tree
+from sofa_fl.topology.tree.edits import Edit, apply_all, count_edits
 from tests.topology.strategies import (
     ALL,
     OPERATIONS,
@@ -68,7 +68,7 @@ def test_the_edits_lead_from_the_first_tree_to_the_last(case: Case) -> None:
 @examples(100)
 @given(cases(ties=True, hostile=True, max_clients=10))
 def test_ends_whatever_it_may_not_do(case: Case) -> None:
-    """Any operations, trees with empty and one-child clusters, places with ties."""
+    """Any operations, trees with empty and one-child clusters, positions with ties."""
     sweeps = 0
 
     def counted(tree: Tree, space: Space, config: ShapeConfig) -> tuple[Tree, list[Edit]]:
@@ -115,7 +115,9 @@ def test_the_order_of_the_rows_does_not_matter(case: Case) -> None:
 @given(cases(ties=False))
 def test_a_thousand_times_the_places_is_the_same(case: Case) -> None:
     space = case.space
-    larger = Space(space.clients, 1000 * space.places, space.weights, space.metric, space.linkage)
+    larger = Space(
+        space.clients, 1000 * space.positions, space.weights, space.metric, space.linkage
+    )
     assert shape(case.tree, larger, case.config) == shape(case.tree, space, case.config)
 
 
@@ -131,17 +133,17 @@ def test_what_dmac_builds_can_be_shaped(case: Case) -> None:
 @examples(60)
 @given(cases(ties=True))
 def test_looking_changes_nothing(case: Case) -> None:
-    before = (dict(case.tree.parent), case.space.places.copy())
+    before = (dict(case.tree.parent), case.space.positions.copy())
     for find in (find_grafts, find_merges, find_splits, find_prunes):
         first = find(case.tree, case.space, case.config)
         assert first == find(case.tree, case.space, case.config)
         apply_all(case.tree, first)
     assert dict(case.tree.parent) == before[0]
-    assert (case.space.places == before[1]).all()
+    assert (case.space.positions == before[1]).all()
 
 
 def test_merge_and_split_do_not_undo_each_other() -> None:
-    """By their places alone [0, 1] and [2, 3] should merge; together they would be too wide."""
+    """By their positions alone [0, 1] and [2, 3] should merge; together they would be too wide."""
     tree, space = tree_of([[0, 1], [2, 3], [4, 5]]), space_of([0, 1, 0.8, 1.8, 10, 10.1])
     eager = only("merge", "split", "prune", merge=0.5, split=0.05)
     assert find_merges(tree, space, only("merge", merge=0.5, split=0.9)) != []
@@ -155,7 +157,7 @@ def test_merge_and_split_do_not_undo_each_other() -> None:
 
 
 def test_of_sweeps_in_a_circle_the_tightest_tree_is_taken() -> None:
-    """Clients 0 and 2 would change places for ever."""
+    """Clients 0 and 2 would change positions for ever."""
     space = space_of([[13, 3], [6, 17], [15, 9], [24, 4]])
     config = only(*OPERATIONS, tolerance=0, merge=1.2, split=0.9)
     loose, tight = tree_of([[0, 1], [2, 3]]), tree_of([[1, 2], [0, 3]])
@@ -166,7 +168,7 @@ def test_of_sweeps_in_a_circle_the_tightest_tree_is_taken() -> None:
 
 
 def test_a_circle_above_the_clients_knows_no_names() -> None:
-    """[0, 5] and [4, 6] would change places for ever, and every client keeps its parent."""
+    """[0, 5] and [4, 6] would change positions for ever, and every client keeps its parent."""
     space = space_of([4.4, 22.9, 17.8, 5.3, -4.5, -17.5, -12.6, 12.9])
     config = only(*OPERATIONS, merge=0.7, split=0.82)
     loose = tree_of([[[0, 5], [[7, 1, 2], 3]], [4, 6]])

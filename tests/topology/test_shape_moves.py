@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.edits import Graft, Merge, Prune, count_edits
-from sofa_fl.topology.shape import (
+from sofa_fl.topology.clustering.shape import (
     find_grafts,
     find_merges,
     find_prunes,
     shape,
 )
-from sofa_fl.topology.space import Linkage, Metric
+from sofa_fl.topology.geometry.space import Linkage, Metric
 from sofa_fl.topology.tree import Tree, flat_tree
+from sofa_fl.topology.tree.edits import Graft, Merge, Prune, count_edits
 from tests.topology.strategies import (
     ALL,
     CLOUDS,
@@ -39,9 +39,9 @@ def test_a_client_near_another_cluster_is_grafted(metric: Metric, linkage: Linka
 
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)
 def test_a_cluster_moves_with_its_clients(metric: Metric, linkage: Linkage) -> None:
-    places = [[1, 0.0], [1, 0.1], [0.9, 0.2], [0.9, 0.3], [0.2, 0.9], [0.2, 0.8], *CLOUDS[3:]]
+    positions = [[1, 0.0], [1, 0.1], [0.9, 0.2], [0.9, 0.3], [0.2, 0.9], [0.2, 0.8], *CLOUDS[3:]]
     tree = tree_of([[[0, 1], [2, 3], [4, 5]], [[6, 7], [8]]])
-    after, edits = shape(tree, space_of(places, None, metric, linkage), only("graft"))
+    after, edits = shape(tree, space_of(positions, None, metric, linkage), only("graft"))
     assert edits == [Graft(node(13), node(14))]
     assert nested(after) == nested(tree_of([[[0, 1], [2, 3]], [[4, 5], [6, 7], [8]]]))
 
@@ -100,8 +100,8 @@ def test_a_cluster_may_lose_all_its_children() -> None:
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)
 def test_near_sibling_clusters_are_merged(metric: Metric, linkage: Linkage) -> None:
     ends = np.array([[1, 0.0]] * 4 + [[0, 1.0]] * 2)
-    places = np.hstack([ends, 0.1 * np.eye(6)])  # noise of their own, the same for all
-    tree, space = tree_of([[0, 1], [2, 3], [4, 5]]), space_of(places, None, metric, linkage)
+    positions = np.hstack([ends, 0.1 * np.eye(6)])  # noise of their own, the same for all
+    tree, space = tree_of([[0, 1], [2, 3], [4, 5]]), space_of(positions, None, metric, linkage)
     after, edits = shape(tree, space, only("merge"))
     assert edits == [Merge(ids(7, 8), node(10))]
     assert nested(after) == nested(tree_of([[0, 1, 2, 3], [4, 5]]))

@@ -1,17 +1,17 @@
-"""SHAPE: splits, into parts that are worth it, by a k-means that nothing but the places steers."""
+"""SHAPE: splits, into parts that are worth it, by a k-means steered by positions alone."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from sofa_fl.topology.bodies import Floats
-from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.edits import Split, apply_all
-from sofa_fl.topology.parts import partitions
-from sofa_fl.topology.shape import ShapeConfig, find_splits, shape
-from sofa_fl.topology.space import Linkage, Metric, Space
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.shape import ShapeConfig, find_splits, shape
+from sofa_fl.topology.clustering.split_candidates import partitions
+from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import flat_tree
+from sofa_fl.topology.tree.edits import Split, apply_all
 from tests.topology.strategies import (
     ALL,
     CLOUDS,
@@ -87,18 +87,19 @@ def test_the_last_bit_of_a_place_does_not_steer_k_means() -> None:
     """It does, in few of a thousand draws; these are two of them."""
     for seed in (4651, 10161):
         rng = np.random.default_rng(seed)
-        places, weights = rng.normal(size=(5, 3)), rng.integers(1, 8, 5).astype(np.float64)
-        bits = places * (1 + np.array([-1, 1])[rng.integers(0, 2, (5, 3))] * 1.2e-16)
+        positions, weights = rng.normal(size=(5, 3)), rng.integers(1, 8, 5).astype(np.float64)
+        bits = positions * (1 + np.array([-1, 1])[rng.integers(0, 2, (5, 3))] * 1.2e-16)
         first, second = (
-            list(partitions(ids(*range(5)), rows, weights, range(2, 9))) for rows in (places, bits)
+            list(partitions(ids(*range(5)), rows, weights, range(2, 9)))
+            for rows in (positions, bits)
         )
         assert first == second
 
 
 def test_an_incoherent_cluster_of_clusters_is_split() -> None:
-    places = [0, 1, 3, 4, 50, 51, 53, 54, 500, 501, 503, 504]
+    positions = [0, 1, 3, 4, 50, 51, 53, 54, 500, 501, 503, 504]
     tree = tree_of([[[0, 1], [2, 3], [4, 5], [6, 7]], [[8, 9], [10, 11]]])
-    edits = find_splits(tree, space_of(places), only("split", split=0.05))
+    edits = find_splits(tree, space_of(positions), only("split", split=0.05))
     assert nested(apply_all(tree, edits)) == nested(
         tree_of([[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[8, 9], [10, 11]]])
     )
@@ -108,11 +109,11 @@ def test_an_incoherent_cluster_of_clusters_is_split() -> None:
 def test_clusters_that_are_only_somewhat_nearer_make_no_level() -> None:
     """They have trained apart, and so have drifted apart: a seventh is not enough for them."""
     rng = np.random.default_rng(0)
-    places = np.hstack([np.repeat(np.eye(4), 6, axis=0), 0.2 * rng.normal(size=(24, 100))])
-    places[:12, 0] += 0.7  # the first two are nearer to each other
-    places[:12, 1] += 0.7
+    positions = np.hstack([np.repeat(np.eye(4), 6, axis=0), 0.2 * rng.normal(size=(24, 100))])
+    positions[:12, 0] += 0.7  # the first two are nearer to each other
+    positions[:12, 1] += 0.7
     clusters = [list(range(first, first + 6)) for first in range(0, 24, 6)]
-    space = space_of(places, linkage="average")
+    space = space_of(positions, linkage="average")
     assert find_splits(tree_of(clusters), space, only("split", split=0.5)) == []
 
 
@@ -137,8 +138,8 @@ def test_two_of_several_groups_are_taken_apart(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_what_dmac_built_is_left_alone(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for places in (like_models(rng, 4, 2, 3), rng.normal(size=(20, 300)), skewed(rng)):
-        space = space_of(places, linkage="average")
+    for positions in (like_models(rng, 4, 2, 3), rng.normal(size=(20, 300)), skewed(rng)):
+        space = space_of(positions, linkage="average")
         tree = dmac(space, DmacConfig())
         assert shape(tree, space, ShapeConfig()) == (tree, [])
 
@@ -172,8 +173,8 @@ def test_places_that_are_one_to_k_means_give_no_warning(split: float) -> None:
     rng = np.random.default_rng(0)
     base = np.repeat([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], 4, axis=0) + 1
     for noise in (0, 1e-17, 1e-16, 1e-15, 1e-13, 1e-11, 1e-9):
-        places = base * (1 + noise * rng.normal(size=base.shape))
-        space = Space(ids(*range(12)), places, np.ones(12))
+        positions = base * (1 + noise * rng.normal(size=base.shape))
+        space = Space(ids(*range(12)), positions, np.ones(12))
         after, _ = shape(flat_tree(space.clients), space, only(*OPERATIONS, split=split))
         assert after.is_compact
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology import siblings
-from sofa_fl.topology.siblings import near_pairs
-from sofa_fl.topology.space import Linkage, Metric, Space
+from sofa_fl.topology.clustering.fast import merge_bounds as siblings
+from sofa_fl.topology.clustering.fast.merge_bounds import near_pairs
+from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import WAYS, examples, generic_places, ids, node, trees
 
@@ -44,8 +44,8 @@ def test_finds_the_pairs_that_are_near_and_not_loose(
     metric: Metric, linkage: Linkage, few: int, seed: int, n: int, data: st.DataObject
 ) -> None:
     rng = np.random.default_rng(seed)
-    places = generic_places(rng, n, 3, bool(seed % 2), 0.1)
-    space = Space(ids(*range(n)), places, rng.uniform(1, 5, n), metric, linkage)
+    positions = generic_places(rng, n, 3, bool(seed % 2), 0.1)
+    space = Space(ids(*range(n)), positions, rng.uniform(1, 5, n), metric, linkage)
     tree = data.draw(trees(space.clients, compact=False))
     reach, widest = space.scale * rng.uniform(0.3, 2), space.scale * rng.uniform(0.2, 1.2)
     expected, narrow = by_hand(tree, space, reach, widest)
@@ -53,7 +53,7 @@ def test_finds_the_pairs_that_are_near_and_not_loose(
         patch.setattr(siblings, "FEW", few)
         patch.setattr(siblings, "BLOCK", 5)
         rows = near_pairs(space, space.locate(tree), reach, widest)
-    found = [tuple(pair) for pair in tree.order.nodes[np.stack(rows, axis=1)].tolist()]
+    found = [tuple(pair) for pair in tree.arrays.nodes[np.stack(rows, axis=1)].tolist()]
     kept = set(found)
     assert found == [pair for pair in expected if pair in kept]
     if few > 1 or metric != "euclidean":

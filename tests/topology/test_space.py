@@ -1,4 +1,4 @@
-"""Places: a cluster is the mean of its clients, distances are SciPy's, the scale is the spread."""
+"""Positions: a cluster is the mean of its clients, distances are SciPy's, scale is the spread."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.bodies import Body, Floats, join, pick
-from sofa_fl.topology.space import Linkage, Metric, Space, coordinates
+from sofa_fl.topology.geometry.node_positions import Body, Floats, join, pick
+from sofa_fl.topology.geometry.space import Linkage, Metric, Space, coordinates
 from tests.topology.strategies import METRICS, WAYS, examples, ids, node, tree_of, trees
 
 SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
@@ -53,10 +53,10 @@ def test_a_cluster_is_the_weighted_mean_of_its_clients(
         if not rows:
             assert each not in bodies, "a cluster without clients is nowhere"
             continue
-        places, weights = space.places[rows], space.weights[rows]
-        mean = np.average(places, axis=0, weights=weights)
-        squares = ((places - mean) ** 2).sum(axis=1)
-        assert_allclose(bodies[each].place, mean, atol=1e-12)
+        positions, weights = space.positions[rows], space.weights[rows]
+        mean = np.average(positions, axis=0, weights=weights)
+        squares = ((positions - mean) ** 2).sum(axis=1)
+        assert_allclose(bodies[each].position, mean, atol=1e-12)
         assert_allclose(bodies[each].weight, weights.sum())
         assert_allclose(bodies[each].inertia, np.average(squares, weights=weights), atol=1e-12)
 
@@ -64,7 +64,7 @@ def test_a_cluster_is_the_weighted_mean_of_its_clients(
 def test_by_cosine_a_cluster_is_the_mean_of_directions() -> None:
     space = Space(ids(0, 1), np.array([[5.0, 0], [0, 0.1]]), np.array([1.0, 3]), "cosine")
     body = space.locate(tree_of([0, 1]))[node(2)]
-    assert_allclose(body.place, [0.25, 0.75])
+    assert_allclose(body.position, [0.25, 0.75])
 
 
 @examples(60)
@@ -73,9 +73,9 @@ def test_the_rest_of_a_parent_is_its_other_children(seed: int, n: int, m: int) -
     """All but the clients of one child, the last `m` of them."""
     space = random_space(np.random.default_rng(seed), n + m)
     tree = tree_of([*range(n), list(range(n, n + m))])
-    places, inertia = space.locate(tree).rest(np.array([n + 1]))
+    positions, inertia = space.locate(tree).rest(np.array([n + 1]))
     expected = join(pick(space.bodies, ids(*range(n))))
-    assert_allclose(places[0], expected.place, atol=1e-9)
+    assert_allclose(positions[0], expected.position, atol=1e-9)
     assert_allclose(inertia[0], expected.inertia, atol=1e-9)
     assert inertia[0] >= 0
 
@@ -83,7 +83,7 @@ def test_the_rest_of_a_parent_is_its_other_children(seed: int, n: int, m: int) -
 def test_join_of_one_is_that_one() -> None:
     body = Body(np.array([1.0, 2.0]), 3.0, 4.0)
     joined = join([body])
-    assert_allclose(joined.place, body.place)
+    assert_allclose(joined.position, body.position)
     assert (joined.weight, joined.inertia) == (3.0, 4.0)
 
 
@@ -104,7 +104,7 @@ def test_distances_are_those_of_scipy(metric: Metric) -> None:
 def test_centroid_linkage_is_the_distance_of_the_places(metric: Metric) -> None:
     space = random_space(np.random.default_rng(1), 7, metric)
     bodies = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
-    means = [bodies[node(8)].place, bodies[node(9)].place]
+    means = [bodies[node(8)].position, bodies[node(9)].position]
     apart = space.between([bodies[node(8)]], [bodies[node(9)]])[0, 0]
     assert_allclose(apart, cdist(means[:1], means[1:], SCIPY_NAMES[metric])[0, 0])
 
@@ -116,7 +116,7 @@ def pair_mean(values: Floats, left: Floats, right: Floats) -> float:
 def test_average_linkage_is_the_root_mean_square_over_pairs() -> None:
     space = random_space(np.random.default_rng(2), 7, linkage="average")
     bodies = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
-    squares = cdist(space.places[:3], space.places[3:]) ** 2
+    squares = cdist(space.positions[:3], space.positions[3:]) ** 2
     expected = np.sqrt(pair_mean(squares, space.weights[:3], space.weights[3:]))
     assert_allclose(space.between([bodies[node(8)]], [bodies[node(9)]]), [[expected]])
 
@@ -124,15 +124,15 @@ def test_average_linkage_is_the_root_mean_square_over_pairs() -> None:
 def test_average_linkage_by_cosine_is_the_mean_over_pairs() -> None:
     space = random_space(np.random.default_rng(3), 7, "cosine", "average")
     bodies = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
-    values = cdist(space.places[:3], space.places[3:], "cosine")
+    values = cdist(space.positions[:3], space.positions[3:], "cosine")
     expected = pair_mean(values, space.weights[:3], space.weights[3:])
     assert_allclose(space.between([bodies[node(8)]], [bodies[node(9)]]), [[expected]])
 
 
 @pytest.mark.parametrize("linkage", ["centroid", "average"])
 def test_a_zero_vector_is_at_distance_one_from_every_direction(linkage: Linkage) -> None:
-    places = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, 0.0]])
-    space = Space(ids(0, 1, 2, 3), places, np.ones(4), "cosine", linkage)
+    positions = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, 0.0]])
+    space = Space(ids(0, 1, 2, 3), positions, np.ones(4), "cosine", linkage)
     assert_allclose(all_between(space)[0], 1)
     assert np.isfinite(space.scale)
 
@@ -141,7 +141,7 @@ def test_a_zero_vector_is_at_distance_one_from_every_direction(linkage: Linkage)
 def test_by_cosine_lengths_do_not_count(linkage: Linkage) -> None:
     rng = np.random.default_rng(4)
     space = random_space(rng, 8, "cosine", linkage)
-    longer = space.places * rng.uniform(0.1, 1e6, size=(8, 1))
+    longer = space.positions * rng.uniform(0.1, 1e6, size=(8, 1))
     again = Space(space.clients, longer, space.weights, "cosine", linkage)
     assert_allclose(all_between(again), all_between(space), atol=1e-12)
     assert_allclose(again.scale, space.scale)
@@ -174,7 +174,7 @@ def test_a_small_difference_is_a_difference(metric: Metric) -> None:
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
 def test_the_scale_grows_with_the_places(metric: Metric) -> None:
     space = random_space(np.random.default_rng(6), 20, metric)
-    larger = Space(space.clients, space.places * 1000, space.weights, metric)
+    larger = Space(space.clients, space.positions * 1000, space.weights, metric)
     assert_allclose(larger.scale, 1000 * space.scale)
     tree = tree_of([[0, 1, 2], list(range(3, 20))])
     for cluster in tree.clusters:
@@ -187,7 +187,7 @@ def test_the_scale_grows_with_the_places(metric: Metric) -> None:
 
 def test_the_scale_does_not_move_with_the_places() -> None:
     space = random_space(np.random.default_rng(7), 20)
-    moved = Space(space.clients, space.places + 100, space.weights)
+    moved = Space(space.clients, space.positions + 100, space.weights)
     assert_allclose(moved.scale, space.scale)
 
 
@@ -200,30 +200,30 @@ def test_one_client_has_no_scale() -> None:
 
 @pytest.mark.parametrize("linkage", ["centroid", "average"])
 def test_spread_is_the_unbiased_variance(linkage: Linkage) -> None:
-    places = np.random.default_rng(8).normal(size=(12, 4))
-    space = Space(ids(*range(12)), places, np.full(12, 7.0), linkage=linkage)
+    positions = np.random.default_rng(8).normal(size=(12, 4))
+    space = Space(ids(*range(12)), positions, np.full(12, 7.0), linkage=linkage)
     for n in (2, 3, 12):
         spread = space.spread(pick(space.bodies, ids(*range(n))))
-        assert_allclose(spread**2, places[:n].var(axis=0, ddof=1).sum())
+        assert_allclose(spread**2, positions[:n].var(axis=0, ddof=1).sum())
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
 def test_spread_is_the_same_for_few_and_for_many(n: int) -> None:
     """Few points drawn from one cloud do not look tighter than many."""
-    places = np.random.default_rng(9).normal(size=(4000, n, 3))
+    positions = np.random.default_rng(9).normal(size=(4000, n, 3))
     squares = [
         space.spread(list(space.bodies.values())) ** 2
-        for space in (Space(ids(*range(n)), rows, np.ones(n)) for rows in places[: 8000 // n])
+        for space in (Space(ids(*range(n)), rows, np.ones(n)) for rows in positions[: 8000 // n])
     ]
     assert_allclose(np.mean(squares), 3, rtol=0.06)
 
 
 def test_incoherence_is_a_fraction_of_the_scale() -> None:
-    places = np.array([[0.0], [1.0], [10.0], [11.0]])
-    space = Space(ids(0, 1, 2, 3), places, np.ones(4))
+    positions = np.array([[0.0], [1.0], [10.0], [11.0]])
+    space = Space(ids(0, 1, 2, 3), positions, np.ones(4))
     assert_allclose(space.incoherence(list(space.bodies.values())), 1)
     tight = space.incoherence(pick(space.bodies, ids(0, 1)))
-    assert_allclose(tight, np.sqrt(0.5) / np.sqrt(places.var(ddof=1)))
+    assert_allclose(tight, np.sqrt(0.5) / np.sqrt(positions.var(ddof=1)))
 
 
 @examples(40)
@@ -261,10 +261,10 @@ def test_coordinates_of_zeros_are_zeros() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_refuses_places_that_are_not_finite(value: float) -> None:
-    places = np.zeros((3, 2))
-    places[1, 0] = value
-    with pytest.raises(TopologyError, match=r"places of clients \[7\] are not finite"):
-        Space(ids(5, 7, 9), places, np.ones(3))
+    positions = np.zeros((3, 2))
+    positions[1, 0] = value
+    with pytest.raises(TopologyError, match=r"positions of clients \[7\] are not finite"):
+        Space(ids(5, 7, 9), positions, np.ones(3))
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (4, 4), (3,), (3, 2, 2), (0, 2)])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-from sofa_fl.topology import dmac as module
-from sofa_fl.topology.dmac import DmacConfig, dmac
-from sofa_fl.topology.nearest import Nearest
-from sofa_fl.topology.space import Space
-from sofa_fl.topology.threads import one_thread
+from sofa_fl.topology.clustering import dmac as module
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.fast.nearest_neighbors import Nearest
+from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.threads import one_thread
 from tests.topology.strategies import space_of
 
 

@@ -35,8 +35,8 @@ from sofa_fl.report.words import title_of
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
-    from sofa_fl.experiment.config import Config
-    from sofa_fl.experiment.loop import Result
+    from sofa_fl.experiment.run.config import Config
+    from sofa_fl.experiment.run.loop import Result
 
 MAY_DIFFER = ("method", "seed", "out", "engine", "track")
 Plain = dict[str, Any]
@@ -113,14 +113,14 @@ def _default_folder(base: Config) -> Path:
 
 def _common(config: Config) -> Plain:
     """What the runs of a comparison have in common."""
-    from sofa_fl.experiment.config import config_to_dict
+    from sofa_fl.experiment.run.config import config_to_dict
 
     return {k: v for k, v in config_to_dict(config).items() if k not in MAY_DIFFER}
 
 
 def check_folder(folder: Path, runs: list[Config]) -> None:
     """Refuse a folder with runs that cannot be compared with these."""
-    from sofa_fl.experiment.config import load_config
+    from sofa_fl.experiment.run.config import load_config
 
     if (folder / "config.yaml").exists():
         raise RunError(f"{folder} is itself a run; choose another folder with --out")
@@ -157,8 +157,8 @@ def _differences(ours: Plain, theirs: Plain) -> Iterator[tuple[str, Any, Any]]:
 def _summary(run: Config, folder: Path, name: str, *, quiet: bool) -> Plain:
     """The summary of a run: of the one that is there, or else run now."""
     from sofa_fl.cli.screen import shell
-    from sofa_fl.experiment import loop
-    from sofa_fl.experiment.folder import RunFolder
+    from sofa_fl.experiment.run import loop
+    from sofa_fl.experiment.storage.run_folder import RunFolder
 
     path = Path(run.out or "")
 

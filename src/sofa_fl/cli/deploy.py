@@ -24,7 +24,7 @@ def new(
 ) -> None:
     """Write a Flower app that is ready to run, and a page that says how."""
     from sofa_fl.cli.screen import put
-    from sofa_fl.deploy.scaffold import new_app
+    from sofa_fl.deploy.flower.scaffold import new_app
 
     path = new_app(folder)
     put(f"wrote a Flower app to {path}; {path / 'README.md'} says what to run where")
@@ -43,7 +43,7 @@ def node(context: typer.Context) -> None:
     Flower's own looks for messages every three seconds and starts a Python for each.
     """
     try:
-        from sofa_fl.deploy.node import main
+        from sofa_fl.deploy.flower.supernode import main
     except ImportError:
         raise ConfigError("a node needs Flower; install sofa-fl[flower]") from None
     main(context.args)

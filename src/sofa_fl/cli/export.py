@@ -33,7 +33,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write a node's model, or what a client uses, from the newest checkpoint of a run."""
-    from sofa_fl.experiment.folder import RunFolder
+    from sofa_fl.experiment.storage.run_folder import RunFolder
 
     RunFolder.open(run)  # before torch, which takes seconds
     if format is not None and format not in ("safetensors", "onnx"):
@@ -41,7 +41,7 @@ def export(
     name = f"{run.resolve().name}-{node.replace(':', '-').replace('/', '-')}"
     file = out or Path(f"{name}.{format or 'safetensors'}")
     from sofa_fl.cli.screen import put, shell
-    from sofa_fl.experiment import export as exporting
+    from sofa_fl.experiment.serving import export as exporting
 
     kind: Any = format
     told = exporting.export(run, file, node=node, format=kind)

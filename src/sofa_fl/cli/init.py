@@ -20,7 +20,7 @@ def init(
 ) -> None:
     """Write a small configuration and a script with an own network and own data, to be changed."""
     from sofa_fl.cli.screen import put, shell
-    from sofa_fl.experiment.disk import write_text
+    from sofa_fl.experiment.storage.disk import write_text
 
     if there := [name for name in FILES if (folder / name).exists()]:
         raise RunError(f"{folder / there[0]} is there already; choose another folder")

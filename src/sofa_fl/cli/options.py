@@ -13,7 +13,7 @@ import typer
 from sofa_fl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sofa_fl.experiment.config import Config
+    from sofa_fl.experiment.run.config import Config
 
 METHODS_HELP = (
     "sofa, local, fedavg, fedavg_ft, fedprox, ditto, hypcluster, cfl, fl_hc, hierfavg, oracle, "
@@ -64,7 +64,7 @@ def read_config(
     track: Sequence[str] | None = None,
 ) -> Config:
     """The defaults, changed by a file, then by settings, then by options of their own."""
-    from sofa_fl.experiment.config import load_config
+    from sofa_fl.experiment.run.config import load_config
 
     given = {"method": method, "rounds": rounds, "seed": seed, "track": track or None}
     options = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]

@@ -10,8 +10,8 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from sofa_fl.cli.progress import missing
-from sofa_fl.experiment.folder import Event
-from sofa_fl.experiment.scores import metric_of
+from sofa_fl.experiment.scoring.metric_names import metric_of
+from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.report.history import clients_in, tree_in
 from sofa_fl.report.page_data import told
 from sofa_fl.report.words import number, printable, said_score, score

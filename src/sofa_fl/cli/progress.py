@@ -19,12 +19,12 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from sofa_fl.cli.screen import console
-from sofa_fl.experiment.scores import metric_of
+from sofa_fl.experiment.scoring.metric_names import metric_of
 from sofa_fl.report.words import duration, number, printable, said_score, tally
 
 if TYPE_CHECKING:
     from sofa_fl.cli.panel import Panel
-    from sofa_fl.experiment.folder import Event
+    from sofa_fl.experiment.storage.run_folder import Event
 
 MOST_LINES = 22  # of the panel
 

@@ -25,7 +25,7 @@ from sofa_fl.cli.options import (
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
-    from sofa_fl.experiment.loop import Result
+    from sofa_fl.experiment.run.loop import Result
 
 
 def run(
@@ -62,7 +62,7 @@ def run(
             data_dir=data_dir,
             track=track,
         )
-        from sofa_fl.experiment import loop
+        from sofa_fl.experiment.run import loop
         from sofa_fl.report.page import write_report_at_end
 
         return loop.run(chosen, observers=[follower, write_report_at_end])
@@ -74,10 +74,10 @@ def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Continue a run that was stopped, to the same end as if it had not been."""
 
     def start(follower: Follower) -> Result:
-        from sofa_fl.experiment.folder import RunFolder
+        from sofa_fl.experiment.storage.run_folder import RunFolder
 
         RunFolder.open(run)  # before torch, which takes seconds
-        from sofa_fl.experiment import loop
+        from sofa_fl.experiment.run import loop
         from sofa_fl.report.page import write_report_at_end
 
         return loop.resume(run, observers=[follower, write_report_at_end])

@@ -13,7 +13,7 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from sofa_fl.cli.screen import console, shell
-from sofa_fl.experiment.scores import metric_of, score_name
+from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
 from sofa_fl.report.history import Round
 from sofa_fl.report.words import (
     NOTHING,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from sofa_fl.cli.screen import console, shell
 from sofa_fl.cli.show import plain_table
-from sofa_fl.experiment.scores import metric_of
+from sofa_fl.experiment.scoring.metric_names import metric_of
 from sofa_fl.report.words import number, scores_title, table_score, title_of
 
 # What is shown of a method, and which end of it is better.

@@ -86,7 +86,7 @@ def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], 
     """The configuration that all have in common, and the values by key."""
     import yaml
 
-    from sofa_fl.experiment.config import read_values
+    from sofa_fl.experiment.run.config import read_values
 
     base = read_values(file) if file is not None else {}
     values = base.pop("over", None) or {}
@@ -130,7 +130,7 @@ def show(rows: Sequence[Row]) -> None:
 
     from sofa_fl.cli.screen import console
     from sofa_fl.cli.show import plain_table
-    from sofa_fl.experiment.scores import metric_of
+    from sofa_fl.experiment.scoring.metric_names import metric_of
     from sofa_fl.report.words import scores_title, table_score
     from sofa_fl.study.grid import plain
 

@@ -45,7 +45,7 @@ def tree(
 
 def write_svg(record: Round, file: Path) -> None:
     from sofa_fl.cli.screen import shell
-    from sofa_fl.experiment.disk import write_text
+    from sofa_fl.experiment.storage.disk import write_text
     from sofa_fl.report.tree_svg import tree_svg
 
     write_text(file, tree_svg(record))
@@ -54,7 +54,7 @@ def write_svg(record: Round, file: Path) -> None:
 
 def as_dict(record: Round) -> dict[str, Any]:
     """A round as one JSON object."""
-    from sofa_fl.topology.edits import edit_to_json
+    from sofa_fl.topology.tree.edits import edit_to_json
 
     tree = record.tree
     return {

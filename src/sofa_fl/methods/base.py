@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.methods.places import sampled_map
+from sofa_fl.methods.rules.positions import sampled_map
 from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Shared
-from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit
 
 State = TypeVar("State")
 
@@ -48,13 +48,15 @@ class Notes:
         edits: What SHAPE did to the tree.
         local_loss: Loss of every local batch, by client.
         path_loss: Held-out loss of the models that know a client, by client and node.
-        places: Where clients are on a map of two dimensions, by what they learned.
+        positions: Where clients are on a map of two dimensions, by what they learned.
+        objective: The terms of the objective that the method minimizes, by name, if it has one.
     """
 
     edits: tuple[Edit, ...] = ()
     local_loss: Mapping[NodeId, NDArray[np.float32]] = field(default_factory=dict)
     path_loss: Mapping[NodeId, Mapping[NodeId, float]] = field(default_factory=dict)
-    places: Mapping[NodeId, tuple[float, float]] = field(default_factory=dict)
+    positions: Mapping[NodeId, tuple[float, float]] = field(default_factory=dict)
+    objective: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,9 @@ def notes_of(outcomes: Mapping[NodeId, Outcome], fed: Federation) -> Notes:
     """The notes of a round of which there is nothing to say but how training went."""
     return Notes(
         local_loss={client: outcome.losses for client, outcome in outcomes.items()},
-        places=sampled_map({client: outcome.params for client, outcome in outcomes.items()}, fed),
+        positions=sampled_map(
+            {client: outcome.params for client, outcome in outcomes.items()}, fed
+        ),
     )
 
 

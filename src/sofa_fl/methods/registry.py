@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any, Literal, Protocol
 
 from sofa_fl.methods.base import Method
-from sofa_fl.methods.cfl import Cfl, CflConfig
-from sofa_fl.methods.ditto import Ditto, DittoConfig
-from sofa_fl.methods.fedavg import FedAvg
-from sofa_fl.methods.fedavg_ft import FedAvgFt
-from sofa_fl.methods.feddrift import FedDrift, FedDriftConfig
-from sofa_fl.methods.fedprox import FedProx, FedProxConfig
-from sofa_fl.methods.fl_hc import FlHc, FlHcConfig
-from sofa_fl.methods.hierfavg import HierFavg, HierFavgConfig
-from sofa_fl.methods.hypcluster import HypCluster, HypClusterConfig
-from sofa_fl.methods.local import Local
-from sofa_fl.methods.oracle import Oracle, OracleConfig
-from sofa_fl.methods.regroup import Regroup
+from sofa_fl.methods.baselines.cfl import Cfl, CflConfig
+from sofa_fl.methods.baselines.ditto import Ditto, DittoConfig
+from sofa_fl.methods.baselines.fedavg import FedAvg
+from sofa_fl.methods.baselines.fedavg_ft import FedAvgFt
+from sofa_fl.methods.baselines.feddrift import FedDrift, FedDriftConfig
+from sofa_fl.methods.baselines.fedprox import FedProx, FedProxConfig
+from sofa_fl.methods.baselines.fl_hc import FlHc, FlHcConfig
+from sofa_fl.methods.baselines.hierfavg import HierFavg, HierFavgConfig
+from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.baselines.local import Local
+from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
+from sofa_fl.methods.baselines.regroup import Regroup
+from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.methods.sofa_config import SofaConfig
 from sofa_fl.sharing import SharingConfig
 
 MethodName = Literal[

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from sofa_fl.experiment.folder import Event
-from sofa_fl.report.align import Places
+from sofa_fl.experiment.storage.run_folder import Event
+from sofa_fl.report.align import Positions
 from sofa_fl.report.history import clients_in
 from sofa_fl.topology.tree import NodeId, Tree
 
 Plain = dict[str, Any]
 
 
-def frame_of(event: Event, tree: Tree, places: Places) -> Plain:
+def frame_of(event: Event, tree: Tree, positions: Positions) -> Plain:
     """What is drawn of a round: lists by client, and by cluster, in the order of the ids given.
 
     What a run did not record is left out; what is not known of one client is None.
@@ -42,8 +42,8 @@ def frame_of(event: Event, tree: Tree, places: Places) -> Plain:
         frame["pool"] = [pools.get(str(cluster), 0) for cluster in clusters]
     if shared := event.get("shared"):
         frame["shared"] = [shared.get(str(client), []) for client in clients]
-    if places:
-        frame["places"] = [places.get(client) for client in clients]
+    if positions:
+        frame["positions"] = [positions.get(client) for client in clients]
     return frame
 
 

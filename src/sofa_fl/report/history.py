@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from sofa_fl.errors import RunError, TopologyError
-from sofa_fl.experiment.folder import Event, RunFolder
-from sofa_fl.experiment.scores import ACCURACY, metric_of
+from sofa_fl.experiment.scoring.metric_names import ACCURACY, metric_of
+from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.words import tell
-from sofa_fl.topology.edits import Edit, edit_from_json
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, edit_from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,16 @@ from typing import Any
 import yaml
 
 from sofa_fl.errors import RunError, SofaError
-from sofa_fl.experiment.folder import Event, RunFolder
-from sofa_fl.report.align import Places, align
+from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+from sofa_fl.report.align import Positions, align
 from sofa_fl.report.frames import Plain, frame_of, levels_of, short
 from sofa_fl.report.history import tree_in
 from sofa_fl.report.words import tell, title_of
-from sofa_fl.topology.edits import edit_from_json
 from sofa_fl.topology.tree import Tree
+from sofa_fl.topology.tree.edits import edit_from_json
 
 ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round
-PASSED_ON = ("metric", "groups", "absent", "set_aside", "quarantined")
+PASSED_ON = ("objective", "metric", "groups", "absent", "set_aside", "quarantined")
 BAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError, SofaError)
 
 
@@ -32,7 +32,7 @@ class RunReader:
         self.history: list[Plain] = []
         self._length = 0  # of the events read
         self._tree: Tree | None = None
-        self._places: Places = {}
+        self._positions: Positions = {}
 
     def read_on(self) -> list[Plain]:
         """All rounds there are; a run that was resumed may have fewer than before."""
@@ -96,15 +96,15 @@ class RunReader:
         return True
 
     def _forget(self) -> None:
-        self.history, self._length, self._tree, self._places = [], 0, None, {}
+        self.history, self._length, self._tree, self._positions = [], 0, None, {}
 
     def _add(self, event: Event) -> None:
         tree = tree_in(event)
-        places = {int(client): (x, y) for client, (x, y) in event.get("places", {}).items()}
-        self._places = align(places, self._places)
+        positions = {int(client): (x, y) for client, (x, y) in event.get("positions", {}).items()}
+        self._positions = align(positions, self._positions)
         record = summary_of_round(event, tree, self._tree)
         if is_drawn(event):
-            record["frame"] = frame_of(event, tree, self._places)
+            record["frame"] = frame_of(event, tree, self._positions)
         self._tree = tree
         self.history.append(record)
 

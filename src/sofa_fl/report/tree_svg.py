@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil, floor, sqrt
 from xml.sax.saxutils import escape
 
-from sofa_fl.experiment.scores import score_name
+from sofa_fl.experiment.scoring.metric_names import score_name
 from sofa_fl.report.history import Round
 from sofa_fl.report.words import name_of, number, printable, score, title_of
 from sofa_fl.topology.tree import NodeId, Tree

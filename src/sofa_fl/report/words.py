@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sofa_fl.experiment.scores import ACCURACY, score_name
-from sofa_fl.topology.draft import Draft, Hierarchy
-from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
+from sofa_fl.experiment.scoring.metric_names import ACCURACY, score_name
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
+from sofa_fl.topology.tree.mutable_tree import MutableTree, TreeLike
 
 NOTHING = "-"
 TITLES = {
@@ -86,21 +86,21 @@ def tally(kinds: Iterable[str]) -> str:
     return ", ".join(number(count, kind) for kind, count in counts.items() if count)
 
 
-def name_of(node: NodeId, tree: Hierarchy) -> str:
+def name_of(node: NodeId, tree: TreeLike) -> str:
     return f"{'client' if node in tree.members else 'cluster'} {node}"
 
 
 def tell(edits: Sequence[Edit], before: Tree) -> list[str]:
     """One sentence per edit; `before` is the tree that the first one was applied to."""
     sentences = []
-    draft = Draft(before)
+    draft = MutableTree(before)
     for edit in edits:
         sentences.append(_tell(edit, draft))
         edit.apply(draft)
     return sentences
 
 
-def _tell(edit: Edit, tree: Draft) -> str:
+def _tell(edit: Edit, tree: MutableTree) -> str:
     match edit:
         case Graft(node, onto):
             return f"{name_of(node, tree)} moved from cluster {tree.parent[node]} to cluster {onto}"

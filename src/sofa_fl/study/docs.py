@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.disk import write_text
+from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.study import tables
 from sofa_fl.study.benchmark_tables import By, benchmark_tables, by_method, standing
 from sofa_fl.study.choices import FILE, choices_table

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.experiment.disk import write_text
+from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.study import drift_goals as goals
 from sofa_fl.study.docs import common, over, picture, seeds_told
 from sofa_fl.study.drift_tables import drift_tables, standing

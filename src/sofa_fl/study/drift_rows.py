@@ -11,14 +11,14 @@ from typing import Any
 
 from sofa_fl.data.groups import client_groups
 from sofa_fl.engine.faulty import FaultsConfig, draw_bad
-from sofa_fl.experiment.config import Config
-from sofa_fl.experiment.folder import Event, RunFolder
+from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.history import tree_in
 from sofa_fl.study.plan import Entry
 from sofa_fl.study.rows import Row
 from sofa_fl.study.situations import BAD
-from sofa_fl.topology.agreement import ari, moved
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.agreement import ari, moved
 
 DIGITS = 5
 

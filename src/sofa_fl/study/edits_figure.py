@@ -1,6 +1,6 @@
 """SHAPE's four edits in the plane: clients that have moved, and the tree that `shape` makes of it.
 
-Nothing is drawn by hand but the places.
+Nothing is drawn by hand but the positions.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from matplotlib.patches import Ellipse
 
 from sofa_fl.report.words import tell
 from sofa_fl.study.figures import BLUE, GREEN, GUIDE, INK, ORANGE, PURPLE, SOFT, drawing
-from sofa_fl.topology.edits import Edit
-from sofa_fl.topology.shape import ShapeConfig, shape
-from sofa_fl.topology.space import Space
+from sofa_fl.topology.clustering.shape import ShapeConfig, shape
+from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit
 
 Place = tuple[float, float]
-Places = tuple[Place, ...]
+Positions = tuple[Place, ...]
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 NUMBER: dict[str, Any] = {"color": "white", "fontsize": 7, "fontweight": "bold"}
-LEFT: Places = ((0.0, 0.0), (1.0, 0.2), (0.4, 1.0))
-RIGHT: Places = ((5.0, 0.2), (6.0, 0.0), (5.5, 1.0))
-TOP: Places = ((2.6, 4.6), (3.5, 4.8), (3.0, 3.9))
+LEFT: Positions = ((0.0, 0.0), (1.0, 0.2), (0.4, 1.0))
+RIGHT: Positions = ((5.0, 0.2), (6.0, 0.0), (5.5, 1.0))
+TOP: Positions = ((2.6, 4.6), (3.5, 4.8), (3.0, 3.9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Example:
 
     title: str
     clusters: tuple[tuple[int, ...], ...]
-    before: Places
-    now: Places
+    before: Positions
+    now: Positions
 
     @property
     def tree(self) -> Tree:
@@ -50,10 +50,10 @@ class Example:
             parent |= {NodeId(client): NodeId(num + i) for client in members}
         return Tree(parent, tuple(map(NodeId, range(num))), root + 1)
 
-    def shaped(self, places: Places) -> tuple[Tree, list[Edit]]:
+    def shaped(self, positions: Positions) -> tuple[Tree, list[Edit]]:
         """The tree after SHAPE, the clients being there, and what was done to it."""
         tree = self.tree
-        at = np.array(places)
+        at = np.array(positions)
         space = Space(tree.clients, at, np.ones(len(at)), linkage="average")
         return shape(tree, space, ShapeConfig())
 
@@ -84,7 +84,7 @@ EXAMPLES = (
 
 
 def draw_edits(path: Path) -> None:
-    """A column per edit: the old tree over the new places, and below it what SHAPE made of it."""
+    """A column per edit: the old tree over the new positions, and below it the tree after SHAPE."""
     with drawing(path, 11.0, 5.6) as figure:
         panels = figure.subplots(2, len(EXAMPLES))
         for column, example in enumerate(EXAMPLES):
@@ -101,25 +101,25 @@ def draw_edits(path: Path) -> None:
 
 def _draw_tree(axes: Axes, tree: Tree, example: Example) -> None:
     """Clusters as ellipses around their clients, and lines from their middle to each of them."""
-    places = np.array(example.now)
+    positions = np.array(example.now)
     clusters = [cluster for cluster in tree.clusters if cluster != tree.root]
     colours = _colours(clusters, tree, example)
     for cluster, colour in colours.items():
         members = list(tree.clients_of(cluster))
-        middle = places[members].mean(axis=0)
-        size = 2 * np.abs(places[members] - middle).max(axis=0) + 1.3
+        middle = positions[members].mean(axis=0)
+        size = 2 * np.abs(positions[members] - middle).max(axis=0) + 1.3
         axes.add_patch(
             Ellipse(tuple(middle), *size, facecolor=colour, alpha=0.13, edgecolor="none")
         )
         for member in members:
-            axes.plot(*zip(middle, places[member]), color=colour, linewidth=1.2, zorder=1)
+            axes.plot(*zip(middle, positions[member]), color=colour, linewidth=1.2, zorder=1)
         top = middle[1] + size[1] / 2 + 0.1
         axes.annotate(f"cluster {cluster}", (middle[0], top), ha="center", color=colour, size=7.5)
         axes.scatter(middle[0], middle[1], marker="s", s=20, color=colour, zorder=2)
-        axes.scatter(places[members, 0], places[members, 1], s=100, color=colour, zorder=3)
+        axes.scatter(positions[members, 0], positions[members, 1], s=100, color=colour, zorder=3)
     lone = [client for client in tree.clients if tree.parent[client] == tree.root]
-    axes.scatter(places[lone, 0], places[lone, 1], s=100, color=INK, zorder=3)
-    for client, place in enumerate(places):
+    axes.scatter(positions[lone, 0], positions[lone, 1], s=100, color=INK, zorder=3)
+    for client, place in enumerate(positions):
         x, y = place
         axes.text(x, y, str(client), ha="center", va="center_baseline", zorder=4, **NUMBER)
     axes.set(xlim=(-2.1, 7.3), ylim=(-1.3, 7.4), xticks=[], yticks=[], aspect="equal")

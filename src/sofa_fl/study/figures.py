@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sofa_fl.experiment.disk import write_text
+from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.report.tree_svg import tree_svg
 from sofa_fl.study.contenders import title
 from sofa_fl.study.kept import Kept, kept_round

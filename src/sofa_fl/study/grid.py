@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.config import Config, load_config
+from sofa_fl.experiment.run.config import Config, load_config
 
 Over = Mapping[str, Sequence[Any]]  # by key, `local.learning_rate`, the values to try
 SCORES = ("mean", "min", "std")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.disk import write_text
-from sofa_fl.experiment.folder import RunFolder
+from sofa_fl.experiment.storage.disk import write_text
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.history import Round, make_round
 
 FILE = "figures.json"

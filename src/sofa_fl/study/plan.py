@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.config import Config, load_config
+from sofa_fl.experiment.run.config import Config, load_config
 from sofa_fl.methods.registry import MethodName
 from sofa_fl.study.choices import Choices
 from sofa_fl.study.contenders import (

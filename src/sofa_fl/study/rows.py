@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.disk import write_text
+from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.study.settings import Overrides
 
 Row = dict[str, Any]

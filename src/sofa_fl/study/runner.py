@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment import loop
-from sofa_fl.experiment.config import Config, config_to_dict
-from sofa_fl.experiment.folder import Event, RunFolder
-from sofa_fl.experiment.observers import guarded
+from sofa_fl.experiment.run import loop
+from sofa_fl.experiment.run.config import Config, config_to_dict
+from sofa_fl.experiment.run.observers import guarded
+from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.page import REPORT, write_report_at_end
 
 RUNS = Path("runs") / "reproduce"

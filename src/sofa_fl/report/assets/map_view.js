@@ -1,8 +1,8 @@
-// The clients' places on a plane. It keeps what distances it can; only nearness means something.
+// The clients' positions on a plane. It keeps what distances it can; only nearness means something.
 
 function mapView(app) {
   const [hulls, trails, dots] = ["hulls", "trails", "dots"].map((name) => s("g", { class: name }));
-  const svg = s("svg", { class: "map", role: "img", "aria-label": "Places of the clients in two dimensions" }, hulls, trails, dots);
+  const svg = s("svg", { class: "map", role: "img", "aria-label": "Positions of the clients in two dimensions" }, hulls, trails, dots);
   const fixed = h("input", { type: "checkbox", onchange: () => draw(true) });
   const note = h("p", { class: "note" });
   const element = h("div", {}, svg, h("label", { class: "check" }, fixed, " same scale in all rounds"), note);
@@ -22,9 +22,9 @@ function mapView(app) {
     if (dot) app.pick(Number(dot.dataset.node));
   });
 
-  // How far the places of some rounds reach, each way, and where their middle is.
+  // How far the positions of some rounds reach, each way, and where their middle is.
   function reach(frames) {
-    const all = frames.flatMap((frame) => (frame.raw.places || []).filter(Boolean));
+    const all = frames.flatMap((frame) => (frame.raw.positions || []).filter(Boolean));
     return [0, 1].map((axis) => {
       const values = all.map((place) => place[axis]);
       const [low, high] = [least(values), most(values)];
@@ -34,8 +34,8 @@ function mapView(app) {
 
   function draw(animate) {
     const frame = app.frame();
-    if (!frame || !room || !frame.raw.places) {
-      note.textContent = "This method records no places.";
+    if (!frame || !room || !frame.raw.positions) {
+      note.textContent = "This method records no positions.";
       return;
     }
     const height = Math.min(room, 420);

@@ -44,7 +44,7 @@ function makeFrame(record, before) {
   frame.accuracy = list("accuracy");
   frame.samples = list("samples");
   frame.disclosed = list("disclosed");
-  frame.place = list("places");
+  frame.place = list("positions");
   frame.losses = list("losses");
   frame.shared = list("shared");
   frame.parent = (node) => (index.has(node) ? raw.up[index.get(node)] : raw.above[at.get(node)]);

@@ -1,0 +1,1 @@
+"""Flower between server and machines; nothing else imports it."""

@@ -1,0 +1,124 @@
+"""The resident process of a node: takes one message after the other to the ClientApp.
+
+What Flower's `flwr-clientapp` does once and then ends, this does until its node is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from logging import ERROR, INFO
+from typing import Any
+
+import httpx
+from flwr.app import Message
+from flwr.app.error import Error
+from flwr.cli.install import install_from_fab
+from flwr.clientapp.utils import get_load_client_app_fn
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore import log
+from flwr.supercore.constant import TaskType
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.run import RunNotRunningException
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from sofa_fl.deploy.flower.flower_patches import hasten
+
+SHORTEST, LONGEST = 0.04, 0.25  # seconds between two looks for a message
+KEPT = "SOFA_FL_TASK"  # a task that was taken by the process before this one, and its app
+
+
+class Worker:
+    """Asks the node at `address` for messages; ends when the process `node` has ended."""
+
+    def __init__(self, address: str, node: int) -> None:
+        self.address, self.node = address, node
+        self.app_hash: str | None = None
+
+    def run(self) -> None:
+        client = self.client(None)
+        pause = SHORTEST
+        if kept := os.environ.pop(KEPT, None):
+            token, _, app_hash = kept.partition(" ")
+            self.answer(token, app_hash)
+        while os.getppid() == self.node:
+            try:
+                found = client.AcquireTask(
+                    AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+                )
+            except httpx.HTTPError:  # the node is starting, or gone
+                time.sleep(LONGEST)
+                continue
+            if found.HasField("task") and found.token:
+                self.answer(found.token, found.task.fab_hash)
+                pause = SHORTEST
+            else:
+                time.sleep(pause)
+                pause = min(pause * 1.2, LONGEST)
+
+    def client(self, token: str | None) -> RuntimeHttpClient:
+        name = "SuperExec" if token is None else "flwr-clientapp"
+        interceptors: list[Any] = [RuntimeVersionHttpInterceptor(component_name=name)]
+        if token is not None:
+            interceptors.append(RuntimeTokenHttpInterceptor(token))
+        retry = make_simple_http_retry_invoker()
+        retry.max_tries = 3
+        return RuntimeHttpClient.from_server_address(
+            server_address=self.address,
+            insecure=True,  # on this machine
+            root_certificates=None,
+            interceptors=interceptors,
+            retry_invoker=retry,
+        )
+
+    def answer(self, token: str, app_hash: str) -> None:
+        """One message; an error in the app is an answer too."""
+        if self.app_hash is not None and app_hash != self.app_hash:
+            # Python cannot load another app of the same name: begin anew, with this message.
+            os.environ[KEPT] = f"{token} {app_hash}"
+            os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]])
+        client = self.client(token)
+        heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
+        message = context = None
+        status, details = SubStatus.FAILED, "the message could not be answered"
+        try:
+            heart.start()
+            message, context, run, fab = pull_task_input(client)
+            if self.app_hash is None:
+                install_from_fab(fab.content, skip_prompt=True)
+                self.app_hash = app_hash
+            load = get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+            app = load(run.fab_id, run.fab_version, fab.hash_str)
+            reply = app(message=message, context=context)
+            status, details = SubStatus.COMPLETED, ""
+        # Whatever the app or the network did: the next message counts.
+        except (Exception, RunNotRunningException) as error:
+            log(ERROR, "The ClientApp failed", exc_info=error)
+            details = f"{type(error).__name__}: {error}"
+            if message is None or context is None:
+                reply = None
+            else:
+                code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+                reply = Message(Error(code=code, reason=details), reply_to=message)
+        try:
+            if reply is not None and context is not None:
+                push_message(client, reply, context)
+            push_task_output(client, context, status, details)
+        except (httpx.HTTPError, RunNotRunningException) as error:
+            log(ERROR, "The answer could not be handed over: %s", error)
+        finally:
+            if heart.is_running:
+                heart.stop()
+            client.close()
+
+
+if __name__ == "__main__":
+    os.environ["SOFA_FL_RESIDENT"] = "1"
+    hasten()
+    log(INFO, "Start the resident ClientApp process")
+    Worker(sys.argv[1], int(sys.argv[2])).run()

@@ -1,0 +1,1 @@
+"""A machine's side of a deployment: its samples, and its answers."""

@@ -1,0 +1,1 @@
+"""The configuration, the round loop, and what it records."""

@@ -1,0 +1,149 @@
+"""What is written down of a run: a line per round, and a summary at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.scoring.metrics import (
+    Examiner,
+    by_level,
+    client_accuracies,
+    fairness,
+    full_accuracies,
+    mean_curve,
+    regression,
+)
+from sofa_fl.experiment.storage.run_folder import Event
+from sofa_fl.federation import Federation
+from sofa_fl.methods.base import Notes, View
+from sofa_fl.sharing import contributions
+from sofa_fl.topology.tree import Tree
+from sofa_fl.topology.tree.agreement import ari, purity
+from sofa_fl.topology.tree.edits import Edit, count_edits, edit_to_json
+
+
+def describe(
+    view: View, notes: Notes, fed: Federation, examiner: Examiner, rounds: int, seconds: float
+) -> Event:
+    """The federation's round as one line of `events.jsonl`."""
+    used = view.used_by(fed.clients)
+    accuracies = client_accuracies(used, examiner)
+    return {
+        "event": "round",
+        "round": fed.round,
+        "rounds": rounds,
+        "client": fairness(accuracies),
+        "clients": list(fed.clients),
+        "accuracies": _plain(accuracies),
+        "samples": [fed.size(client) for client in fed.clients],
+        **regression(used, examiner),
+        **attendance(fed),
+        **agreement(view.tree, fed.stage.truth),
+        "local_loss": mean_curve(list(notes.local_loss.values())),
+        "path_loss": {
+            str(client): {str(node): loss for node, loss in losses.items()}
+            for client, losses in notes.path_loss.items()
+        },
+        **objective(notes),
+        "tree": {str(node): parent for node, parent in view.tree.parent.items()},
+        "edits": [edit_to_json(edit) for edit in notes.edits],
+        "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
+        "shared": {str(c): n for c, n in contributions(view.tree, view.shared.pools, fed.owned)},
+        "disclosed": disclosed(view, fed),
+        "positions": {str(client): place for client, place in notes.positions.items()},
+        "samples_trained": fed.meter.samples_trained,
+        "bytes_down": fed.meter.bytes_down,
+        "bytes_up": fed.meter.bytes_up,
+        "seconds": round(seconds, 3),
+    }
+
+
+def summarize(
+    config: Config, view: View, edits: Sequence[Edit], examiner: Examiner, seconds: float
+) -> dict[str, Any]:
+    """The end of a run as one object; fractions are in [0, 1].
+
+    Where the data have known groups, `groups` says how well the tree agrees with them, level by
+    level, the finest first.
+    """
+    fed = examiner.fed
+    used = view.used_by(fed.clients)
+    accuracies = client_accuracies(used, examiner)
+    priors = [fed.priors[client] for client in fed.clients]
+    full = full_accuracies(list(used.values()), examiner, priors)
+    levels = [{**row, "full": _plain([row["full"]])[0]} for row in by_level(view, examiner)]
+    given = disclosed(view, fed)
+    return {
+        "method": config.method,
+        "seed": config.seed,
+        "engine": config.engine,
+        "rounds": config.rounds,
+        "seconds": round(seconds, 3),
+        "samples_trained": fed.meter.samples_trained,
+        "client": {
+            **fairness(accuracies),
+            "clients": list(fed.clients),
+            "accuracies": _plain(accuracies),
+        },
+        **regression(used, examiner),
+        "full": _plain([float(np.mean(full))])[0],
+        "full_samples": len(examiner.test_set(len(full))),
+        "test_samples": len(fed.data.test),
+        "root": levels[-1]["full"],
+        "levels": levels,
+        "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
+        "edits": count_edits(edits),
+        "sharing": {
+            "disclosed_mean": float(np.mean(given)),
+            "disclosed_max": float(np.max(given)),
+        },
+        **agreement(view.tree, fed.stage.truth),
+    }
+
+
+def agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """How well a tree agrees with known groups; nothing if none are known."""
+    levels = [[level[client] for client in tree.clients] for level in truth]
+    if not levels:
+        return {}
+    found = {
+        "ari": [ari(tree, level) for level in levels],
+        "purity": [purity(tree, level) for level in levels],
+    }
+    return {"groups": found}
+
+
+def objective(notes: Notes) -> dict[str, Any]:
+    """The value of the objective and its terms; nothing for methods without one."""
+    terms = {name: value for name, value in notes.objective.items() if np.isfinite(value)}
+    return {"objective": {"value": sum(terms.values()), **terms}} if terms else {}
+
+
+def attendance(fed: Federation) -> dict[str, Any]:
+    """Who was not heard in a round, and why; nothing of it where all were.
+
+    The quarantined are among the absent. Whose update was one too many is set aside in this round,
+    and out from the next one on.
+    """
+    absent = sorted(set(fed.clients) - fed.roll.heard - fed.roll.set_aside.keys())
+    found = {
+        "absent": absent,
+        "set_aside": {str(client): flaw for client, flaw in fed.roll.set_aside.items()},
+        "quarantined": [c for c in absent if fed.register.is_out(c, fed.round)],
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def disclosed(view: View, fed: Federation) -> list[float]:
+    """The fraction of every client's samples that others have been given so far."""
+    given = view.shared.ledger.disclosed(fed.owned)
+    return [len(given[client]) / fed.size(client) for client in fed.clients]
+
+
+def _plain(values: Sequence[float]) -> list[float | None]:
+    """JSON has no NaN: a client without test samples has no accuracy."""
+    return [None if np.isnan(value) else value for value in values]

@@ -1,0 +1,1 @@
+"""How well the clients are served."""

@@ -1,0 +1,149 @@
+"""How well the clients are served, and how evenly: the paper's fairness table, and per level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sofa_fl.data.base import Samples
+from sofa_fl.engine.base import Exam, Prior, Score
+from sofa_fl.errors import DataError
+from sofa_fl.experiment.scoring.metric_names import R2
+from sofa_fl.federation import Federation
+from sofa_fl.methods.base import View
+from sofa_fl.models.mix import Model, identity
+from sofa_fl.seeding import rng_for
+from sofa_fl.topology.tree import NodeId, Tree
+
+MANY = 500_000  # predictions that all models together may make for one figure of a summary
+FEWEST = 200  # test samples that a model is scored on nevertheless
+
+Ask = tuple[Model, Samples, Prior | None]
+
+
+def fairness(accuracies: Sequence[float]) -> dict[str, float]:
+    """Mean, spread and worst of the clients' accuracies.
+
+    `std` is the population's, `gap` is max − min, `jain` is Jain's index, and `bottom10` is the
+    mean of the worst tenth, at least one client. Clients without test samples (NaN) do not count.
+    """
+    values = np.sort([x for x in accuracies if not np.isnan(x)])
+    if not len(values):
+        raise DataError("no client has a test sample to be scored on")
+    squares = len(values) * float((values**2).sum())
+    return {
+        "mean": float(values.mean()),
+        "std": float(values.std()),
+        "min": float(values[0]),
+        "gap": float(values[-1] - values[0]),
+        "jain": float(values.sum() ** 2 / squares) if squares else 1.0,
+        "bottom10": float(values[: max(1, len(values) // 10)].mean()),
+    }
+
+
+class Examiner:
+    """Scores models on test samples, each once: what was asked before is remembered."""
+
+    def __init__(self, fed: Federation) -> None:
+        self.fed = fed
+        self._tests: dict[int, Samples] = {}  # by their number
+        self._known: dict[object, tuple[Exam, Score]] = {}  # with the exam: ids must stay taken
+
+    def test_set(self, num_models: int) -> Samples:
+        """The whole test set; for very many models a fixed random part of it."""
+        size = len(self.fed.data.test)
+        num = min(size, max(FEWEST, MANY // max(1, num_models)))
+        if num not in self._tests:
+            rng = rng_for(self.fed.seed, "test set")
+            rows = rng.choice(size, num, replace=False) if num < size else np.arange(size)
+            self._tests[num] = np.sort(rows).astype(np.int64)
+        return self._tests[num]
+
+    def accuracies(self, asks: Sequence[Ask]) -> list[float]:
+        return [score.accuracy for score in self.scores(asks)]
+
+    def scores(self, asks: Sequence[Ask]) -> list[Score]:
+        keys = [(identity(model), id(samples), id(prior)) for model, samples, prior in asks]
+        new = {
+            key: Exam(model, samples, "test", prior)
+            for key, (model, samples, prior) in zip(keys, asks)
+            if key not in self._known
+        }
+        scores = self.fed.engine.evaluate(list(new.values()))
+        self._known |= {k: (e, s) for (k, e), s in zip(new.items(), scores)}
+        return [self._known[key][1] for key in keys]
+
+    def turn_to(self, fed: Federation) -> None:
+        """From now on score by the samples of another round; let go of all models."""
+        self.fed = fed
+        self._known = {}
+
+
+def client_scores(used: Mapping[NodeId, Model], examiner: Examiner) -> list[Score]:
+    """Every client's model on the client's own test samples."""
+    fed = examiner.fed
+    rows = fed.stage.clients
+    return examiner.scores([(used[c], rows[c].test, fed.priors[c]) for c in fed.clients])
+
+
+def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
+    return [score.accuracy for score in client_scores(used, examiner)]
+
+
+def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, Any]:
+    """What is said besides of regression, in which accuracy is R²; nothing of classification."""
+    if examiner.fed.data.train.y.dtype.kind != "f":
+        return {}
+    losses = [score.loss for score in client_scores(used, examiner) if score.num_samples]
+    return {"metric": R2, "rmse": float(np.mean(np.sqrt(losses)))}
+
+
+def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:
+    """The highest node with a model on a client's path, up to `level`; else the next above."""
+    path = [node for node in tree.path(client) if node in models]
+    return next((node for node in path if tree.level[node] <= level), path[-1])
+
+
+def by_level(view: View, examiner: Examiner) -> list[dict[str, Any]]:
+    """Accuracy of each level's models, on the clients' own test samples and on all of them.
+
+    A client that has no node on a level is scored by its nearest one below, or else above. Level
+    0 is left out for methods that keep no models of clients.
+    """
+    tree, models = view.tree, view.models
+    lowest = 0 if all(client in models for client in tree.clients) else 1
+    rows = []
+    for level in range(lowest, tree.depth + 1):
+        at = {client: model_at(tree, models, client, level) for client in tree.clients}
+        nodes = list(dict.fromkeys(at.values()))
+        used = {c: models[at.get(c, tree.root)] for c in examiner.fed.clients}
+        own = client_accuracies(used, examiner)
+        on_all = dict(zip(nodes, full_accuracies([models[node] for node in nodes], examiner)))
+        rows.append(
+            {
+                "level": level,
+                "num_nodes": len(nodes),
+                "client": fairness(own)["mean"],
+                "full": float(np.mean([on_all[node] for node in at.values()])),
+            }
+        )
+    return rows
+
+
+def full_accuracies(
+    models: Sequence[Model], examiner: Examiner, priors: Sequence[Prior | None] | None = None
+) -> list[float]:
+    """Every model on the whole test set, or, of very many models, on a part of it."""
+    rows = examiner.test_set(len(models))
+    priors = priors if priors is not None else [None] * len(models)
+    return examiner.accuracies([(model, rows, prior) for model, prior in zip(models, priors)])
+
+
+def mean_curve(curves: Sequence[NDArray[np.float32]]) -> list[float]:
+    """Mean of the clients' losses, batch by batch, over those who had so many batches."""
+    longest = max(map(len, curves), default=0)
+    steps = [[curve[i] for curve in curves if i < len(curve)] for i in range(longest)]
+    return [round(float(np.mean(step)), 6) for step in steps]

@@ -1,0 +1,125 @@
+"""A user's own metrics: of what every client uses, on its own test samples, in every round.
+
+They are computed here, beside the engine, so they are the same with every engine, and any function
+of all outputs and targets will do. One that fails is told once, as a warning of the logger
+`sofa_fl`; what it failed on has no value, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sofa_fl.data.base import Samples
+from sofa_fl.engine.base import Prior
+from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
+from sofa_fl.experiment.storage.run_folder import Event
+from sofa_fl.federation import Federation
+from sofa_fl.methods.base import View
+from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.networks import NetworkFactory, build
+from sofa_fl.topology.tree import NodeId
+
+Metric = Callable[[NDArray[Any], NDArray[Any]], float]  # of outputs and targets
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+logger = logging.getLogger("sofa_fl")
+
+
+def check_metrics(metrics: Mapping[Any, Any]) -> None:
+    """Raise if these are no metrics by name."""
+    if not isinstance(metrics, Mapping):
+        raise ConfigError(
+            f"metrics must be functions by name, like {{'mae': f}}, got {type(metrics).__name__}"
+        )
+    for name, metric in metrics.items():
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ConfigError(
+                "the name of a metric must be a letter and then letters, digits, '_' or '-', "
+                f"40 in all at most, got {name!r}"
+            )
+        if not callable(metric):
+            raise ConfigError(
+                f"the metric {name} must be a function of outputs and targets, got {metric!r}"
+            )
+
+
+class OwnMetrics:
+    """Computes metrics for every client; without any, it does nothing at all."""
+
+    def __init__(self, metrics: Mapping[str, Metric] | None, factory: NetworkFactory) -> None:
+        check_metrics(metrics or {})
+        self.metrics = dict(metrics or {})
+        self._factory = factory
+        self._flat: FlatNetwork | None = None
+        self._failed: set[str] = set()
+
+    def measure(self, view: View, fed: Federation) -> dict[str, Any]:
+        """What a round's event says of the metrics; nothing if there are none."""
+        if not self.metrics:
+            return {}
+        found: dict[str, list[float | None]] = {name: [] for name in self.metrics}
+        for client, model in view.used_by(fed.clients).items():
+            rows = fed.stage.clients[client].test
+            given = self._outputs(model, rows, fed.priors[client], fed) if len(rows) else None
+            for name in self.metrics:
+                value = None if given is None else self._value(name, client, *given)
+                found[name].append(value)
+        return {"metrics": {name: spread(values) for name, values in found.items()}}
+
+    def warn_of_missing(self, event: Event) -> None:
+        """Say it if a run that goes on after `event` had metrics that were not given again."""
+        if missing := [name for name in event.get("metrics", {}) if name not in self.metrics]:
+            logger.warning(
+                "the run was begun with metrics that are not given now (%s); it goes on without",
+                ", ".join(missing),
+            )
+
+    def _outputs(
+        self, model: Model, rows: Samples, prior: Prior | None, fed: Federation
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Outputs and targets; in regression of one shape, so that they can be subtracted."""
+        vector, test = as_vector(model), fed.data.test
+        if self._flat is None:
+            self._flat = FlatNetwork(build(self._factory, 0), vector.device)
+        self._flat.load(vector)
+        added = [] if prior is None else prior.tolist()
+        whole = Whole(self._flat.network, test.scale, test.shift, added)
+        outputs, targets = outputs_of(whole, test.x[rows], str(vector.device)), test.y[rows]
+        return outputs.reshape(targets.shape) if targets.dtype.kind == "f" else outputs, targets
+
+    def _value(
+        self, name: str, client: NodeId, outputs: NDArray[Any], targets: NDArray[Any]
+    ) -> float | None:
+        try:
+            # Copies: what one metric does to them is no matter of the next.
+            value = float(self.metrics[name](outputs.copy(), targets.copy()))
+        except Exception as error:
+            if name not in self._failed:
+                self._failed.add(name)
+                why = " ".join((str(error) or type(error).__name__).split())
+                logger.warning(
+                    "the metric %s failed for client %d: %s; where it fails it has no value",
+                    name,
+                    client,
+                    why,
+                )
+                logger.debug("how it failed", exc_info=True)
+            return None
+        return value if math.isfinite(value) else None
+
+
+def spread(values: Sequence[float | None]) -> dict[str, Any]:
+    """The values with their mean and range; clients without one do not count."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"mean": None, "min": None, "max": None, "values": list(values)}
+    mean = float(np.mean(known))
+    return {"mean": mean, "min": min(known), "max": max(known), "values": list(values)}

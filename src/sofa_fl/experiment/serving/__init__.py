@@ -1,0 +1,1 @@
+"""Using a model outside its run."""

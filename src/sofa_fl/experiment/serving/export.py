@@ -1,0 +1,216 @@
+"""A model out of a run, to be used elsewhere: a `state_dict` in safetensors, or ONNX.
+
+A client's model is what the client uses: the blend it serves, with its own class mix added to the
+outputs. In ONNX all of that is inside; safetensors holds weights only, the rest is its metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
+from sofa_fl.experiment.run.config import load_config
+from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
+from sofa_fl.experiment.serving.serving import Serving, state_type
+from sofa_fl.experiment.storage import checkpoint
+from sofa_fl.experiment.storage.disk import DamagedError, write_bytes
+from sofa_fl.experiment.storage.run_folder import RunFolder
+from sofa_fl.methods.registry import make_method
+from sofa_fl.models.flat import FlatNetwork, check_size
+from sofa_fl.models.mix import as_vector
+from sofa_fl.models.networks import NetworkFactory, build, network_factory
+
+if TYPE_CHECKING:
+    from sofa_fl.methods.base import Method, View
+    from sofa_fl.models.flat import Vector
+
+Format = Literal["safetensors", "onnx"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Where a model is, and how it is to be used.
+
+    Attributes:
+        file: What was written.
+        node: `root`, the number of a node, or `client:3`.
+        round: After which round.
+        shape: Of one input, without the batch.
+        scale, shift: What the network sees is `x * scale + shift`; ONNX files do that themselves.
+        prior: What is added to the outputs; ONNX files do that themselves. Empty for nothing.
+    """
+
+    file: Path
+    node: str
+    round: int
+    shape: tuple[int, ...]
+    scale: float
+    shift: float
+    prior: tuple[float, ...]
+
+
+def export(
+    run: Path | str,
+    file: Path | str,
+    *,
+    node: str | int = "root",
+    format: Format | None = None,
+    network: NetworkFactory | None = None,
+    method: Method[Any] | None = None,
+) -> Exported:
+    """Write the model of a node, or what a client uses, from the newest checkpoint of a run.
+
+    Args:
+        run: The run folder.
+        file: What to write; by default its ending says in which format.
+        node: `root`, the number of a node, or `client:3` for what client 3 uses.
+        format: `safetensors` (a `state_dict`) or `onnx`.
+        network: The function that makes the network, if the run was made with an own one.
+        method: The method, if the run was made with an own one.
+    """
+    file, node = Path(file), str(node)
+    kind = format or file.suffix.removeprefix(".")
+    if kind not in get_args(Format):
+        raise ConfigError(f"a format must be safetensors or onnx, got {kind!r} (of {file.name})")
+    round, serving, view, factory = _open(Path(run), network, method)
+    vector, prior = _find(view, serving, node)
+    flat = FlatNetwork(build(factory, 0))
+    try:
+        check_size(vector, len(flat.vector))
+    except ModelError as error:
+        raise RunError(f"{run} was made with another network: {error}") from None
+    told = Exported(file, node, round, serving.shape, serving.scale, serving.shift, prior)
+    if kind == "onnx":
+        flat.load(vector)
+        whole = Whole(flat.network, serving.scale, serving.shift, prior)
+        write_bytes(file, _onnx(whole, serving.shape))
+    else:
+        write_bytes(file, _safetensors(flat.state_dict(vector), told))
+    return told
+
+
+def predict(
+    run: Path | str,
+    x: ArrayLike,
+    *,
+    node: str | int = "root",
+    network: NetworkFactory | None = None,
+    method: Method[Any] | None = None,
+) -> NDArray[np.float32]:
+    """The outputs of a node's model, or of what a client uses, for inputs as the run had them.
+
+    A row per input: a value per class before the softmax, or the regression's values; so any metric
+    of one's own can be computed. The rest is as in `export`.
+    """
+    _, serving, view, factory = _open(Path(run), network, method)
+    vector, prior = _find(view, serving, str(node))
+    inputs = np.asarray(x)
+    if inputs.shape[1:] != serving.shape:
+        raise DataError(f"inputs must have shape (n, {serving.shape}), got {inputs.shape}")
+    flat = FlatNetwork(build(factory, 0))
+    flat.load(vector)
+    whole = Whole(flat.network, serving.scale, serving.shift, prior)
+    return outputs_of(whole, inputs)
+
+
+def _open(
+    path: Path, network: NetworkFactory | None, method: Method[Any] | None
+) -> tuple[int, Serving, View, NetworkFactory]:
+    """The newest checkpoint that is whole: its round, what to serve by, the view, the network."""
+    folder = RunFolder.open(path)
+    config = load_config(folder.config_file)
+    for round in reversed(folder.saved_rounds()):
+        file = folder.checkpoint(round)
+        try:
+            checkpoint.check(file)
+            serving = checkpoint.load(file, "serving", Serving)
+        except DamagedError:
+            continue
+        for name, given in (("network", network), ("method", method)):
+            if name in serving.own and given is None:
+                raise RunError(
+                    f"{path} was made with an own {name}, which is not in the folder; export it "
+                    f"from Python with sofa_fl.export(..., {name}=...)"
+                )
+        chosen: Method[Any] = method or make_method(config)
+        view = chosen.view(checkpoint.load(file, "state", state_type(chosen)))
+        factory = network or network_factory(config.model, serving.shape, serving.num_outputs)
+        return round, serving, view, factory
+    raise RunError(f"{path} has no checkpoint that a model could be exported from")
+
+
+def _find(view: View, serving: Serving, node: str) -> tuple[Vector, tuple[float, ...]]:
+    """The model that `node` names, and what is added to its outputs."""
+    kind, colon, number = node.partition(":")
+    if colon and kind == "client" and number.isdecimal():
+        client = int(number)
+        if client not in serving.clients:
+            few = ", ".join(map(str, serving.clients[:8]))
+            more = ", …" if len(serving.clients) > 8 else ""
+            raise RunError(f"there is no client {client} in the last round; there are {few}{more}")
+        row = tuple(serving.priors[serving.clients.index(client)].tolist())
+        used = {int(key): model for key, model in view.served.items()}
+        return as_vector(used.get(client, view.models[view.tree.root])), row
+    models = {int(key): model for key, model in view.models.items()}
+    wanted = view.tree.root if node == "root" else int(node) if node.isdecimal() else None
+    if wanted is None or wanted not in models:
+        known = ", ".join(map(str, sorted(models)[-8:]))
+        raise RunError(
+            f"no node {node!r} has a model; take root, client:N for what client N uses, or the "
+            f"number of a node ({'…, ' if len(models) > 8 else ''}{known})"
+        )
+    return as_vector(models[wanted]), ()
+
+
+def _safetensors(state: dict[str, Tensor], told: Exported) -> bytes:
+    from safetensors.torch import save
+
+    about = {
+        "node": told.node,
+        "round": str(told.round),
+        "shape": json.dumps(told.shape),
+        "scale": repr(told.scale),
+        "shift": repr(told.shift),
+        "prior": json.dumps(told.prior),
+    }
+    return save({name: tensor.contiguous() for name, tensor in state.items()}, about)
+
+
+def _onnx(network: nn.Module, shape: tuple[int, ...]) -> bytes:
+    """Any number of samples at a time: the first size of input and output is free."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise RunError(f"{error.name} is not installed: pip install 'sofa-fl[onnx]'") from None
+    network.eval()
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    try:
+        with warnings.catch_warnings():  # all of them about the exporter's own insides
+            warnings.simplefilter("ignore")
+            logger.setLevel(logging.ERROR)
+            program = torch.onnx.export(
+                network,
+                (torch.zeros(2, *shape),),
+                dynamo=True,
+                verbose=False,
+                input_names=["input"],
+                output_names=["output"],
+                dynamic_shapes=({0: torch.export.Dim("samples")},),
+            )
+    finally:
+        logger.setLevel(level)
+    assert program is not None
+    data: bytes = program.model_proto.SerializeToString()
+    return data

@@ -1,0 +1,1 @@
+"""The run folder: files that are whole or not there, and checkpoints."""

@@ -1,0 +1,241 @@
+"""A state on disk and back: one safetensors file, read by type; no pickle.
+
+A state is a dataclass of tensors, arrays, mappings, tuples, other such dataclasses and plain
+values. Tensors and arrays go into the file under their path in the state, one after the other and
+without a copy of them all; the rest, with the order of mappings, into its header as JSON, after
+a checksum of the whole file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import typing
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from sofa_fl.errors import RunError
+from sofa_fl.experiment.storage.disk import DamagedError, discard, sync_folder, write_all
+
+T = TypeVar("T")
+Tensors = dict[str, torch.Tensor | NDArray[Any]]
+_KINDS = {
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+_RUN = 1 << 28  # bytes that come from a GPU at a time
+_CHUNK = 1 << 22  # bytes that are checked at a time
+# Where the checksum is: after the length of the header, at the header's beginning.
+_OPENING = b'{"__metadata__": {"checksum": "'
+_SUM_AT, _SUM_SIZE = 8 + len(_OPENING), 8
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What is to be saved, and nothing but: `save` lets go of each tensor that it has written."""
+
+    metadata: dict[str, str]
+    tensors: Tensors
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    @property
+    def on_gpu(self) -> bool:
+        tensors = self.tensors.values()
+        return any(isinstance(tensor, torch.Tensor) and tensor.is_cuda for tensor in tensors)
+
+
+def pack(**parts: object) -> Packed:
+    """Take `parts`, by name, as they are to be saved; no tensor is copied."""
+    tensors: Tensors = {}
+    metadata = {name: json.dumps(_pack(part, name, tensors)) for name, part in parts.items()}
+    return Packed(metadata, tensors)
+
+
+def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
+    """Write to a file; a reader sees the old one or the new one, never half of one.
+
+    `spare` is a file that is needed no more: to write over it is faster than into new space, and
+    takes none.
+    """
+    temporary = path.with_suffix(".partial")
+    try:
+        if spare is not None:
+            spare.replace(temporary)
+        with temporary.open("wb" if spare is None else "r+b", buffering=0) as file:
+            _write(file, packed)
+            file.truncate()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        discard(temporary)
+        raise RunError(f"cannot write the checkpoint {path}: {error.strerror}") from None
+
+
+def check(path: Path) -> None:
+    """Refuse a file that is not, to the bit, what was saved."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_SUM_AT)
+            told = file.read(_SUM_SIZE)
+            checksum = zlib.crc32(head + bytes(_SUM_SIZE))
+            while chunk := file.read(_CHUNK):
+                checksum = zlib.crc32(chunk, checksum)
+    except OSError as error:
+        raise DamagedError(f"the checkpoint {path} cannot be read: {error.strerror}") from None
+    if told != _hex(checksum) or not head.endswith(_OPENING):
+        raise DamagedError(f"the checkpoint {path} is damaged: its checksum does not fit")
+
+
+def load(path: Path, name: str, kind: type[T], device: str = "cpu") -> T:
+    """Read one part of what `save` wrote; `kind` is its type, `device` where tensors go."""
+    try:
+        with safe_open(path, framework="pt", device=device) as file:
+            tree = json.loads(file.metadata()[name])
+            keys = [key for key in file.keys() if f"{key}.".startswith(f"{name}.")]  # noqa: SIM118
+            # On a CPU a tensor is the file itself, which a later round is written over: a copy.
+            tensors: Tensors = {
+                key: file.get_tensor(key).clone() if device == "cpu" else file.get_tensor(key)
+                for key in keys
+            }
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"the checkpoint {path} is damaged: {error}") from None
+    try:
+        part: T = _unpack(kind, tree, name, tensors)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise RunError(f"the checkpoint {path} holds no {kind.__name__}") from None
+    return part
+
+
+def _pack(value: Any, path: str, tensors: Tensors) -> Any:
+    if isinstance(value, torch.Tensor | np.ndarray) and _name(value) in _KINDS:
+        tensors[path] = value
+        return None
+    if dataclasses.is_dataclass(value):
+        names = [f.name for f in dataclasses.fields(value)]
+        return {name: _pack(getattr(value, name), f"{path}.{name}", tensors) for name in names}
+    if isinstance(value, Mapping):
+        return [[key, _pack(item, f"{path}.{key}", tensors)] for key, item in value.items()]
+    if isinstance(value, tuple | list):
+        return [_pack(item, f"{path}.{i}", tensors) for i, item in enumerate(value)]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"a state cannot hold a {type(value).__name__} (at {path})")
+
+
+def _write(file: io.FileIO, packed: Packed) -> None:
+    """The safetensors format: length of the header, the header as JSON, the numbers.
+
+    The checksum is of all this with zeros in its place, and known when the rest is written.
+    """
+    tensors = packed.tensors
+    # The widest first, so that all lie at multiples of their width.
+    names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
+    unknown = "0" * _SUM_SIZE
+    header: dict[str, object] = {"__metadata__": {"checksum": unknown, **packed.metadata}}
+    end = 0
+    for name in names:
+        tensor = tensors[name]
+        start, end = end, end + tensor.nbytes
+        kind, shape = _KINDS[_name(tensor)], list(tensor.shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    text = len(text).to_bytes(8, "little") + text
+    write_all(file, text)
+    checksum = zlib.crc32(text[:_SUM_AT] + bytes(_SUM_SIZE) + text[_SUM_AT + _SUM_SIZE :])
+    for run in _runs(names, tensors):
+        numbers = _numbers([tensors.pop(name) for name in run])
+        write_all(file, numbers)
+        checksum = zlib.crc32(numbers, checksum)
+    end = file.tell()
+    file.seek(_SUM_AT)
+    write_all(file, _hex(checksum))
+    file.seek(end)
+
+
+def _hex(checksum: int) -> bytes:
+    return f"{checksum:0{_SUM_SIZE}x}".encode()
+
+
+def _runs(names: list[str], tensors: Tensors) -> list[list[str]]:
+    """What is written at a time: arrays one by one, tensors on a GPU by the hundred megabytes."""
+    runs: list[list[str]] = []
+    kind, room = "", 0
+    for name in names:
+        tensor = tensors[name]
+        on_gpu = _name(tensor) if isinstance(tensor, torch.Tensor) and tensor.is_cuda else ""
+        if not on_gpu or on_gpu != kind or tensor.nbytes > room:
+            runs.append([])
+            room = _RUN
+        runs[-1].append(name)
+        kind, room = on_gpu, room - tensor.nbytes
+    return runs
+
+
+def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
+    """The bytes of a run; those on a GPU come at once, and overtake what is computed there."""
+    first = run[0]
+    if not isinstance(first, torch.Tensor):
+        array = first
+    elif not first.is_cuda:
+        array = first.detach().numpy()
+    else:
+        aside = torch.cuda.Stream(first.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(aside):
+            flat = [
+                tensor.detach().reshape(-1) for tensor in run if isinstance(tensor, torch.Tensor)
+            ]
+            together = torch.cat(flat)
+            pinned = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
+            pinned.copy_(together, non_blocking=True)
+        aside.synchronize()
+        array = pinned.numpy()
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _name(tensor: torch.Tensor | NDArray[Any]) -> str:
+    """The name of its kind of numbers, with both libraries the same."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _unpack(kind: Any, tree: Any, path: str, tensors: Tensors) -> Any:
+    kind = getattr(kind, "__supertype__", kind)  # NodeId is an int
+    # A type with a name of its own, as NDArray is in newer versions of NumPy.
+    kind = getattr(typing.get_origin(kind) or kind, "__value__", kind)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, UnionType):
+        if tree is None and NoneType in args:
+            return None
+        (kind,) = (arg for arg in args if arg is not NoneType)
+        return _unpack(kind, tree, path, tensors)
+    if kind is torch.Tensor:
+        return tensors[path]
+    if origin is np.ndarray:
+        array = tensors[path]
+        return array.cpu().numpy() if isinstance(array, torch.Tensor) else array
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        fields = {n: _unpack(hints[n], t, f"{path}.{n}", tensors) for n, t in tree.items()}
+        return kind(**fields)  # type: ignore[operator]
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {key: _unpack(args[1], item, f"{path}.{key}", tensors) for key, item in tree}
+    if origin is tuple:
+        return tuple(_unpack(args[0], t, f"{path}.{i}", tensors) for i, t in enumerate(tree))
+    return tree

@@ -1,0 +1,177 @@
+"""The run folder: all that is left of a run, written so that a kill costs the round under way.
+
+    config.yaml      complete and resolved
+    events.jsonl     one line per round
+    checkpoints/     the newest states, by round
+    summary.json     once the run has ended
+
+A round is recorded once its checkpoint is there, which holds the line too and knows what was in
+`events.jsonl` before it: a resumed run cuts off the rest, torn or not, and writes it again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sofa_fl.errors import RunError
+from sofa_fl.experiment.storage.disk import DamagedError, sync_folder, write_all, write_text
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A folder that holds one run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any]) -> RunFolder:
+        """Make a new run folder; one that holds anything is refused."""
+        folder = cls(path)
+        try:
+            # A kill while the folder was being made may have left the first file unfinished.
+            unfinished = {folder.config_file.with_name("config.yaml.partial")}
+            if path.exists() and set(path.iterdir()) - unfinished:
+                raise RunError(
+                    f"{path} is not empty; resume it with 'sofa-fl resume {path}' "
+                    "or choose another folder with 'out'"
+                )
+            path.mkdir(parents=True, exist_ok=True)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise RunError(f"cannot write the run folder {path}: {error.strerror}") from None
+        write_text(folder.config_file, yaml.safe_dump(config, sort_keys=False))
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run folder."""
+        if not (path / "config.yaml").is_file():
+            raise RunError(f"{path} is not a run folder: it has no config.yaml")
+        return cls(path)
+
+    def clear(self) -> None:
+        """Nothing but the configuration stays: the run begins."""
+        try:
+            self.events_file.unlink(missing_ok=True)
+            self.checkpoints.mkdir(exist_ok=True)
+            self.forget_after(-1)
+            sync_folder(self.path)
+        except OSError as error:
+            raise RunError(f"cannot write the run folder {self.path}: {error.strerror}") from None
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def events_file(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def summary_file(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def checkpoint(self, round: int) -> Path:
+        return self.checkpoints / f"round-{round:05d}.safetensors"
+
+    def saved_rounds(self) -> list[int]:
+        """The rounds of which there is a checkpoint, oldest first."""
+        files = self.checkpoints.glob("round-*.safetensors")
+        numbers = (file.stem.removeprefix("round-") for file in files)
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
+    def forget(self, keep: int) -> None:
+        """Delete all checkpoints but the newest `keep`."""
+        for round in self.saved_rounds()[:-keep]:
+            self.checkpoint(round).unlink(missing_ok=True)
+
+    def forget_after(self, round: int) -> None:
+        """Delete the checkpoints of later rounds."""
+        for later in self.saved_rounds():
+            if later > round:
+                self.checkpoint(later).unlink(missing_ok=True)
+
+    def append(self, event: Event) -> int:
+        """Write one event, whole or not at all; return the length of the file after it."""
+        try:
+            with self.events_file.open("ab", buffering=0) as file:
+                before = file.tell()
+                try:
+                    write_all(file, json.dumps(event).encode() + b"\n")
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(before)
+                    raise
+                if not before:
+                    sync_folder(self.path)
+                return file.tell()
+        except OSError as error:
+            raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
+
+    def mark(self) -> tuple[int, int]:
+        """How long the events are by now, and their checksum."""
+        recorded = self._read_events()
+        return len(recorded), zlib.crc32(recorded)
+
+    def cut(self, length: int, checksum: int) -> None:
+        """Drop the events after a mark; what is before it must be what it was."""
+        recorded = self._read_events()[:length]
+        if len(recorded) < length:
+            raise DamagedError(f"{self.events_file} is shorter than its checkpoint says")
+        if zlib.crc32(recorded) != checksum:
+            raise DamagedError(f"{self.events_file} is damaged: its checksum does not fit")
+        try:
+            if length:
+                os.truncate(self.events_file, length)
+            else:
+                self.events_file.unlink(missing_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
+
+    def num_recorded(self) -> int:
+        """How many rounds are on record, the warm-up among them; a torn last line is none."""
+        return self._read_events().count(b"\n")
+
+    def _read_events(self) -> bytes:
+        return self.events_file.read_bytes() if self.events_file.exists() else b""
+
+    def events(self) -> Iterator[Event]:
+        """The events in order; a torn last line is passed over."""
+        if not self.events_file.exists():
+            return
+        try:
+            with self.events_file.open(encoding="utf-8") as file:
+                for line in file:
+                    if line.endswith("\n"):
+                        yield json.loads(line)
+        except ValueError:
+            raise RunError(f"{self.events_file} is damaged: a line of it is not JSON") from None
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of a run that has ended."""
+        if not self.summary_file.exists():
+            return None
+        summary: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
+        return summary
+
+
+def fresh_folder(name: str) -> Path:
+    """`runs/sofa-mnist-0`, or with `-2`, `-3`, … where that is taken."""
+    path, number = Path("runs") / name, 2
+    while path.exists():
+        path, number = Path("runs") / f"{name}-{number}", number + 1
+    return path

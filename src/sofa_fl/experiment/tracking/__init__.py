@@ -1,0 +1,1 @@
+"""TensorBoard, W&B and MLflow."""

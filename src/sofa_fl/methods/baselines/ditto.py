@@ -1,0 +1,80 @@
+"""Ditto (arXiv:2012.04221): FedAvg, and beside it a personal model pulled to the global one.
+
+Both trainings come out of one budget: half of a client's batches each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from sofa_fl.engine.base import Pull
+from sofa_fl.federation import Federation, answered
+from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.baselines.clustered import ClusteredState
+from sofa_fl.methods.baselines.fedavg import FedAvg
+from sofa_fl.models.flat import Vector
+from sofa_fl.sharing import SharingConfig, training_sets
+from sofa_fl.topology.tree import NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DittoConfig:
+    """How strongly personal models are held.
+
+    Attributes:
+        pull: Weight of half the squared distance to the global model (lambda).
+    """
+
+    pull: Annotated[float, Ge(0)] = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class DittoState:
+    average: ClusteredState
+    personal: dict[NodeId, Vector]
+
+
+@dataclass(frozen=True, slots=True)
+class Ditto:
+    config: DittoConfig
+    sharing: SharingConfig
+
+    @property
+    def base(self) -> FedAvg:
+        return FedAvg(self.sharing)
+
+    def init(self, fed: Federation) -> tuple[DittoState, Notes]:
+        """The same untrained model for all; the warm-up is a first round."""
+        average = self.base.start(fed)
+        return self.round(DittoState(average, dict.fromkeys(fed.clients, average.models[0])), fed)
+
+    def round(self, state: DittoState, fed: Federation) -> tuple[DittoState, Notes]:
+        """Train the global model, then every personal one towards it."""
+        before = self.base.welcome(state.average, fed)
+        samples = training_sets(before.tree, before.shared.pools, fed.owned)
+        budget = fed.local.batches if fed.round else fed.warmup
+        half = max(1, budget // 2)
+        start = before.models[0]
+        personal = {client: state.personal.get(client, start) for client in fed.clients}
+        shared = [
+            fed.task(c, start, samples[c], batches=half, purpose="train for all")
+            for c in fed.clients
+        ]
+        pull = Pull(start, self.config.pull / 2)
+        own = [
+            fed.task(c, personal[c], samples[c], pulls=[pull], batches=max(1, budget - half))
+            for c in fed.clients
+        ]
+        outcomes = fed.train([*shared, *own])
+        after = self.base.cluster_update(before, answered(fed.clients, outcomes), fed)
+        tuned = answered(fed.clients, outcomes[len(shared) :])
+        personal |= {client: outcome.params for client, outcome in tuned.items()}
+        return DittoState(after, personal), notes_of(tuned, fed)
+
+    def view(self, state: DittoState) -> View:
+        view = self.base.view(state.average)
+        models = {**view.models, **state.personal}
+        return View(tree=view.tree, models=models, served=state.personal, shared=view.shared)

@@ -1,0 +1,1 @@
+"""The rules of SOFA-FL: small functions that can be replaced."""

@@ -1,0 +1,110 @@
+"""The position of a client: the vector that tells it apart, from what it learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+
+from sofa_fl.federation import Federation
+from sofa_fl.models.flat import Vector, inner_products, products_with
+from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.sketch import Sketch
+from sofa_fl.topology.geometry.map import map_of
+from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import Metric, Space, coordinates
+from sofa_fl.topology.tree import NodeId
+
+PositionKind = Literal["weights", "updates", "latent"]
+PROBE_SIZE = 200  # samples on which latent features are taken
+NUM_EXACT = 256  # of no more clients all pairs are measured exactly
+NUM_LANDMARKS = 64  # models that a position is measured against exactly, if there are more
+MIN_SKETCH = 256  # numbers
+NUM_SAMPLED = 1 << 14  # numbers of a model that a map for the eye is made of
+
+
+def positions_of(
+    models: Sequence[Vector],
+    starts: Sequence[Model],
+    kind: PositionKind,
+    metric: Metric,
+    fed: Federation,
+    sketch: int = 0,
+) -> Floats:
+    """One row per client: its model, how that moved from its start, or features on a fixed batch.
+
+    Only trainable parameters count. Rows are brought to as few coordinates as there are clients,
+    with the same distances, or, for many clients, `sketched`. The manhattan metric has no such
+    coordinates and takes the parameters as they are.
+    """
+    if kind == "latent":
+        features = fed.engine.embed(models, fed.probe(PROBE_SIZE))
+        return np.asarray(features, dtype=np.float64)
+    n = fed.engine.num_trainable
+    vectors = [model[:n] for model in models]
+    if kind == "updates":
+        vectors = [vector - as_vector(start)[:n] for vector, start in zip(vectors, starts)]
+    if metric == "manhattan":
+        return torch.stack(vectors).double().cpu().numpy()
+    if not sketch or len(vectors) <= NUM_EXACT:
+        return coordinates(inner_products(vectors))
+    return sketched(vectors, Sketch(sketch_size(sketch, len(vectors)), n, fed.seed))
+
+
+def sketch_size(room: int, num_clients: int) -> int:
+    """Numbers of each client's sketch, if all may take `room` together.
+
+    Of many clients fewer, since it is all their pairs that are measured.
+    """
+    return max(MIN_SKETCH, min(room // num_clients, (room << 10) // num_clients**2))
+
+
+def sketched(
+    vectors: Sequence[Vector], sketch: Sketch, num_landmarks: int = NUM_LANDMARKS
+) -> Floats:
+    """Positions whose distances are nearly those of `vectors`, in time linear in their number.
+
+    Evenly chosen landmarks span the first coordinates, exactly. What they leave of a vector is
+    sketched, and brought to its own length. So a distance to a landmark is exact, and that of two
+    others is off only by what the sketch makes of the angle between their rests: of noise, not of
+    what groups have in common.
+    """
+    n = len(vectors)
+    chosen = np.linspace(0, n - 1, min(n, num_landmarks)).round().astype(int).tolist()
+    landmarks = [vectors[row] for row in chosen]
+    values, axes = np.linalg.eigh(inner_products(landmarks))
+    several = values > 16 * np.finfo(np.float64).eps * values.max()
+    basis = axes[:, several] / np.sqrt(values[several])
+    spanned = products_with(vectors, landmarks) @ basis
+    sketches = np.stack([sketch(vector).cpu().numpy() for vector in vectors])
+    rest = sketches - spanned @ (basis.T @ sketches[chosen])
+    norms = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in vectors]
+    squares = torch.stack(norms).square().cpu().numpy()
+    left = squares - np.einsum("ij,ij->i", spanned, spanned)
+    left[chosen] = 0.0
+    left[left < 1e-6 * squares] = 0.0  # the root of rounding would set equal models apart
+    length = np.linalg.norm(rest, axis=1)
+    rest *= (np.sqrt(left) / np.where(length > 0, length, 1))[:, None]
+    positions = np.hstack([spanned, rest])
+    if positions.shape[1] > 2 * n:
+        return coordinates(positions @ positions.T)
+    return positions
+
+
+def sampled_map(
+    models: Mapping[NodeId, Vector], fed: Federation
+) -> dict[NodeId, tuple[float, float]]:
+    """What clients learned, on a map, for methods that have no positions.
+
+    Since nothing is decided by it, it must cost next to nothing: it goes by every so many-th number
+    of a model, and of too many clients there is none.
+    """
+    if not 2 <= len(models) <= NUM_EXACT:
+        return {}
+    n = fed.engine.num_trainable
+    step = -(-n // NUM_SAMPLED) | 1  # odd, so that in a layer of even width it is in all columns
+    vectors = [model[:n:step] for model in models.values()]
+    weights = np.array([fed.size(client) for client in models], dtype=np.float64)
+    return map_of(Space(tuple(models), coordinates(inner_products(vectors)), weights))

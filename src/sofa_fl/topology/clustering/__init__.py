@@ -1,0 +1,1 @@
+"""DMAC builds the tree, SHAPE reshapes it."""

@@ -1,0 +1,1 @@
+"""What only makes clustering faster: the same edits with and without."""

@@ -1,0 +1,159 @@
+"""Into how many parts a cluster may fall: what no partition can do, k-means need not be asked.
+
+Nothing here knows k-means. Of all ways to part the children, at most one part a child alone, each
+bound shows that in none the parts stand out against each other (`Parts.stand_out`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sofa_fl.topology.clustering.fast.main_part_bounds import without_main_part
+from sofa_fl.topology.clustering.fast.mean_distances import SURE, Means
+from sofa_fl.topology.clustering.separation import DEVIATIONS, student
+from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.tree.tree_arrays import Rows
+
+TINY = 7  # children of which all sets are looked at
+FEW = 256  # children of which all pairs are
+
+Bools = NDArray[np.bool_]
+
+
+def possible(means: Means, numbers: Sequence[int]) -> list[int]:
+    """Those of `numbers` into which the nodes may be parted, as far as means tell."""
+    m = len(means.num)
+    if m <= TINY:
+        return _by_sets(means, numbers)
+    if m <= FEW:
+        numbers = _by_rows(means, numbers)
+    return without_main_part(means, numbers) if numbers else []
+
+
+def _by_rows(means: Means, numbers: Sequence[int]) -> list[int]:
+    """By how many nodes a part may have.
+
+    The clients of a part are on average farther from all others than from each other. So there is
+    a node in it of which this is true alone, and truer still of its nearest and its farthest.
+    """
+    m, num = len(means.num), means.num
+    apart = means.between()
+    np.fill_diagonal(apart, np.inf)
+    if means.of_clients:
+        near, mass = np.sort(apart, axis=1)[:, :-1], np.arange(m, dtype=np.float64)[None, :]
+        sums = _cumulated(near)
+    else:
+        order = np.argsort(apart, axis=1)[:, :-1]
+        near, sizes = np.take_along_axis(apart, order, axis=1), num[order]
+        mass, sums = _cumulated(sizes), _cumulated(sizes * near)
+    nodes = np.arange(2, m)  # that the part may have; the clients of all but one of them are
+    ascending = np.cumsum(np.sort(num))
+    low, high = ascending[nodes - 2], ascending[-1] - ascending[m - nodes]  # at least and at most
+    if means.of_clients:
+        inner, outer = sums[:, nodes - 1], sums[:, -1:] - sums[:, nodes - 1]
+    else:
+        inner, outer = (
+            np.stack([np.interp(at, x, y) for x, y in zip(mass, sums)]) for at in (low, high)
+        )
+        outer = sums[:, -1:] - outer
+    inner = inner / (num[:, None] + low) * (nodes / (nodes - 1))
+    left = mass[:, -1:] - high
+    outer = np.where(left > 0.5, outer / np.where(left > 0.5, left, 1), near[:, -1:])
+    multi, clearly = means.factors
+    inner *= np.where((nodes < m - 1) & means.of_clients, multi, clearly) * (1 - SURE)
+    may = np.asarray((outer >= inner - means.slack).any(axis=0))
+    if means.of_clients and may.any():
+        # Not only of one node: of as many as there are, and of the others seen from their side.
+        away = (sums[:, -1:] - sums[:, m - 1 - nodes]) / nodes
+        may &= _mean_of_largest(outer - inner, nodes) >= -means.slack
+        farthest = np.minimum(_mean_of_largest(outer, nodes), _mean_of_largest(away, m - nodes))
+        may &= farthest + _mean_of_largest(-inner, nodes) >= -means.slack
+    if not may.any():
+        return []
+    return [k for k in numbers if _add_up(np.concatenate([[False] * 2, may, [False]]), k)]
+
+
+def _cumulated(values: Floats) -> Floats:
+    """Of each row, from zero on."""
+    sums = np.zeros((len(values), values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    return sums
+
+
+def _mean_of_largest(values: Floats, counts: Rows) -> Floats:
+    """Of each column, so many."""
+    sums = np.cumsum(-np.sort(-values, axis=0), axis=0)
+    return np.asarray(sums[counts - 1, np.arange(len(counts))] / counts)
+
+
+def _add_up(allowed: Bools, k: int) -> bool:
+    """Whether `k` allowed sizes, of which one may be 1, add up to the largest."""
+    m = len(allowed) - 1
+    sizes = np.flatnonzero(allowed)
+    sums = np.zeros(m + 1, dtype=bool)
+    sums[[0]] = True
+    for step in range(k):
+        before, sums = sums, np.zeros(m + 1, dtype=bool)
+        for size in sizes:
+            sums[size:] |= before[: m + 1 - size]
+        if step == k - 2 and sums[m - 1]:
+            return True
+    return bool(sums[m])
+
+
+@cache
+def _sets(m: int) -> tuple[Floats, Floats]:
+    """All two disjoint sets of `m`, the first of several, the second of one or more."""
+    found = np.array(list(product((0, 1, 2), repeat=m)))
+    a, b = found == 1, found == 2
+    first = (b.sum(axis=1) == 1) | (a.argmax(axis=1) < b.argmax(axis=1))  # of several each: once
+    chosen = (a.sum(axis=1) > 1) & b.any(axis=1) & first
+    return a[chosen].astype(np.float64), b[chosen].astype(np.float64)
+
+
+def _by_sets(means: Means, numbers: Sequence[int]) -> list[int]:
+    """By looking at every two sets of few nodes: any two of the parts are such."""
+    apart = means.between()
+    np.fill_diagonal(apart, 0)
+    pairs = np.outer(means.num, means.num)
+    np.fill_diagonal(pairs, 0)
+    a, b = _sets(len(means.num))
+    values = np.stack([pairs, pairs * apart, pairs * apart**2])
+    left, right = a @ values, b @ values
+    first, second = (left * a).sum(axis=2) / 2, (right * b).sum(axis=2) / 2
+    across = (left * b).sum(axis=2)
+    alone = b.sum(axis=1) == 1
+    second[:, alone] = [[1], [0], [0]]  # not to divide by zero; nobody asks for it
+    halfway = (first[1] / first[0] + second[1] / second[0]) / 2
+    good = _may_stand_out(means, first, across, np.where(alone, 0, halfway), b @ means.num == 1)
+    good &= alone | _may_stand_out(means, second, across, halfway, np.zeros(len(b), dtype=bool))
+    full = (a + b).all(axis=1)
+    some = {2: bool(good[full].any()), 3: bool(good[~full].any())}
+    return [k for k in numbers if some[min(k, 3)]]
+
+
+def _may_stand_out(
+    means: Means, inner: Floats, outer: Floats, halfway: Floats, single: Bools
+) -> Bools:
+    """As `Separation.stands_out`, given numbers of pairs, sums and sums of squares of distances.
+
+    Of nodes that are clusters only means are known, so what is there of deviations is too little.
+    """
+    near, far = inner[1] / inner[0], outer[1] / outer[0]
+    base = np.maximum(near, halfway)
+    multi, clearly = means.factors
+    least = base * np.where(single | (not means.of_clients), clearly, multi)
+    degrees = np.maximum(inner[0] + outer[0] - 2, 1)
+    scatter = inner[2] - inner[0] * near**2 + outer[2] - outer[0] * far**2
+    times = np.full(len(far), DEVIATIONS)
+    if means.of_clients:
+        chance = np.array([student(each) for each in degrees.tolist()])
+        times = np.maximum(times, chance * np.sqrt(1 / inner[0] + 1 / outer[0]))
+    clear = np.sqrt(np.maximum(scatter, 0) / degrees) * times
+    enough = far - base >= clear * (1 - SURE) - SURE * far - means.slack
+    return np.asarray(enough & (far >= least * (1 - SURE) - means.slack))

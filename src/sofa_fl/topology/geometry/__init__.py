@@ -1,0 +1,1 @@
+"""Where clients are, and how far apart."""

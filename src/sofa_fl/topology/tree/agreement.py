@@ -1,0 +1,79 @@
+"""How well a tree agrees with known groups of its clients, or with the tree of the round before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score
+
+from sofa_fl.topology.tree import NodeId, Tree
+
+
+def ari(tree: Tree, groups: Sequence[int]) -> float:
+    """The best adjusted Rand index of the tree's cuts with `groups`, one number per client.
+
+    There is a cut for every depth: each client belongs to its ancestor so many steps below the
+    root, or, where its path is shorter, to itself. 1 says that one cut is the groups exactly, 0
+    that none is better than chance.
+    """
+    _check(tree, groups)
+    return max(float(adjusted_rand_score(groups, cut(tree, d))) for d in range(tree.depth + 1))
+
+
+def cut(tree: Tree, depth: int) -> list[int]:
+    """The node that every client belongs to, `depth` steps below the root."""
+    return [int(path[min(depth, len(path) - 1)]) for path in map(tree.path, tree.clients)]
+
+
+def purity(tree: Tree, groups: Sequence[int]) -> float:
+    """Dendrogram purity (Heller and Ghahramani, 2005) of the tree for `groups`.
+
+    Of two clients of one group, drawn at random, take the smallest cluster with both: the
+    fraction of its clients that are of their group, on average. 1 says that every group has
+    clusters of its own; without a group of two it is 1 too.
+    """
+    _check(tree, groups)
+    order = tree.arrays
+    group = np.unique(np.asarray(groups), return_inverse=True)[1]
+    of = dict(zip(tree.clients, group.tolist()))
+    counts = np.zeros((len(order.nodes), int(group.max()) + 1))
+    rows = np.flatnonzero(order.is_client)
+    counts[rows, [of[node] for node in order.nodes[rows].tolist()]] = 1
+    pairs = np.zeros_like(counts)  # of clients of one group that meet in a node, or below it
+    for row in range(len(order.nodes) - 1, 0, -1):
+        counts[order.up[row]] += counts[row]
+        pairs[order.up[row]] -= counts[row] * (counts[row] - 1) / 2
+    pairs += counts * (counts - 1) / 2
+    total = pairs.sum()
+    sizes = np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return float((pairs * counts / sizes).sum() / total) if total else 1.0
+
+
+def moved(before: Tree, after: Tree) -> int:
+    """How many clients changed their cluster, by parent, whatever the clusters are called.
+
+    Of the clients in both trees, those outside the best matching of the clusters.
+    """
+    both = [client for client in before.clients if client in after.members]
+    if not both:
+        return 0
+    rows, columns = (
+        np.unique([_parent(tree, client) for client in both], return_inverse=True)[1]
+        for tree in (before, after)
+    )
+    overlap = np.zeros((1 + rows.max(), 1 + columns.max()), dtype=np.int64)
+    np.add.at(overlap, (rows, columns), 1)
+    return len(both) - int(overlap[linear_sum_assignment(overlap, maximize=True)].sum())
+
+
+def _parent(tree: Tree, client: NodeId) -> int:
+    """The cluster of a client; one alone in the world is its own."""
+    parent = tree.parent[client]
+    return client if parent is None else parent
+
+
+def _check(tree: Tree, groups: Sequence[int]) -> None:
+    if len(groups) != len(tree.clients):
+        raise ValueError(f"one group per client: {len(tree.clients)} clients, {len(groups)} groups")

@@ -1,0 +1,189 @@
+"""All that happens to a tree, as values: `edit.apply(tree)` is a new tree.
+
+SHAPE grafts, prunes, merges and splits; clients join and leave.
+
+An edit says all that is needed to replay it, ids of new nodes included, so a run's list of
+edits is its history: folding them over the first tree gives the last one, and what a new
+node inherits is read off the edit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from sofa_fl.errors import TopologyError
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.mutable_tree import MutableTree, TreeLike
+
+H = TypeVar("H", bound=TreeLike)
+
+
+@dataclass(frozen=True, slots=True)
+class Graft:
+    """Move `node`, with its subtree, under `onto`."""
+
+    node: NodeId
+    onto: NodeId
+
+    def apply(self, tree: H) -> H:
+        _check_known(tree, self.node, self.onto)
+        if self.onto == self.node or (tree.children[self.node] and self._is_below(tree)):
+            raise TopologyError(f"cannot graft {self.node} onto its own descendant {self.onto}")
+        return tree.reparent({self.node: self.onto})
+
+    def _is_below(self, tree: TreeLike) -> bool:
+        up: NodeId | None = self.onto
+        while up is not None and up != self.node:
+            up = tree.parent[up]
+        return up is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """Remove a cluster with at most one child; that child takes its place."""
+
+    node: NodeId
+
+    def apply(self, tree: H) -> H:
+        _check_known(tree, self.node)
+        if self.node in tree.members:
+            raise TopologyError(f"cannot prune {self.node}: it is a client")
+        children = tree.children[self.node]
+        if len(children) > 1:
+            raise TopologyError(f"cannot prune {self.node}: it has {len(children)} children")
+        return tree.reparent(dict.fromkeys(children, tree.parent[self.node]), drop=[self.node])
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Replace sibling clusters by one cluster, `into`, that has all their children."""
+
+    nodes: tuple[NodeId, ...]
+    into: NodeId
+
+    def apply(self, tree: H) -> H:
+        _check_known(tree, *self.nodes)
+        parents = {tree.parent[node] for node in self.nodes}
+        if not 2 <= len(set(self.nodes)) == len(self.nodes) or len(parents) != 1:
+            raise TopologyError(f"cannot merge {self.nodes}: they are not siblings")
+        if clients := tree.members.intersection(self.nodes):
+            raise TopologyError(f"cannot merge {sorted(clients)}: clients are never merged")
+        _check_new(tree, self.into)
+        moved = {child: self.into for node in self.nodes for child in tree.children[node]}
+        return tree.reparent({self.into: parents.pop(), **moved}, drop=self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Replace a cluster by several; `groups[i]` are the children of `into[i]`.
+
+    The parts become children of the cluster's parent. The root has none: it stays, above them.
+    """
+
+    node: NodeId
+    into: tuple[NodeId, ...]
+    groups: tuple[tuple[NodeId, ...], ...]
+
+    def apply(self, tree: H) -> H:
+        _check_known(tree, self.node)
+        children = tree.children[self.node]
+        if sorted(n for group in self.groups for n in group) != sorted(children):
+            raise TopologyError(f"groups {self.groups} of {self.node} do not partition {children}")
+        if not 2 <= len(set(self.into)) == len(self.into) == len(self.groups):
+            raise TopologyError(f"split of {self.node} needs two groups or more, an id for each")
+        if not all(self.groups):
+            raise TopologyError(f"split of {self.node} makes an empty group: {self.groups}")
+        _check_new(tree, *self.into)
+        up = tree.parent[self.node]
+        parts = dict.fromkeys(self.into, self.node if up is None else up)
+        moved = {c: part for part, group in zip(self.into, self.groups) for c in group}
+        return tree.reparent({**parts, **moved}, drop=[] if up is None else [self.node])
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A new client, under the cluster `onto`; or beside it, if `onto` is a client alone.
+
+    `above` is then the new root, over both.
+    """
+
+    node: NodeId
+    onto: NodeId
+    above: NodeId | None = None
+
+    def apply(self, tree: H) -> H:
+        _check_known(tree, self.onto)
+        if self.node in tree.parent:
+            raise TopologyError(f"{self.node} cannot join: it is in the tree already")
+        if self.onto not in tree.members:
+            return tree.reparent({self.node: self.onto}, join=[self.node])
+        if tree.parent[self.onto] is not None or self.above is None:
+            raise TopologyError(f"{self.node} cannot join under {self.onto}: it is a client")
+        _check_new(tree, self.above)
+        moves: dict[NodeId, NodeId | None] = {self.above: None}
+        moves |= {self.onto: self.above, self.node: self.above}
+        return tree.reparent(moves, join=[self.node])
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A client goes, for good."""
+
+    node: NodeId
+
+    def apply(self, tree: H) -> H:
+        _check_known(tree, self.node)
+        if self.node not in tree.members:
+            raise TopologyError(f"{self.node} cannot leave: it is a cluster")
+        if len(tree.members) == 1:
+            raise TopologyError(f"{self.node} cannot leave: a tree needs a client")
+        return tree.reparent({}, drop=[self.node])
+
+
+Edit = Graft | Prune | Merge | Split | Join | Leave
+KINDS: Mapping[str, type[Edit]] = {
+    kind.__name__.lower(): kind for kind in (Graft, Prune, Merge, Split, Join, Leave)
+}
+
+
+def _check_known(tree: TreeLike, *ids: NodeId) -> None:
+    if unknown := [node for node in ids if node not in tree.parent]:
+        raise TopologyError(f"nodes {unknown} are not in the tree")
+
+
+def _check_new(tree: TreeLike, *ids: NodeId) -> None:
+    if old := [node for node in ids if node < tree.next_id]:
+        raise TopologyError(f"ids {old} are not new: the next free id is {tree.next_id}")
+
+
+def apply_all(tree: Tree, edits: Sequence[Edit]) -> Tree:
+    """The tree after all edits, in order; checked once."""
+    if not edits:
+        return tree
+    draft = MutableTree(tree)
+    for edit in edits:
+        edit.apply(draft)
+    return draft.done()
+
+
+def count_edits(edits: Iterable[Edit]) -> dict[str, int]:
+    """How many there are of each kind."""
+    counts = Counter(type(edit).__name__.lower() for edit in edits)
+    return {name: counts[name] for name in KINDS}
+
+
+def edit_to_json(edit: Edit) -> dict[str, object]:
+    """An edit as plain values: `{"edit": "graft", "node": 3, "onto": 21}`."""
+    return {"edit": type(edit).__name__.lower(), **asdict(edit)}
+
+
+def edit_from_json(record: Mapping[str, Any]) -> Edit:
+    """The edit that `edit_to_json` wrote (JSON's lists become tuples again)."""
+    return KINDS[record["edit"]](**{k: _tuples(v) for k, v in record.items() if k != "edit"})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,156 @@
+"""The hierarchy: an immutable rooted tree whose leaves are the clients."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NewType
+
+from sofa_fl.errors import TopologyError
+
+if TYPE_CHECKING:
+    from sofa_fl.topology.tree.tree_arrays import TreeArrays
+
+NodeId = NewType("NodeId", int)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A rooted tree, stored as a parent map and nothing else.
+
+    Always true (checked on construction): there is one root, there is no cycle, there is a
+    client, and a client never has children. A tree is *compact* when, besides, every cluster
+    has at least two children; DMAC and SHAPE return compact trees. One client alone is its
+    own root.
+
+    Attributes:
+        parent: Parent of every node; the root maps to None.
+        clients: The leaves that stand for clients.
+        next_id: Smallest id never used; ids are not reused.
+    """
+
+    parent: Mapping[NodeId, NodeId | None]
+    clients: tuple[NodeId, ...]
+    next_id: int
+
+    def __post_init__(self) -> None:
+        roots = [node for node, up in self.parent.items() if up is None]
+        if len(roots) != 1:
+            raise TopologyError(f"a tree has exactly one root, got {roots}")
+        if unknown := {up for up in self.parent.values() if up is not None} - self.parent.keys():
+            raise TopologyError(f"parents {sorted(unknown)} are not in the tree")
+        if not self.clients or len(self.members) < len(self.clients):
+            raise TopologyError(f"a tree needs a client, and each once, got {self.clients}")
+        if missing := self.members - self.parent.keys():
+            raise TopologyError(f"clients {sorted(missing)} are not in the tree")
+        if len(self._walked) < len(self.parent):
+            stranded = sorted(self.parent.keys() - set(self._walked))
+            raise TopologyError(f"nodes {stranded} do not hang from root {roots[0]}")
+        if parents := [client for client in self.clients if self.children[client]]:
+            raise TopologyError(f"clients {parents} have children; only clusters may")
+        if self.next_id <= max(self.parent):
+            raise TopologyError(f"next_id {self.next_id} must be above id {max(self.parent)}")
+
+    @cached_property
+    def root(self) -> NodeId:
+        return next(node for node, up in self.parent.items() if up is None)
+
+    @cached_property
+    def children(self) -> Mapping[NodeId, tuple[NodeId, ...]]:
+        below: defaultdict[NodeId | None, list[NodeId]] = defaultdict(list)
+        for node, up in self.parent.items():
+            below[up].append(node)
+        children: dict[NodeId, tuple[NodeId, ...]] = dict.fromkeys(self.parent, ())
+        children |= {up: tuple(nodes) for up, nodes in below.items() if up is not None}
+        return children
+
+    @cached_property
+    def members(self) -> frozenset[NodeId]:
+        """The clients, as a set."""
+        return frozenset(self.clients)
+
+    @cached_property
+    def clusters(self) -> tuple[NodeId, ...]:
+        """Inner nodes, parents before children."""
+        return tuple(node for node in self._walked if node not in self.members)
+
+    @property
+    def is_compact(self) -> bool:
+        return bool((self.arrays.num_children[~self.arrays.is_client] >= 2).all())
+
+    def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
+        """Nodes of the subtree at `start` (default: the root), parents first."""
+        stack, children = [self.root if start is None else start], self.children
+        while stack:
+            node = stack.pop()
+            yield node
+            if below := children[node]:
+                stack.extend(below[::-1])
+
+    def path(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Root … parent, `node`: coarse to fine."""
+        path, up = [node], self.parent[node]
+        while up is not None:
+            path.append(up)
+            up = self.parent[up]
+        return tuple(reversed(path))
+
+    def siblings(self, node: NodeId) -> tuple[NodeId, ...]:
+        up = self.parent[node]
+        return () if up is None else tuple(n for n in self.children[up] if n != node)
+
+    def clients_of(self, node: NodeId) -> tuple[NodeId, ...]:
+        return tuple(n for n in self.walk(node) if n in self.members)
+
+    @cached_property
+    def _walked(self) -> list[NodeId]:
+        return list(self.walk())
+
+    @cached_property
+    def arrays(self) -> TreeArrays:
+        """The tree as arrays."""
+        from sofa_fl.topology.tree.tree_arrays import (
+            arrays_of,  # NumPy: not to be waited for by --help
+        )
+
+        return arrays_of(self._walked, self.parent, self.members)
+
+    @cached_property
+    def level(self) -> Mapping[NodeId, int]:
+        """Longest distance down to a leaf: clients are at 0, the root is highest."""
+        return dict(zip(map(NodeId, self.arrays.nodes.tolist()), self.arrays.level.tolist()))
+
+    @property
+    def depth(self) -> int:
+        """Level of the root: 0 for one client alone, 1 for a flat tree."""
+        return int(self.arrays.level[0])
+
+    def at_level(self, level: int) -> tuple[NodeId, ...]:
+        return tuple(node for node in self.walk() if self.level[node] == level)
+
+    def reparent(
+        self,
+        moves: Mapping[NodeId, NodeId | None],
+        drop: Sequence[NodeId] = (),
+        join: Sequence[NodeId] = (),
+    ) -> Tree:
+        """The tree with `moves` applied to the parent map and `drop` removed.
+
+        Those of `join` are new clients, last in order.
+        """
+        parent = {n: p for n, p in {**self.parent, **moves}.items() if n not in drop}
+        clients = tuple(c for c in (*self.clients, *join) if c not in drop)
+        return Tree(parent, clients, max(self.next_id, 1 + max(parent)))
+
+
+def flat_tree(clients: Sequence[NodeId], first: int = 0) -> Tree:
+    """One cluster over all clients: the tree of FedAvg; ids below `first` are not for clusters."""
+    if not clients:
+        raise TopologyError("a tree needs at least one client, got none")
+    if len(clients) == 1:
+        return Tree({clients[0]: None}, tuple(clients), max(first, clients[0] + 1))
+    root = NodeId(max(first, 1 + max(clients)))
+    parent: dict[NodeId, NodeId | None] = {root: None}
+    return Tree(parent | dict.fromkeys(clients, root), tuple(clients), root + 1)
