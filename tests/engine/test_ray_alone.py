@@ -19,7 +19,7 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import EngineError
 from sofa_fl.models.networks import Cnn
-from tests.engine.cases import DATA, LOCAL, MLP, Dropper
+from tests.engine.cases import DATA, LOCAL, MLP
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,12 +62,11 @@ def test_a_worker_of_another_version_is_refused() -> None:
         RayWorker(older)
 
 
-def test_what_cannot_be_stacked_is_trained_one_by_one() -> None:
-    assert isinstance(
-        RayWorker(WorkerSetup.of(MLP, DATA, LOCAL, "cpu", stacked=True)).engine, StackedEngine
-    )
-    worker = RayWorker(WorkerSetup.of(Dropper, DATA, LOCAL, "cpu", stacked=True))
-    assert not isinstance(worker.engine, StackedEngine)
+def test_many_at_once_only_where_told_to() -> None:
+    worker = RayWorker(WorkerSetup.of(MLP, DATA, LOCAL, "cpu", stacked=True))
+    assert isinstance(worker.engine, StackedEngine)
+    worker = RayWorker(WorkerSetup.of(MLP, DATA, LOCAL, "cpu", stacked=False))
+    assert isinstance(worker.engine, SequentialEngine)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

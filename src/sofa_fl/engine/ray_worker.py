@@ -115,10 +115,7 @@ def work(box: Sequence[Any], message: RayMessage | None, *arrays: NDArray[Any]) 
 
 def _engine(setup: WorkerSetup, data: FederatedData) -> SequentialEngine | StackedEngine:
     if setup.stacked:
-        try:
-            return StackedEngine(setup.factory, data, setup.local, setup.device)
-        except EngineError:  # a network that cannot be stacked trains one client at a time
-            pass
+        return StackedEngine(setup.factory, data, setup.local, setup.device)
     return SequentialEngine(setup.factory, data, setup.local, setup.device)
 
 
