@@ -18,7 +18,7 @@ from sofa_fl.deploy.machine.machine_data import (
     with_holdout,
 )
 from sofa_fl.deploy.server.described_data import DescribedData
-from sofa_fl.deploy.server.machine_profile import MachineProfile
+from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import (
     MessageBuilder,

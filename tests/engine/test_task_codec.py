@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from sofa_fl.engine.base import Exam, Pull, Task
 from sofa_fl.engine.exams import Sitting
 from sofa_fl.engine.learner import pull_terms
-from sofa_fl.engine.ray_messages import MAX_PARTS, RecentVectors, pack, portions, unpack
+from sofa_fl.engine.ray_messages import (
+    MAX_PARTS,
+    RecentVectors,
+    pack_requests,
+    portions,
+    unpack_requests,
+)
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Request, decode, encode
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import Vector
@@ -36,8 +42,8 @@ REQUESTS: list[Request] = [
 
 def send(requests: list[Request]) -> tuple[list[Any], list[Vector]]:
     """Pack and unpack; also the vectors that were sent."""
-    message, vectors = pack(requests, lambda vector: vector)
-    return unpack(message, vectors), vectors
+    message, vectors = pack_requests(requests, lambda vector: vector)
+    return unpack_requests(message, vectors), vectors
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)

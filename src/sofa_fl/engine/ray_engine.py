@@ -17,7 +17,7 @@ from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.exams import gather, sittings
 from sofa_fl.engine.ray_cluster import Cluster
-from sofa_fl.engine.ray_messages import RecentVectors, pack, portions
+from sofa_fl.engine.ray_messages import RecentVectors, pack_requests, portions
 from sofa_fl.engine.ray_worker import WorkerSetup, work
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.task_codec import Embedding, Request
@@ -29,7 +29,7 @@ from sofa_fl.models.networks import NetworkFactory
 QUEUE = 2  # messages per worker: while it works on one, the next is on its way
 RECENT_BYTES = 64 << 20  # of models that stay in the object store for later tasks
 WIDTH = 32  # requests in a message to a GPU; a fixed number, so that results do not vary
-PATIENCE = 60.0  # seconds within which the first worker must start
+START_TIMEOUT = 60.0  # seconds within which the first worker must start
 
 
 class RayEngine:
@@ -102,12 +102,12 @@ class RayEngine:
     def _start_workers(self) -> None:
         """Set up the workers and wait for the first, so that errors show before the first round."""
         asked = [self._work.remote([self._setup], None) for _ in range(self._num_workers())]
-        ready, _ = self._ray.wait(asked, timeout=PATIENCE)
+        ready, _ = self._ray.wait(asked, timeout=START_TIMEOUT)
         if not ready:
             what = "GPU" if self._width > 1 else "CPU"
             raise EngineError(
                 f"the engine needs a free {what} of the Ray cluster, and none was free within "
-                f"{PATIENCE:.0f} seconds; wait for other jobs there to end"
+                f"{START_TIMEOUT:.0f} seconds; wait for other jobs there to end"
             )
         self._answers(ready[0])
 
@@ -125,7 +125,7 @@ class RayEngine:
         room, num_drawn = QUEUE * self._num_workers(), 0
         while True:
             while len(at_work) < room and (portion := next(coming, None)) is not None:
-                message, vectors = pack(portion, store)
+                message, vectors = pack_requests(portion, store)
                 at_work[self._work.remote([self._setup], message, *vectors)] = num_drawn
                 num_drawn += 1
                 del portion, message, vectors  # Ray has them now, also for another try

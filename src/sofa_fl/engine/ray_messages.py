@@ -45,7 +45,9 @@ class RecentVectors(Generic[Ref]):
         return stored[1]
 
 
-def pack(requests: Sequence[Request], put: Callable[[Vector], Ref]) -> tuple[RayMessage, list[Ref]]:
+def pack_requests(
+    requests: Sequence[Request], put: Callable[[Vector], Ref]
+) -> tuple[RayMessage, list[Ref]]:
     """Requests of one kind as a message, and the stored vectors that go with it."""
     numbers: IdentityDict[int] = IdentityDict()
     refs: list[Ref] = []
@@ -66,7 +68,7 @@ def pack(requests: Sequence[Request], put: Callable[[Vector], Ref]) -> tuple[Ray
     return RayMessage(type(requests[0]), headers), refs
 
 
-def unpack(message: RayMessage, vectors: Sequence[Vector]) -> list[Any]:
+def unpack_requests(message: RayMessage, vectors: Sequence[Vector]) -> list[Any]:
     """The requests as they were."""
 
     def find(name: Sequence[tuple[int, float]]) -> Model:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.engine.base import LocalConfig, Outcome
 from sofa_fl.engine.memory import keep_memory, reading
-from sofa_fl.engine.ray_messages import RayMessage, unpack
+from sofa_fl.engine.ray_messages import RayMessage, unpack_requests
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
-from sofa_fl.engine.task_codec import perform
+from sofa_fl.engine.task_codec import run_requests
 from sofa_fl.errors import EngineError
 from sofa_fl.models.networks import NetworkFactory
 
@@ -82,7 +82,7 @@ class RayWorker:
         vectors = [reading(array).to(self.device) for array in arrays]
         return [
             (answer.params.cpu().numpy(), answer.losses) if isinstance(answer, Outcome) else answer
-            for answer in perform(self.engine, unpack(message, vectors))
+            for answer in run_requests(self.engine, unpack_requests(message, vectors))
         ]
 
 

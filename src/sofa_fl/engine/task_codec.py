@@ -66,7 +66,7 @@ class WorkerEngine(Protocol):
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]: ...
 
 
-def perform(engine: WorkerEngine, requests: Sequence[Request]) -> list[Any]:
+def run_requests(engine: WorkerEngine, requests: Sequence[Request]) -> list[Any]:
     """Answer requests of one kind, in order: outcomes, sums of sittings, or features."""
     if tasks := [request for request in requests if isinstance(request, Task)]:
         return engine.train(tasks)

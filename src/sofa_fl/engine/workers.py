@@ -30,7 +30,7 @@ from sofa_fl.engine.exams import gather, sittings
 from sofa_fl.engine.learner import EVALUATION_BATCH, optimizer_for
 from sofa_fl.engine.memory import keep_memory
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.task_codec import Embedding, Request, decode, encode, perform
+from sofa_fl.engine.task_codec import Embedding, Request, decode, encode, run_requests
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector, check_size, empty_like
 from sofa_fl.models.mix import Mix, Model, write
@@ -224,7 +224,7 @@ def _work(
         except (EOFError, OSError):
             os._exit(0)
         try:
-            (result,) = perform(engine, [decode(kind, header, memory.__getitem__)])
+            (result,) = run_requests(engine, [decode(kind, header, memory.__getitem__)])
             if isinstance(result, Outcome):
                 memory[OUT].copy_(result.params)
                 result = np.array(result.losses)

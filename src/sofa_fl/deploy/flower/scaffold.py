@@ -10,7 +10,7 @@ from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.storage.disk import write_text
 
 # Where each file of the template goes.
-FILES = {
+TEMPLATE_FILES = {
     "pyproject.toml.txt": "pyproject.toml",
     "README.md.txt": "README.md",
     "env.sh.txt": "env.sh",
@@ -38,7 +38,7 @@ def new_app(folder: Path) -> Path:
         )
     values = {"name": package.replace("_", "-"), "package": package, "folder": str(folder)}
     template = files("sofa_fl.deploy.flower") / "template"
-    for source, target in FILES.items():
+    for source, target in TEMPLATE_FILES.items():
         text = template.joinpath(source).read_text(encoding="utf-8")
         path = folder / target.format(package=package)
         path.parent.mkdir(parents=True, exist_ok=True)

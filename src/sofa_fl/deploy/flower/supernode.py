@@ -15,14 +15,14 @@ import threading
 import time
 from collections.abc import Sequence
 
-SETTINGS = {
+FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 SHORTEST, LONGEST = 0.3, 1.0  # seconds between two polls: right after a message, and later
 TRIES = "SOFA_FL_TRIES"  # how often the server has refused it
-MAX_TRIES = 24
+MAX_RETRIES = 24
 RETRY_AFTER = 5.0  # seconds
 CONNECTED = 60.0  # seconds after which tries are counted from zero again
 DEFAULT_PORT = 9094  # Flower's default, at which the ClientApp's process connects
@@ -48,7 +48,7 @@ class PollingTime:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperNode; `arguments` are those of `flower-supernode`."""
-    os.environ.update(SETTINGS)  # Flower reads them when it is imported
+    os.environ.update(FLOWER_ENVIRONMENT)  # Flower reads them when it is imported
     tries = int(os.environ.pop(TRIES, "0"))
     if tries:
         time.sleep(RETRY_AFTER)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
         resident.stop()
         if time.monotonic() - began > CONNECTED:
             tries = 0
-        if end.code in (None, 0) or tries >= MAX_TRIES:
+        if end.code in (None, 0) or tries >= MAX_RETRIES:
             raise
         # For a minute after a SuperNode lost its connection, the server refuses it as a duplicate.
         os.environ[TRIES] = str(tries + 1)

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from sofa_fl.data.base import Arrays, Samples, Split
 from sofa_fl.deploy.machine.disclosure import Disclosure, MemoryStore, StateStore
 from sofa_fl.deploy.machine.machine_data import MachineData, fingerprint_of, with_holdout
+from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import (
+    VERSION,
     MessageBuilder,
     MessageError,
     WireMessage,
@@ -105,27 +107,30 @@ class ClientMachine:
 
     def hello(self) -> WireMessage:
         """Describe the samples: how many there are, of which type and shape."""
-        data, builder = self.data, MessageBuilder()
-        if data.ids is not None:
-            builder.add(data.ids.astype(np.int64), "ids")
-        is_classifier = data.train.y.dtype.kind != "f"
-        splits = [part for part in (data.train, data.holdout, data.test) if part is not None]
-        if not is_classifier:  # from these of all machines the server has the targets' variance
-            y = data.train.y.reshape(len(data.train), -1).astype(np.float64)
-            builder.add(y.sum(axis=0), "target_sums")
-            builder.add((y**2).sum(axis=0), "target_squares")
-        return builder.message(
-            num_train=len(data.train),
-            num_holdout=len(self.samples) - len(data.train),
+        profile = self.profile()
+        return WireMessage({"version": VERSION, **profile.header()}, profile.arrays())
+
+    def profile(self) -> MachineProfile:
+        train, is_classifier = self.data.train, self.data.train.y.dtype.kind != "f"
+        splits = [part for part in (train, self.data.holdout, self.data.test) if part is not None]
+        targets = train.y.reshape(len(train), -1).astype(np.float64)
+        return MachineProfile(
+            num_train=len(train),
+            num_holdout=len(self.samples) - len(train),
             num_test=0 if self.test is None else len(self.test),
-            input=[str(data.train.x.dtype), *data.train.x.shape[1:]],
-            target=[str(data.train.y.dtype), *data.train.y.shape[1:]],
-            scale=data.train.scale,
-            shift=data.train.shift,
             num_classes=max(part.num_classes for part in splits) if is_classifier else 0,
+            format=SampleFormat(
+                (str(train.x.dtype), train.x.shape[1:]),
+                (str(train.y.dtype), train.y.shape[1:]),
+                train.scale,
+                train.shift,
+            ),
             number=self.number,
             fingerprint=self.fingerprint,
             cap=self.cap,
+            ids=None if self.data.ids is None else self.data.ids.astype(np.int64),
+            target_sums=None if is_classifier else targets.sum(axis=0),
+            target_squares=None if is_classifier else (targets**2).sum(axis=0),
         )
 
     def _train(

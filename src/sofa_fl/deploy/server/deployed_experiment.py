@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from sofa_fl.data.base import Samples
-from sofa_fl.deploy.server.machine_profile import MachineProfile
 from sofa_fl.deploy.server.remote_engine import NO_ROWS, RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
+from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.loop import Experiment, Own

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import ClientData, FederatedData, Samples
-from sofa_fl.deploy.server.machine_profile import MachineProfile
+from sofa_fl.deploy.transport.machine_profile import MachineProfile
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from sofa_fl.deploy.transport.wire_message import WireMessage
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.25  # seconds between two polls for answers
-MARGIN = 5.0  # seconds that a message lives beyond the wait for its answer
+EXTRA_LIFE = 5.0  # seconds that a message lives beyond the wait for its answer
 HELLO_LIFE = 24 * 3600.0  # seconds that a hello may stay unanswered
 CONNECTION_CHECK = 3.0  # seconds between two checks of who is connected
 WORK = ("tasks", "exams", "embeds", "give")  # what a message may ask for
@@ -43,7 +43,7 @@ class Traffic:
     up: int = 0
 
 
-def discard(_event: dict[str, Any]) -> None:
+def record_nothing(_event: dict[str, Any]) -> None:
     """Record nothing."""
 
 
@@ -58,7 +58,7 @@ class Exchange:
 
     messenger: Messenger
     timeout: float
-    record: Callable[[dict[str, Any]], None] = discard
+    record: Callable[[dict[str, Any]], None] = record_nothing
     traffic: Traffic = field(default_factory=Traffic)
     _hellos: dict[int, str] = field(default_factory=dict)  # sent, and not yet answered
 
@@ -67,7 +67,7 @@ class Exchange:
         if not messages:
             return {}
         began = time.monotonic()
-        waiting = self._send(messages, kind, self.timeout + MARGIN)
+        waiting = self._send(messages, kind, self.timeout + EXTRA_LIFE)
         sent = time.monotonic() - began
         answers: dict[int, Answer] = dict.fromkeys(messages.keys() - waiting.keys(), "not sent")
         arrived: dict[int, float] = {}

@@ -11,9 +11,9 @@ import numpy as np
 
 from sofa_fl.data.base import Samples, Split, Stage
 from sofa_fl.deploy.server.described_data import DescribedData, assign_rows
-from sofa_fl.deploy.server.machine_profile import MachineProfile, pooled_variance
 from sofa_fl.deploy.server.roster_file import Member, load_members, save_members
 from sofa_fl.deploy.server.row_owners import RowOwners, rows_in
+from sofa_fl.deploy.transport.machine_profile import MachineProfile, pooled_variance
 from sofa_fl.errors import RunError
 from sofa_fl.topology.tree import NodeId
 

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from sofa_fl.data.base import ClientData
-from sofa_fl.deploy.server.machine_profile import MachineProfile, SampleFormat, read_array_format
+from sofa_fl.deploy.transport.machine_profile import ARRAYS, MachineProfile
+from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.topology.tree import NodeId
-
-ARRAYS = {"ids": np.int64, "target_sums": np.float64, "target_squares": np.float64}
-NUMBERS = ("num_train", "num_holdout", "num_test", "num_classes", "number", "cap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,35 +78,25 @@ def load_members(file: Path) -> dict[NodeId, Member]:
 
 def _to_json(member: Member) -> dict[str, Any]:
     profile, rows = member.profile, member.rows
-    format = profile.format
-    arrays = {name: getattr(profile, name) for name in ARRAYS}
+    header = profile.header()
     return {
         "node": str(member.machine),  # as text: other JSON readers round numbers of this size
         "since": member.since,
         "away": member.absences,
         "first": [int(r[0]) if len(r) else 0 for r in (rows.train, rows.holdout, rows.test)],
-        "input": [format.input[0], *format.input[1]],
-        "target": [format.target[0], *format.target[1]],
-        "scale": format.scale,
-        "shift": format.shift,
-        "mark": profile.fingerprint,
-        **{name: getattr(profile, name) for name in NUMBERS},
-        **{name: None if array is None else array.tolist() for name, array in arrays.items()},
+        "mark": header.pop("fingerprint"),
+        **header,
+        **{name: array.tolist() for name, array in profile.arrays().items()},
     }
 
 
 def _from_json(values: dict[str, Any]) -> Member:
-    arrays: dict[str, Any] = {
-        name: None if values[name] is None else np.array(values[name], dtype=dtype)
+    arrays = {
+        name: np.array(values[name], dtype)
         for name, dtype in ARRAYS.items()
+        if values.get(name) is not None
     }
-    formats = read_array_format(values["input"]), read_array_format(values["target"])
-    profile = MachineProfile(
-        format=SampleFormat(*formats, values["scale"], values["shift"]),
-        fingerprint=values["mark"],
-        **{name: values[name] for name in NUMBERS},
-        **arrays,
-    )
+    profile = MachineProfile.read(WireMessage({**values, "fingerprint": values["mark"]}, arrays))
     sizes = (profile.num_train, profile.num_holdout, profile.num_test)
     train, holdout, test = (np.arange(a, a + n) for a, n in zip(values["first"], sizes))
     rows = ClientData(train if profile.ids is None else profile.ids, holdout, test)

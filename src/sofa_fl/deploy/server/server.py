@@ -13,9 +13,9 @@ import yaml
 
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.deploy.server.exchange import Exchange, Messenger
-from sofa_fl.deploy.server.machine_profile import MachineProfile
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
+from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import (
     MessageBuilder,

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from sofa_fl.data.base import Arrays, Samples
 from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage
 
+COUNTS = ("num_train", "num_holdout", "num_test", "num_classes")
+ARRAYS = {"ids": "int64", "target_sums": "float64", "target_squares": "float64"}
 ArrayFormat = tuple[str, tuple[int, ...]]  # the type and the shape of an input or a target
 
 
@@ -53,8 +55,8 @@ class MachineProfile:
     num_train: int
     num_holdout: int
     num_test: int
-    format: SampleFormat
     num_classes: int
+    format: SampleFormat
     number: int | None
     fingerprint: str
     cap: float
@@ -62,52 +64,58 @@ class MachineProfile:
     target_sums: NDArray[np.float64] | None = None
     target_squares: NDArray[np.float64] | None = None
 
+    def header(self) -> dict[str, Any]:
+        """The plain values, as a message or a file holds them; `arrays` has the rest."""
+        plain = {name: getattr(self, name) for name in (*COUNTS, "number", "fingerprint", "cap")}
+        format = self.format
+        return {
+            **plain,
+            "input": [format.input[0], *format.input[1]],
+            "target": [format.target[0], *format.target[1]],
+            "scale": format.scale,
+            "shift": format.shift,
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        found = {name: getattr(self, name) for name in ARRAYS}
+        return {name: array for name, array in found.items() if array is not None}
+
     @classmethod
-    def read(cls, answer: WireMessage) -> MachineProfile:
-        """Read a machine's answer to a hello."""
-        train, holdout, test = (
-            answer.value(f"num_{name}", int) for name in ("train", "holdout", "test")
-        )
-        if train < 1 or min(holdout, test) < 0:
+    def read(cls, message: WireMessage) -> MachineProfile:
+        """Read a profile from what `header` and `arrays` returned."""
+        counts = {name: message.value(name, int) for name in COUNTS}
+        if counts["num_train"] < 1 or min(counts.values()) < 0:
             raise MessageError(
-                "a machine must have at least one sample to train on and no negative numbers of "
-                f"others, got {train}, {holdout} and {test}"
+                f"a machine must have at least one sample to train on, and no number below 0, got "
+                f"{counts}"
             )
-        number = answer.header.get("number")
+        number = message.header.get("number")
         if number is not None and not (isinstance(number, int) and 0 <= number < 1 << 31):
             raise MessageError(f"a client's number must be a whole number, got {number!r}")
         format = SampleFormat(
-            read_array_format(answer.value("input", list)),
-            read_array_format(answer.value("target", list)),
-            answer.value("scale", float),
-            answer.value("shift", float),
+            _array_format(message.value("input", list)),
+            _array_format(message.value("target", list)),
+            message.value("scale", float),
+            message.value("shift", float),
         )
-        ids, sums, squares = None, None, None
-        if "ids" in answer.arrays:
-            ids = answer.array("ids", "int64", (train,))
-            if ids.min() < 0 or len(np.unique(ids)) < len(ids):
-                raise MessageError("ids must be distinct and at least 0")
+        shapes = {"ids": (counts["num_train"],)} if "ids" in message.arrays else {}
         if format.is_regression:
-            size = (prod(format.target[1]),)
-            sums = answer.array("target_sums", "float64", size)
-            squares = answer.array("target_squares", "float64", size)
+            shapes |= dict.fromkeys(("target_sums", "target_squares"), (prod(format.target[1]),))
+        arrays = {name: message.array(name, ARRAYS[name], shape) for name, shape in shapes.items()}
+        ids = arrays.get("ids")
+        if ids is not None and (ids.min() < 0 or len(np.unique(ids)) < len(ids)):
+            raise MessageError("ids must be distinct and at least 0")
         return cls(
-            num_train=train,
-            num_holdout=holdout,
-            num_test=test,
+            **counts,
             format=format,
-            num_classes=answer.value("num_classes", int),
             number=number,
-            fingerprint=answer.value("fingerprint", str)[:64],
-            cap=min(1.0, max(0.0, answer.value("cap", float))),
-            ids=ids,
-            target_sums=sums,
-            target_squares=squares,
+            fingerprint=message.value("fingerprint", str)[:64],
+            cap=min(1.0, max(0.0, message.value("cap", float))),
+            **arrays,
         )
 
 
-def read_array_format(values: Sequence[Any]) -> ArrayFormat:
-    """Read a type and a shape from a list of both."""
+def _array_format(values: Sequence[Any]) -> ArrayFormat:
     name, *shape = values or [""]
     if name not in ("uint8", "float32", "int64"):
         raise MessageError(f"samples must be uint8, float32 or int64, got {name!r}")
