@@ -24,7 +24,6 @@ from sofa_fl.deploy.transport.wire_message import (
     MessageBuilder,
     MessageError,
     WireMessage,
-    check_version,
     checked,
     read_mix,
 )
@@ -86,7 +85,7 @@ class ClientMachine:
 
     def answer(self, message: WireMessage) -> WireMessage:
         """Do all that a message asks for."""
-        check_version(message)
+        message.check_version()
         header = message.header
         if header.get("ask") == "hello":
             return self.hello()
