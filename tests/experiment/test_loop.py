@@ -282,3 +282,15 @@ def test_clients_of_one_class_and_one_sample(tmp_path: Path) -> None:
     clients = tuple(ClientData(rows[i : i + 1], nothing, rows[i : i + 1]) for i in range(4))
     result = run(tiny(tmp_path / "run"), data=FederatedData(arrays, arrays, clients, 2))
     assert len(result.view.served) == 4
+
+
+def test_every_round_records_the_objective(tmp_path: Path) -> None:
+    run(tiny(tmp_path / "run", method="sofa"))
+    for event in RunFolder.open(tmp_path / "run").events():
+        terms = event["objective"]
+        assert terms["value"] == pytest.approx(
+            sum(terms[k] for k in ("loss", "siblings", "parent"))
+        )
+        assert terms["loss"] > 0
+    run(tiny(tmp_path / "other", method="fedavg"))
+    assert all("objective" not in e for e in RunFolder.open(tmp_path / "other").events())

@@ -147,8 +147,8 @@ def test_a_client_starts_from_clusters_that_do_not_contradict_it() -> None:
         state,
         steadied={c: dict(zip(state.tree.path(c), (*losses[c % 2], 0.0))) for c in fed.clients},
     )
-    store = ModelStore(state.params, keep=True)
-    tasks = LocalUpdate(state, store, method.rules, method.config, fed.at(1)).usual()
+    stored = replace(state, params=ModelStore(state.params, keep=True))
+    tasks = LocalUpdate(stored, method.rules, method.config, fed.at(1)).usual()
     for task, _ in tasks:
         root, parent, _ = state.tree.path(task.site)
         own = {root: losses[task.site % 2][0], parent: losses[task.site % 2][1]}
