@@ -1,6 +1,6 @@
 """Rules as values: what builds a tree and what edits it; the paper's set and ours.
 
-    rules = dataclasses.replace(default_rules(), merge=my_merge)
+    rules = dataclasses.replace(default_tree_rules(), merge=my_merge)
     tree, edits = shape(tree, space, config, rules)
 """
 
@@ -52,7 +52,7 @@ class TreeRules:
     until_stable: bool = True
 
 
-def default_rules(candidates: Candidates | None = None) -> TreeRules:
+def default_tree_rules(candidates: Candidates | None = None) -> TreeRules:
     """Our rules; `Candidates()` for the plain ones, which are slower and give the same tree."""
     candidates = candidates or FastCandidates()
     return TreeRules(
@@ -63,17 +63,16 @@ def default_rules(candidates: Candidates | None = None) -> TreeRules:
     )
 
 
-def paper_rules(candidates: Candidates | None = None) -> TreeRules:
-    """The rules as the paper writes them: Algorithms 1 to 5, one pass per round in its order.
+def paper_tree_rules(candidates: Candidates | None = None) -> TreeRules:
+    """The rules as the paper writes them: Algorithms 1 to 5, one pass per round.
 
-    A pass may leave clusters of one child, which the next one prunes. For a space with
-    `linkage="centroid"`.
+    Chosen: the order of the operations, with pruning last, so that no cluster of one child
+    outlives a round. For a space with `linkage="centroid"`.
     """
     return TreeRules(
         build=partial(paper_dmac, candidates=candidates or FastCandidates()),
         graft=paper_grafts,
         merge=paper_merges,
         split=paper_splits,
-        order=("graft", "prune", "merge", "split"),
         until_stable=False,
     )

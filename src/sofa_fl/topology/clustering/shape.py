@@ -9,7 +9,7 @@ import numpy as np
 
 from sofa_fl.topology.clustering.config import Operation as Operation
 from sofa_fl.topology.clustering.config import ShapeConfig as ShapeConfig
-from sofa_fl.topology.clustering.rules import TreeRules, default_rules
+from sofa_fl.topology.clustering.rules import TreeRules, default_tree_rules
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.geometry.threads import one_thread
 from sofa_fl.topology.tree import Tree
@@ -26,7 +26,7 @@ def shape(
     positions returns no edits. Should the passes run in a circle, the tree returned is the tightest
     in that circle, and so the same from anywhere in it.
     """
-    rules = rules or default_rules()
+    rules = rules or default_tree_rules()
     trees, edits, first_seen = [tree], [list[Edit]()], dict[int, int]()
     while True:
         tree, done = one_pass(trees[-1], space, config, rules)
