@@ -13,7 +13,7 @@ from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.kmeans import partitions
 from sofa_fl.topology.clustering.separation import PartSeparation
-from sofa_fl.topology.geometry.node_positions import NodePositions
+from sofa_fl.topology.geometry.node_positions import Floats, NodePositions
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
@@ -33,7 +33,8 @@ def find_grafts(
     edits: list[Edit] = []
     for parents in levels(nodes):
         # An only child stays: pruning takes care of its parent.
-        children = children_of(nodes, parents[nodes.num_children[parents] > 1])
+        children = children_of(nodes, parents)
+        children = children[nodes.num_children[nodes.arrays.parents[children]] > 1]
         children = candidates.grafts(space, nodes, children, parents, config.tolerance)
         rest, rest_variances = nodes.parents_without(children)
         now = space.paired_distances(
@@ -49,9 +50,7 @@ def find_grafts(
         least = distances.min(axis=1)
         moves = least * (1 + config.tolerance) < now
         nearest = parents[distances.argmin(axis=1)]
-        edits += [
-            Graft(*ids(nodes, child, onto)) for child, onto in zip(children[moves], nearest[moves])
-        ]
+        edits += [Graft(*ids(nodes, *move)) for move in as_pairs(children[moves], nearest[moves])]
     return edits
 
 
@@ -62,21 +61,20 @@ def find_merges(
 
     Good reasons: together they would be split again, or they are set apart.
     """
-    nodes, arrays = space.locate(tree), tree.arrays
+    nodes = space.locate(tree)
     edits: list[Edit] = []
     merged: set[int] = set()
-    for a, b, distances in sibling_pairs(space, nodes):
-        near = distances <= config.merge * space.scale
-        for pair in zip(*candidates.merges(space, nodes, a[near], b[near])):
-            children = [arrays.children(row)[nodes.known[arrays.children(row)]] for row in pair]
-            both = np.concatenate(children)
-            if (
-                merged.isdisjoint(pair)
-                and space.incoherence(nodes.positions[both], nodes.weights[both]) <= config.split
-                and not PartSeparation(space, nodes, children).set_apart()
-            ):
-                merged |= set(pair)
-                edits.append(Merge(ids(nodes, *pair), NodeId(tree.next_id + len(edits))))
+    a, b, distances = sibling_pairs(space, nodes)
+    near = distances <= config.merge * space.scale
+    for pair in as_pairs(*candidates.merges(space, nodes, a[near], b[near])):
+        if not merged.isdisjoint(pair):
+            continue
+        children = [children_of(nodes, row) for row in pair]
+        both = np.concatenate(children)
+        wide = space.incoherence(nodes.positions[both], nodes.weights[both]) > config.split
+        if not wide and not PartSeparation(space, nodes, children).set_apart():
+            merged |= set(pair)
+            edits.append(Merge(ids(nodes, *pair), NodeId(tree.next_id + len(edits))))
     return edits
 
 
@@ -102,11 +100,7 @@ def find_splits(
         for parts in partitions(nodes, arrays.children(row), parts_allowed):
             added = len(parts) - (row > 0)
             num_alone = sum(len(part) == 1 for part in parts)
-            if (
-                added <= room
-                and num_alone <= 1
-                and PartSeparation(space, nodes, parts).stand_out()
-            ):
+            if added <= room and num_alone <= 1 and PartSeparation(space, nodes, parts).stand_out():
                 edits.append(split_edit(nodes, row, parts, next_id))
                 next_id, room = next_id + len(parts), room - added
                 break
@@ -133,6 +127,11 @@ def ids(nodes: NodePositions, *rows: int) -> tuple[NodeId, ...]:
     return tuple(NodeId(node) for node in nodes.arrays.nodes[list(rows)].tolist())
 
 
+def as_pairs(a: Rows, b: Rows) -> Iterator[tuple[int, int]]:
+    """The rows of `a` and `b` two by two."""
+    return zip(a.tolist(), b.tolist())
+
+
 def levels(nodes: NodePositions) -> list[Rows]:
     """The clusters that have a position, level by level from the lowest."""
     clusters = np.flatnonzero(nodes.known & ~nodes.arrays.is_client)
@@ -140,23 +139,26 @@ def levels(nodes: NodePositions) -> list[Rows]:
     return [clusters[level == each] for each in np.unique(level)]
 
 
-def children_of(nodes: NodePositions, parents: Rows) -> Rows:
-    """The children of `parents` that have a position, parent by parent."""
-    rows = nodes.arrays.by_parent
-    return rows[np.isin(nodes.arrays.parents[rows], parents) & nodes.known[rows]]
+def children_of(nodes: NodePositions, parents: Rows | int) -> Rows:
+    """The children of one parent or several that have a position, parent by parent."""
+    rows = np.concatenate([nodes.arrays.children(parent) for parent in np.atleast_1d(parents)])
+    return rows[nodes.known[rows]]
 
 
-def sibling_pairs(space: Space, nodes: NodePositions) -> Iterator[tuple[Rows, Rows, np.ndarray]]:
+def sibling_pairs(space: Space, nodes: NodePositions) -> tuple[Rows, Rows, Floats]:
     """All pairs of sibling clusters and their distances D, parent by parent, the nearest first."""
-    clusters = ~nodes.arrays.is_client & nodes.known
-    for parent in np.flatnonzero(clusters):
-        children = nodes.arrays.children(parent)
-        rows = children[clusters[children]]
+    pairs = [(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0))]
+    for parent in np.flatnonzero(nodes.num_children > 1):
+        rows = children_of(nodes, parent)
+        rows = rows[~nodes.arrays.is_client[rows]]
         positions, variances = nodes.positions[rows], nodes.variances[rows]
         a, b = np.triu_indices(len(rows), 1)
-        distances = space.distances(positions, positions, variances, variances)[a, b]
-        order = np.argsort(distances, kind="stable")
-        yield rows[a[order]], rows[b[order]], distances[order]
+        if len(a):
+            distances = space.distances(positions, positions, variances, variances)[a, b]
+            order = np.argsort(distances, kind="stable")
+            pairs.append((rows[a[order]], rows[b[order]], distances[order]))
+    a, b, distances = (np.concatenate(columns) for columns in zip(*pairs))
+    return a, b, distances
 
 
 def incoherent(space: Space, nodes: NodePositions, threshold: float) -> list[int]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
+    as_pairs,
     children_of,
     ids,
     incoherent,
@@ -44,7 +45,7 @@ def paper_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
         d_pre, d_min = distances[is_parent], distances.min(axis=1)
         n_min = candidates[distances.argmin(axis=1)]
         moves = d_min * (1 + config.tolerance) < d_pre
-        edits += [Graft(*ids(nodes, *move)) for move in zip(children[moves], n_min[moves])]
+        edits += [Graft(*ids(nodes, *move)) for move in as_pairs(children[moves], n_min[moves])]
     return edits
 
 
@@ -57,11 +58,11 @@ def paper_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     nodes, tau = space.locate(tree), config.merge * space.scale
     edits: list[Edit] = []
     merged: set[int] = set()
-    for a, b, distances in sibling_pairs(space, nodes):
-        for pair in zip(a[distances < tau], b[distances < tau]):
-            if merged.isdisjoint(pair):
-                merged |= set(pair)
-                edits.append(Merge(ids(nodes, *pair), NodeId(tree.next_id + len(edits))))
+    a, b, distances = sibling_pairs(space, nodes)
+    for pair in as_pairs(a[distances < tau], b[distances < tau]):
+        if merged.isdisjoint(pair):
+            merged |= set(pair)
+            edits.append(Merge(ids(nodes, *pair), NodeId(tree.next_id + len(edits))))
     return edits
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from sofa_fl.topology.tree.tree_arrays import Rows, TreeArrays
 
@@ -35,18 +35,18 @@ class NodePositions:
         self.weights, self.positions = np.zeros(n), np.zeros((n, positions.shape[1]))
         self.weights[clients], self.positions[clients] = weights, positions
         totals = self.weights[:, None] * self.positions
-        levels = _levels(arrays)
-        for rows, children in levels:
-            self.weights[rows] = children @ self.weights
-            totals[rows] = children @ totals
+        levels = list(_levels(arrays))
+        for rows, children, starts in levels:
+            self.weights[rows] = np.add.reduceat(self.weights[children], starts)
+            totals[rows] = np.add.reduceat(totals[children], starts)
         clusters = np.flatnonzero(~clients)
         weights = np.where(self.known, self.weights, 1)[clusters]
         self.positions[clusters] = totals[clusters] / weights[:, None]
         to_parent = self.positions - self.positions[arrays.parents]
         moments = self.weights * np.einsum("ij,ij->i", to_parent, to_parent)
         below = np.zeros(n)
-        for rows, children in levels:
-            below[rows] = children @ (moments + below)
+        for rows, children, starts in levels:
+            below[rows] = np.add.reduceat(moments[children] + below[children], starts)
         self.variances = np.zeros(n)
         self.variances[clusters] = below[clusters] / weights
 
@@ -87,11 +87,17 @@ class NodePositions:
         return positions, np.maximum(0.0, variances)
 
 
-def _levels(arrays: TreeArrays) -> list[tuple[Rows, csr_array]]:
-    """The clusters level by level, and the matrix that sums up the children of each."""
-    n = len(arrays.nodes)
-    children = csr_array((np.ones(n - 1), arrays.by_parent, arrays.first_child), shape=(n, n))
-    by_level = np.argsort(arrays.level, kind="stable")
-    ends = np.searchsorted(arrays.level[by_level], np.arange(1, arrays.level[0] + 2))
-    rows_by_level = np.split(by_level, ends)[1:-1]
-    return [(rows, children[rows]) for rows in rows_by_level]
+def _levels(arrays: TreeArrays) -> Iterator[tuple[Rows, Rows, Rows]]:
+    """Level by level: the clusters that have children, these children, and where each one's begin.
+
+    So that `np.add.reduceat(values[children], starts)` sums up the children of each cluster.
+    """
+    children = arrays.by_parent[
+        np.argsort(arrays.level[arrays.parents[arrays.by_parent]], kind="stable")
+    ]
+    parents = arrays.parents[children]
+    for level in np.split(
+        np.arange(len(children)), np.flatnonzero(np.diff(arrays.level[parents])) + 1
+    ):
+        starts = np.flatnonzero(np.diff(parents[level], prepend=-1))
+        yield parents[level][starts], children[level], starts

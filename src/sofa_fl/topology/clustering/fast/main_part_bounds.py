@@ -1,4 +1,4 @@
-"""Bounds for clients without structure: one part is nearly all, and little may lie apart from it."""
+"""Bounds for clients without structure: one part is nearly all, and little lies apart from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def without_main_part(means: MeanDistances, numbers: Sequence[int]) -> list[int]
     Parts that stand out have such a g, by how far the clients of the loosest are from each other.
     So all but one are small, and that main one is so much of all that its centre and its tightness
     are nearly those of all. Now a small part stands out only if its clients lie far outside,
-    farther on average than any client does. All of this is worked out with the worst for each number.
+    farther on average than any client does. All of this is worked out with the worst case for each
+    number of parts.
     """
     if means.slope != 1 or not numbers:
         return list(numbers)
