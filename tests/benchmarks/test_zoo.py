@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import zoo
-from zoo import Row, apart, measure, table
+from zoo import TOLERANCE, Row, allowed, apart, judged_again, measure, plain, table
 
 
 def test_a_network_is_measured_in_every_precision() -> None:
@@ -34,3 +34,19 @@ def test_a_process_that_dies_is_a_sentence() -> None:
     said, wrong = apart("--one", "no such network")
     assert not said
     assert wrong.startswith("its process ended with 2: zoo.py: error: argument --one: invalid")
+
+
+def test_lower_precision_is_allowed_no_less_than_float32() -> None:
+    assert allowed(0.0) == allowed(TOLERANCE / 30) == TOLERANCE
+    assert allowed(TOLERANCE) == pytest.approx(3 * TOLERANCE)
+
+
+def test_a_recorded_run_is_judged_by_the_present_limits() -> None:
+    strict = Row("GRU", "bf16", difference=0.9 * TOLERANCE, allowed=0.3 * TOLERANCE)
+    apart_from_it = Row("MLP", "bf16", difference=1.1 * TOLERANCE, allowed=0.3 * TOLERANCE)
+    record = {"machine": "a GPU", "rows": plain([strict, apart_from_it, Row("ViT", error="no")])}
+    assert [row["same"] for row in record["rows"]] == [False, False, False]
+    again = judged_again(record)
+    assert [row["same"] for row in again["rows"]] == [True, False, False]
+    assert again["rows"][0]["allowed"] == TOLERANCE
+    assert judged_again(again) == again
