@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sofa_fl.cli.reproduce import known_to
 from sofa_fl.data import datasets
 from sofa_fl.errors import DataError
-from sofa_fl.study import targets
-from sofa_fl.study.plan import Scope
-from sofa_fl.study.settings import SETTINGS
+from study import targets
+from study.cli import known_to
+from study.design.run_plan import Scope
+from study.design.settings import SETTINGS
 from tests.cli.cases import Cli, assert_refused, files_in, process
 
 PAIR = ("--quick", "--settings", "S1", "--methods", "sofa,fedavg+")
@@ -40,7 +40,7 @@ def test_table1_then_again_then_its_figures(
     drawn = cli("reproduce", "figures", "--quick", "--quiet")
     assert drawn.exit_code == 0, drawn.stderr
     names = {Path(line).name for line in drawn.stdout.splitlines()}
-    assert names == {"clients.svg", "tree.svg", "losses.svg", "edits.svg"}
+    assert names == {"clients.svg", "tree.svg", "losses.svg"}
     monkeypatch.setattr(targets, "find_spec", lambda name: None)
     assert_refused(cli("reproduce", "figures", "--quick"), "matplotlib", "sofa-fl[figures]")
 
@@ -148,3 +148,18 @@ def test_ctrl_c_says_how_to_go_on(work_dir: Path) -> None:
     assert (running.returncode, out) == (130, "")
     assert "repeat the command to go on" in err
     assert "Traceback" not in err
+
+
+def test_without_the_repository_one_sentence_says_where_it_belongs(
+    cli: Cli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sofa_fl.cli.reproduce.REPOSITORY", work_dir)
+    for words in (["table1"], ["--help"], []):
+        assert_refused(cli("reproduce", *words), "belongs to the repository", "checkout")
+
+
+def test_help_is_the_study_s(cli: Cli) -> None:
+    shown = cli("reproduce", "--help")
+    assert shown.exit_code == 0
+    for words in ("TARGET", "--missing", "table2"):
+        assert words in shown.stdout

@@ -1,16 +1,12 @@
-"""Drawn from what is kept alone, twice the same; and the edits are what they are said to be."""
+"""Figures are drawn from what is kept alone, and twice the same."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from sofa_fl.study.benchmark_figure import draw_benchmark, lowest_shown
-from sofa_fl.study.edits_figure import EXAMPLES, Example, draw_edits
-from sofa_fl.study.figures import draw_kept
-from sofa_fl.study.kept import keep, read_kept
-from sofa_fl.topology.tree.edits import Graft, Merge, Prune, Split
+from study.figures.benchmark_figure import draw_benchmark, lowest_shown
+from study.figures.paper_figures import draw_kept
+from study.rows.figure_data import keep, read_kept
 from tests.study.cases import row, rows
 
 EVENT = {
@@ -58,20 +54,3 @@ def test_a_panel_ends_before_a_wide_gap() -> None:
     assert lowest_shown([98, 97, 96, 95, 94, 93, 92, 91]) == 93  # three quarters, and no more
     assert lowest_shown([98, 60]) == 98
     assert lowest_shown([98]) == 98
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
-def test_shape_itself_makes_the_edits(example: Example) -> None:
-    assert example.shaped(example.before)[1] == []
-    kinds: dict[str, list[type]] = {
-        "Graft": [Graft],
-        "Merge": [Merge],
-        "Split": [Split],
-        "Prune": [Graft, Prune],
-    }
-    assert [type(edit) for edit in example.shaped(example.now)[1]] == kinds[example.title]
-
-
-def test_the_edits_are_drawn(tmp_path: Path) -> None:
-    draw_edits(tmp_path / "edits.svg")
-    assert "cluster 7 was split" in (tmp_path / "edits.svg").read_text()
