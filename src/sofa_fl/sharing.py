@@ -143,7 +143,7 @@ def share(
                 own = owned[child]
                 given = before.ledger.holds(child, is_owned) if config.reshare else _NONE
                 order = rng.permutation(np.concatenate([own, given]))
-                room = int(config.cap_of(child) * len(own)) - np.count_nonzero(known[own])
+                room = int(config.cap_of(child) * len(own)) - int(np.count_nonzero(known[own]))
                 order, size = order[_within(room, ~known[order])], len(order)
             else:
                 order, size = rng.permutation(pools[child]), len(pools[child])
