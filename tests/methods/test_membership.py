@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from sofa_fl.data.concepts import Phase, Script
 from sofa_fl.engine.base import Exam
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.alert import find_contradicted, find_moves, look_around
-from sofa_fl.methods.rules.hierarchy import Losses, Models, compare, mean_of
+from sofa_fl.methods.rules.clusters import mean_of
+from sofa_fl.methods.rules.losses import Losses, Models, compare_losses
+from sofa_fl.methods.rules.membership import descend, find_contradicted, find_moves
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft, Prune, Split, apply_all
 from tests.methods.cases import Spy
@@ -42,7 +43,7 @@ def spied() -> tuple[Federation, list[Exam], Models, Losses]:
     fed = living(CHANGE, spy=True)
     assert isinstance(fed.engine, Spy)
     models = models_of(TREE, fed)
-    losses = compare(TREE, models, fed)
+    losses = compare_losses(TREE, models, fed)
     fed.engine.exams.clear()
     return fed, fed.engine.exams, models, losses
 
@@ -50,14 +51,14 @@ def spied() -> tuple[Federation, list[Exam], Models, Losses]:
 def test_nobody_is_contradicted_where_nothing_changed() -> None:
     fed = living(CHANGE, spy=True)
     models = models_of(TREE, fed)
-    losses = compare(TREE, models, fed)
+    losses = compare_losses(TREE, models, fed)
     assert find_contradicted(TREE, models, losses, 1e-6, fed.at(1)) == {}
 
 
 def test_those_notice_whose_parent_loses_more_than_it_did() -> None:
     fed = living(CHANGE)
     models = models_of(TREE, fed)
-    losses = compare(TREE, models, fed)
+    losses = compare_losses(TREE, models, fed)
     limits = find_contradicted(TREE, models, losses, 2.0, fed.at(2))
     assert limits == {
         client: losses[client][parent] + 2.0
@@ -90,7 +91,7 @@ def test_who_may_have_missed_something_asks_in_any_case() -> None:
 def test_only_those_who_are_asked_can_notice() -> None:
     fed = replace(living(CHANGE), participation=0.5)
     models = models_of(TREE, fed)
-    losses = compare(TREE, models, fed)
+    losses = compare_losses(TREE, models, fed)
     found = []
     for round in range(2, 12):
         now = fed.at(round)
@@ -105,11 +106,11 @@ def test_beside_clusters_a_client_goes_by_its_own_model() -> None:
     script = [Phase(0, THREE_GROUPS | {0: D}), Phase(2, THREE_GROUPS)]
     fed, tree = living(script), tree_of([0, [1, 2], [3, 4, 5], [6, 7, 8]])  # 9: 10, 11, 12
     models = models_of(tree, fed)
-    losses = compare(tree, models, fed)
+    losses = compare_losses(tree, models, fed)
     assert find_contradicted(tree, models, losses, 1e-6, fed.at(1)) == {}
     limits = find_contradicted(tree, models, losses, 3.0, fed.at(2))
     assert limits == {0: losses[node(0)][node(0)] + 3.0}
-    ways = look_around(tree, models, list(limits), fed.at(2))
+    ways = descend(tree, models, list(limits), fed.at(2))
     assert find_moves(tree, ways, limits) == [Graft(node(0), node(10))]
 
 
@@ -117,10 +118,10 @@ def test_a_client_alone_is_contradicted_by_itself() -> None:
     fed = living([Phase(0, {0: A, 1: A}), Phase(2, {0: B, 1: A})])
     alone = tree_of(0)
     models = models_of(alone, fed)
-    losses = compare(alone, models, fed)
+    losses = compare_losses(alone, models, fed)
     limits = find_contradicted(alone, models, losses, 2.0, fed.at(2))
     assert list(limits) == [0]
-    ways = look_around(alone, models, list(limits), fed.at(2))
+    ways = descend(alone, models, list(limits), fed.at(2))
     assert ways == {0: {}}
     assert find_moves(alone, ways, limits) == []
 
@@ -128,7 +129,7 @@ def test_a_client_alone_is_contradicted_by_itself() -> None:
 def test_the_way_goes_down_along_what_loses_least() -> None:
     fed = living(CHANGE)
     models, now = models_of(TREE, fed), living(CHANGE).at(2)
-    ways = look_around(TREE, models, ids(0, 4, 3), now)
+    ways = descend(TREE, models, ids(0, 4, 3), now)
     assert [list(way) for way in ways.values()] == [[9, 11], [9], [9, 11]]
     (root, below) = now.held_out([(node(0), models[node(9)]), (node(0), models[node(11)])])
     assert ways[node(0)] == {9: root.loss, 11: below.loss}
@@ -139,12 +140,12 @@ def test_the_way_goes_down_as_deep_as_it_helps() -> None:
     fed = living([Phase(0, groups)])
     deep = tree_of([[[0, 1], [2, 3]], [[4, 5], [6, 7]]])  # 8: 9: 10, 11; 12: 13, 14
     models = models_of(deep, fed)
-    ways = look_around(deep, models, ids(0, 3, 6), fed)
+    ways = descend(deep, models, ids(0, 3, 6), fed)
     assert [list(way) for way in ways.values()] == [[8, 9, 10], [8, 9, 11], [8, 12, 14]]
     for way in ways.values():
         assert list(way.values()) == sorted(way.values(), reverse=True)
     flat = tree_of([0, 1, 2, 3])
-    assert list(look_around(flat, models_of(flat, fed), ids(0), fed)[node(0)]) == [4]
+    assert list(descend(flat, models_of(flat, fed), ids(0), fed)[node(0)]) == [4]
 
 
 def far(*path: int) -> dict[NodeId, float]:

@@ -9,16 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.methods.rules.hierarchy import (
-    Losses,
-    agreement,
-    compare,
-    inherit,
-    mean_of,
-    means_up,
-    steady,
-    trust,
-)
+from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up
+from sofa_fl.methods.rules.losses import Losses, compare_losses, steady
+from sofa_fl.methods.rules.path import agreement, trust
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree
@@ -115,7 +108,7 @@ def test_means_up_are_those_of_all_clients_below() -> None:
 
 
 def test_compare_measures_every_path_on_held_out_samples() -> None:
-    losses = compare(TREE, MODELS, FED)
+    losses = compare_losses(TREE, MODELS, FED)
     assert set(losses) == set(CLIENTS)
     for client, row in losses.items():
         assert set(row) == set(TREE.path(client))
@@ -127,12 +120,12 @@ def test_compare_measures_every_path_on_held_out_samples() -> None:
 
 def test_compare_does_not_measure_what_is_known() -> None:
     assert isinstance(FED.engine, Spy)
-    known = compare(TREE, MODELS, FED)
+    known = compare_losses(TREE, MODELS, FED)
     FED.engine.exams.clear()
-    assert compare(TREE, MODELS, FED, known=known) == known
+    assert compare_losses(TREE, MODELS, FED, known=known) == known
     assert FED.engine.exams == []
     moved = Graft(CLIENTS[0], B).apply(TREE)
-    losses = compare(moved, MODELS, FED, known=known)
+    losses = compare_losses(moved, MODELS, FED, known=known)
     (exam,) = FED.engine.exams
     assert torch.equal(as_vector(exam.params), MODELS[B])
     assert set(losses[CLIENTS[0]]) == {ROOT, B, CLIENTS[0]}, "what left the path is forgotten"

@@ -17,7 +17,7 @@ from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
 from sofa_fl.topology.clustering.shape import form
 from sofa_fl.topology.geometry.space import Metric, Space
 from sofa_fl.topology.tree import NodeId
-from tests.methods.cases import federation
+from tests.methods.cases import federation, updates_of
 
 SIZE, NUM_ENTRIES = 256, 5000
 
@@ -99,13 +99,11 @@ def test_sketched_groups_are_the_groups_that_there_are() -> None:
 
 def space_of(config: SofaConfig, lots: bool) -> Space:
     fed = federation()
-    tasks = [fed.task(c, fed.initial(int(c))) for c in fed.clients]
-    lessons = [(task, out) for task, out in zip(tasks, fed.train(tasks)) if out is not None]
     with pytest.MonkeyPatch.context() as patch:
         if lots:  # as if there were more clients
             patch.setattr(positions, "NUM_EXACT", 4)
             patch.setattr(positions, "NUM_LANDMARKS", 4)
-        return Sofa(config, SharingConfig(ratio=0)).space(lessons, fed)
+        return Sofa(config, SharingConfig(ratio=0)).embed(updates_of(fed), fed)
 
 
 @pytest.mark.parametrize("place", ["weights", "updates"])
@@ -138,12 +136,11 @@ def test_every_metric_has_places_of_many_clients(metric: Metric) -> None:
 
 def test_latent_places_are_features_however_many_clients() -> None:
     fed = federation()
-    tasks = [fed.task(c, fed.initial(0)) for c in fed.clients]
-    lessons = [(task, out) for task, out in zip(tasks, fed.train(tasks)) if out is not None]
+    models = [update.model for update in updates_of(fed).values()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(positions, "NUM_LANDMARKS", 4)
-        rows = positions_of(lessons, "latent", "euclidean", fed, 16)
-    np.testing.assert_array_equal(rows, positions_of(lessons, "latent", "euclidean", fed))
+        rows = positions_of(models, [], "latent", "euclidean", fed, 16)
+    np.testing.assert_array_equal(rows, positions_of(models, [], "latent", "euclidean", fed))
 
 
 def test_a_map_of_a_sample_shows_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
