@@ -1,7 +1,7 @@
 """`sofa-fl reproduce`: the paper's tables and figures, the benchmark of all methods, drift, faults.
 
-Every run has a folder of its own in runs/reproduce, named after its configuration. Those that
-have ended are not run again, so what was stopped goes on when the command is repeated.
+Every run has its own folder in runs/reproduce, named after its configuration. A run that has ended
+is not repeated, so an interrupted command continues when it is entered again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import typer
 from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
-from study.design.contenders import CONTENDERS
+from study.design.contenders import ALL_CONTENDERS, CONTENDERS
 from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
 from study.design.situations import (
     DRIFTERS,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from study.design.run_plan import Scope
     from study.targets import Outcome, Study
 
-RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults")  # in this order for `all`
+RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults")  # the order of `all`
 TARGETS = (*RUN, "sweep", "figures", "docs", "all")
 QUICK_OUT = Path("runs") / "quick"
 
@@ -40,32 +40,34 @@ QUICK_OUT = Path("runs") / "quick"
 def reproduce(
     target: Annotated[str, typer.Argument(metavar="TARGET", help=f"{', '.join(TARGETS)}.")],
     seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="By default 0 to 4; of a sweep 100, 101.")
+        str | None,
+        typer.Option(metavar="N,N,...", help="Seeds; 0 to 4 by default, 100 and 101 for a sweep."),
     ] = None,
     settings: Annotated[
         str | None,
         typer.Option(
             "--settings",
             metavar="S1,S2,...",
-            help="By default all; of drift also swap, emerge, ...",
+            help="Settings; all by default. Drift has more: swap, emerge, ...",
         ),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME+,...", help="By default all.")
+        str | None, typer.Option(metavar="NAME,NAME+,...", help="Contenders; all by default.")
     ] = None,
     sets: Settings = None,
     jobs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Runs side by side; more than 1 for a GPU.")
+        int,
+        typer.Option(metavar="N", min=1, help="Runs at the same time; more than 1 pays on a GPU."),
     ] = 1,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Tiny runs, to see that everything works.")
+        bool, typer.Option("--quick", help="Tiny runs, to check that everything works.")
     ] = False,
     missing: Annotated[
-        bool, typer.Option("--missing", help="Only runs that have no row in the results yet.")
+        bool, typer.Option("--missing", help="Make only the runs that the results lack.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of the results; by default results/."),
+        typer.Option(metavar="DIR", help="Folder of the results; results/ by default."),
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -103,7 +105,7 @@ def read_scope(
     *,
     quick: bool,
 ) -> Scope:
-    """What is asked for; a name that there is not is an error that names those there are."""
+    """What is asked for; an unknown name is an error that lists the known ones."""
     known = known_to(target)
     if settings is None and quick:
         settings = ",".join(known.quick)
@@ -122,20 +124,20 @@ def read_scope(
         quick=quick,
         data_dir=data_dir,
     )
-    configure({**extra, "seed": min(numbers)}, data_dir)  # a wrong key is told before all else
+    configure({**extra, "seed": min(numbers)}, data_dir)  # a wrong key is reported first
     _check_data(target, scope)
     return scope
 
 
 class Known(NamedTuple):
-    """The names that a target knows: of settings, those of a quick look, and of methods."""
+    """The names that a target accepts: settings, the settings of a quick check, contenders."""
 
     settings: tuple[str, ...]
     quick: tuple[str, ...]
     methods: tuple[str, ...]
 
     def part_of(self, scope: Scope) -> Scope:
-        """Of what is asked for, what is known here."""
+        """The part of what is asked for that this target accepts."""
         return replace(
             scope,
             settings=tuple(name for name in scope.settings if name in self.settings),
@@ -145,13 +147,14 @@ class Known(NamedTuple):
 
 PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
 OWN: Mapping[str, Known] = {
+    "sweep": Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(ALL_CONTENDERS)),
     "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
     "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
 }
 
 
 def known_to(target: str) -> Known:
-    """The names of a target; `all` knows those of every one, and each takes its own."""
+    """The names that a target accepts; `all` accepts those of every target."""
     if target != "all":
         return OWN.get(target, PUBLISHED)
     together = zip(PUBLISHED, *OWN.values())
@@ -159,7 +162,7 @@ def known_to(target: str) -> Known:
 
 
 def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Study:
-    """The study as asked for, with progress on stderr."""
+    """The study that is asked for, with progress on stderr."""
     from sofa_fl.cli.jobs_progress import follow_jobs
     from sofa_fl.cli.screen import console
     from sofa_fl.jobs.runner import Job, OnSummary, Summary, run_jobs
@@ -174,12 +177,12 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
             console(stderr=True).print(words, soft_wrap=True)
 
     study = Study(scope=scope, out=out, run=run, say=say)
-    # A quick look must not touch the pages on real results.
+    # A quick check must not touch the pages with the real results.
     return replace(study, pages=out, readme=None) if scope.quick else study
 
 
 def carry_out(target: str, study: Study) -> Outcome:
-    """Make a target, or all of them; Ctrl-C says how to go on."""
+    """Make a target, or all of them; after Ctrl-C, say how to continue."""
     from study import drift_targets, targets
     from study.design.choices import read_choices
     from study.tuning import sweep
@@ -201,7 +204,7 @@ def carry_out(target: str, study: Study) -> Outcome:
 
     names = [target]
     if target == "all":
-        targets.need_matplotlib()  # told now, not hours later
+        targets.need_matplotlib()  # now, not after hours
         names = [*RUN, "figures", "docs"]
         if not read_choices(study.out):
             seeds = SWEEP_SEEDS[:1] if study.scope.quick else SWEEP_SEEDS
@@ -210,14 +213,16 @@ def carry_out(target: str, study: Study) -> Outcome:
     try:
         made = [make[name](own_part(name)) for name in names]
     except KeyboardInterrupt:
-        raise StoppedError("repeat the command to go on: what has ended is kept") from None
+        raise StoppedError(
+            "repeat the command to continue: runs that have ended are kept"
+        ) from None
     if target != "all":
         return made[0]
     return targets.Outcome(tuple(file for outcome in made for file in outcome.files))
 
 
 def _names(text: str | None, known: Iterable[str], what: str) -> tuple[str, ...]:
-    """The names with commas in `text`; without any, all that are known."""
+    """The names in `text`, separated by commas; all known ones if there is no text."""
     known = tuple(known)
     if text is None:
         return known
@@ -229,7 +234,7 @@ def _names(text: str | None, known: Iterable[str], what: str) -> tuple[str, ...]
 
 
 def _check_data(target: str, scope: Scope) -> None:
-    """A dataset that is not there is told before the first run, not hours later."""
+    """Report a missing dataset before the first run, not after hours."""
     from sofa_fl.data.datasets import load_dataset
     from study.targets import datasets
 

@@ -1,7 +1,7 @@
-"""Choose hyperparameters per setting and sharing, on validation data and on seeds of their own.
+"""`reproduce sweep`: choose hyperparameters on validation data, with seeds of its own.
 
-First the learning rate, then at the best rate the method's own parameters. No test sample is
-ever looked at: a sixth of the training images takes the test set's place.
+First the learning rate, then the method's own parameters at the best rate, per setting and
+sharing. No test sample is used: a sixth of the training images takes the test set's place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from study.design.choices import FILE, Key, choices_table, key_of
-from study.design.contenders import CONTENDERS, RATE
+from study.design.contenders import ALL_CONTENDERS, RATE, sharings_in
 from study.design.run_plan import Entry, Scope, make_entry
 from study.design.settings import SETTINGS, Overrides
 from study.rows.row_files import Row, add_rows, read_rows
@@ -25,7 +25,7 @@ TRIED = "sweep.json"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is tried for one contender in one setting with one sharing, by one seed."""
+    """What is tried for a contender in a setting with a sharing and a seed."""
 
     key: Key
     overrides: Overrides
@@ -33,19 +33,19 @@ class Trial:
 
 
 def sweep(study: Study) -> Outcome:
-    """Try everything, write down every run, and choose."""
+    """Try everything, record every run, and choose."""
     scope = study.scope
     keys = [
-        (setting, contender.label, sharing)
+        (setting, label, sharing)
         for setting in scope.settings
-        for sharing in SETTINGS[setting].sharing
-        for contender in scope.contenders(setting)
-        if contender.is_swept(SETTINGS[setting])
+        for label in scope.methods
+        for sharing in sharings_in(ALL_CONTENDERS[label], SETTINGS[setting])
+        if ALL_CONTENDERS[label].is_swept(SETTINGS[setting])
     ]
     first = [
-        Trial(key, {**rate, **CONTENDERS[key[1]].start_in(SETTINGS[key[0]])}, seed)
+        Trial(key, {**rate, **ALL_CONTENDERS[key[1]].start_in(SETTINGS[key[0]])}, seed)
         for key in keys
-        for rate in ([{RATE: rate} for rate in CONTENDERS[key[1]].rates] or [{}])
+        for rate in ([{RATE: rate} for rate in ALL_CONTENDERS[key[1]].rates] or [{}])
         for seed in scope.seeds
     ]
     rows = _try(study, first, "learning rates")
@@ -53,8 +53,8 @@ def sweep(study: Study) -> Outcome:
     second = [
         Trial(key, {**rates[key]["overrides"], **values}, seed)
         for key in keys
-        for values in CONTENDERS[key[1]].grid_in(SETTINGS[key[0]])
-        if values != CONTENDERS[key[1]].start_in(SETTINGS[key[0]])
+        for values in ALL_CONTENDERS[key[1]].grid_in(SETTINGS[key[0]])
+        if values != ALL_CONTENDERS[key[1]].start_in(SETTINGS[key[0]])
         for seed in scope.seeds
     ]
     rows += _try(study, second, "own parameters") if second else []
@@ -65,7 +65,7 @@ def sweep(study: Study) -> Outcome:
 
 
 def choose(rows: Iterable[Row]) -> dict[Key, Row]:
-    """The best of what was tried: by the client mean over the seeds, then by the worst client."""
+    """The best of what was tried: by the mean client over the seeds, then by the worst client."""
     tried: dict[Key, dict[str, list[Row]]] = {}
     for row in rows:
         values = json.dumps(row["overrides"], sort_keys=True)
@@ -105,7 +105,7 @@ def _try(study: Study, trials: Sequence[Trial], what: str) -> list[Row]:
 
 
 def _tried(row: Row, extra: Overrides) -> Row:
-    """Of a row, what is kept of a sweep; what all runs were given is no choice."""
+    """The part of a row that a sweep keeps; overrides of all runs are not a choice."""
     given = {**VALIDATION, **extra}
     values = {key: value for key, value in row["overrides"].items() if key not in given}
     kept = ("setting", "method", "sharing", "seed", "mean", "min")
@@ -116,7 +116,7 @@ def _tried(row: Row, extra: Overrides) -> Row:
 def _entry(scope: Scope, trial: Trial) -> Entry:
     setting, label, sharing = trial.key
     tried = replace(scope, extra={**scope.extra, **VALIDATION})
-    contender = CONTENDERS[label]
+    contender = ALL_CONTENDERS[label]
     return make_entry(tried, setting, contender, sharing, trial.seed, {}, chosen=trial.overrides)
 
 

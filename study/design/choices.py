@@ -1,11 +1,11 @@
-"""What the sweep has chosen: `choices.json`, a list with an entry per setting, method, sharing."""
+"""What the sweep chose: `choices.json`, a row per setting, method and sharing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from study.design.contenders import CONTENDERS, title
+from study.design.contenders import ALL_CONTENDERS, sharings_in, title
 from study.design.settings import SETTINGS, Overrides, Setting
 from study.pages.markdown import NOTHING, table
 from study.rows.row_files import Row, read_rows
@@ -20,15 +20,15 @@ def key_of(row: Row) -> Key:
 
 
 def read_choices(out: Path) -> dict[Key, Overrides]:
-    """The chosen hyperparameters; none where no sweep has been made."""
+    """The chosen hyperparameters; none if there was no sweep."""
     return {key_of(row): row["overrides"] for row in read_rows(out / FILE)}
 
 
 def choices_table(rows: Sequence[Row]) -> str:
-    """What was chosen, as Markdown: methods down, settings across; without and with sharing."""
+    """What was chosen, as Markdown: a row per method, a column per setting."""
     chosen = {key_of(row): row for row in rows}
     settings = [name for name in SETTINGS if any(key[0] == name for key in chosen)]
-    labels = [label for label in CONTENDERS if any(key[1] == label for key in chosen)]
+    labels = [label for label in ALL_CONTENDERS if any(key[1] == label for key in chosen)]
     tried = {
         label: {row["of"] for key, row in chosen.items() if key[1] == label} for label in labels
     }
@@ -50,9 +50,10 @@ def words(overrides: Overrides) -> str:
 
 
 def _cell(setting: Setting, label: str, chosen: Mapping[Key, Row]) -> str:
-    contender = CONTENDERS[label]
-    if not (contender.fits(setting) and contender.is_swept(setting)):
+    contender = ALL_CONTENDERS[label]
+    sharings = sharings_in(contender, setting)
+    if not (sharings and contender.is_swept(setting)):
         return ""
-    rows = [chosen.get((setting.name, label, sharing)) for sharing in setting.sharing]
+    rows = [chosen.get((setting.name, label, sharing)) for sharing in sharings]
     told = [words(row["overrides"]) if row else NOTHING for row in rows]
     return told[0] if len(set(told)) == 1 else " / ".join(told)

@@ -1,4 +1,4 @@
-"""Who is compared, and what is tried of each before: grids of the sweep, parts of the ablation."""
+"""Who is compared, what the sweep tries for each, and what the ablation removes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,29 @@ from itertools import product
 from types import MappingProxyType
 
 from sofa_fl.report.words import title_of
-from study.design.settings import Overrides, Setting
+from study.design.settings import PAPER, PAPER_SHARING, Overrides, Setting
+
+try:
+    from sofa_fl.experiment.run.presets import PRESETS
+except ModuleNotFoundError:  # until the presets are there: what of the paper can be set without
+    PRESETS = {
+        "paper": {
+            "local.final_rate": 1.0,
+            "local.prior": False,
+            "sofa.linkage": "centroid",
+            "sofa.dmac.increase": 1.2,
+            "sofa.serve": "own",
+            "sofa.steadiness": 0.0,
+            "sofa.alert": 1e9,
+            "sharing.accumulate": True,
+            "sharing.reshare": True,
+        }
+    }
 
 PAPER_K = 3  # clusters of HypCluster in the paper
 RATES = (1e-3, 2e-3)
 PUBLISHED: Overrides = MappingProxyType({"local.final_rate": 1.0, "local.prior": False})
-# What SOFA-FL has besides its tree, in all settings the same, and with `+` everybody has.
+# What SOFA-FL has besides its tree, the same in all settings; a baseline marked `+` has it, too.
 PLUS: Overrides = MappingProxyType(
     {"local.learning_rate": 2e-3, "local.final_rate": 0.3, "local.prior": True}
 )
@@ -24,13 +41,13 @@ class Contender:
     """A row of the benchmark.
 
     Attributes:
-        label: Its name in rows and on the command line; `+` marks a baseline that is given
-            SOFA-FL's falling learning rate and class-mix correction.
-        method: Who trains.
-        overrides: What makes it this contender, in every setting.
+        label: Its name in rows and on the command line; `+` marks a baseline with SOFA-FL's
+            falling learning rate and class-mix correction.
+        method: The method that trains.
+        overrides: What distinguishes it, in every setting.
         rates: The learning rates that the sweep tries, if any.
-        grid: What it tries of the method's own parameters, at the best rate.
-        needs_groups: Whether it must be told who belongs together.
+        grid: The values of the method's own parameters that the sweep tries, at the best rate.
+        needs_groups: Whether it must be told the true groups.
     """
 
     label: str
@@ -45,16 +62,16 @@ class Contender:
         return self.label.endswith("+")
 
     def grid_in(self, setting: Setting) -> tuple[Overrides, ...]:
-        """What is tried in a setting: not what that setting gives."""
+        """What the sweep tries in a setting; a parameter that the setting fixes is not tried."""
         return tuple(values for values in self.grid if not values.keys() & setting.overrides.keys())
 
     def start_in(self, setting: Setting) -> Overrides:
-        """The own parameters that the learning rate is chosen at: the middle of the grid."""
+        """The values at which the learning rate is chosen: the middle of the grid."""
         grid = self.grid_in(setting)
         return grid[len(grid) // 2] if grid else {}
 
     def is_swept(self, setting: Setting) -> bool:
-        """Whether anything is chosen for it in a setting."""
+        """Whether the sweep chooses anything for it in a setting."""
         return bool(self.rates or self.grid_in(setting))
 
     def fits(self, setting: Setting) -> bool:
@@ -102,11 +119,28 @@ CONTENDERS: Mapping[str, Contender] = {
     )
 }
 
+# The contenders of the paper's own tables only: SOFA-FL as the paper writes it, and HypCluster with
+# the paper's number of clusters. Like every baseline, they get a learning rate by validation data.
+AS_WRITTEN, PAPER_HYPCLUSTER = "sofa_paper", "hypcluster_k3"
+PAPER_CONTENDERS: Mapping[str, Contender] = {
+    contender.label: contender
+    for contender in (
+        Contender(AS_WRITTEN, "sofa", PRESETS["paper"], RATES),
+        Contender(
+            PAPER_HYPCLUSTER,
+            "hypcluster",
+            {**PUBLISHED, "hypcluster.num_clusters": PAPER_K},
+            RATES,
+        ),
+    )
+}
+ALL_CONTENDERS: Mapping[str, Contender] = {**CONTENDERS, **PAPER_CONTENDERS}
+
 RATE = "local.learning_rate"
-# The keys that the sweep chooses values of.
+# The keys whose values the sweep chooses.
 CHOSEN = frozenset({RATE, *(key for grid in GRIDS.values() for values in grid for key in values)})
 
-# Every part of SOFA-FL off, one at a time: a label, and what it changes of the whole.
+# Each part of SOFA-FL switched off: a label, and the overrides that do it.
 FULL = "SOFA-FL"
 ABLATION: Mapping[str, Overrides] = {
     FULL: {},
@@ -121,22 +155,42 @@ ABLATION: Mapping[str, Overrides] = {
     "no sharing": {"sharing.ratio": 0.0},
 }
 NO_TREE, NO_SHARING = "no tree", "no sharing"
-# In which settings which parts; of the tree it is told in all, even where that is nothing.
+# The parts that are switched off in each setting; the tree in all of them.
 ABLATED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("S1", "S2"), tuple(ABLATION)),
     "S4": tuple(label for label in ABLATION if label != NO_SHARING),  # nothing is shared there
     **dict.fromkeys(("S3", "S5"), (FULL, NO_TREE)),
 }
 
-# The rows of the paper's second table, with its client and total averages.
+
+def sharings_in(contender: Contender, setting: Setting) -> tuple[float, ...]:
+    """The ratios of sharing that a contender runs with in a setting; none if it does not run."""
+    if contender.label in PAPER_CONTENDERS:
+        return (PAPER_SHARING,) if setting.name == PAPER else ()
+    return setting.sharing if contender.fits(setting) else ()
+
+
+# The paper's first table: its columns.
+TABLE1 = (AS_WRITTEN, "sofa", PAPER_HYPCLUSTER, "hypcluster")
+# The paper's second table: its rows, with the client and the total average that the paper reports.
+NONE, RANDOM, FIXED, MORE_FIXED = "no sharing", "0.1, random", "0.1, fixed", "0.2, fixed"
 TABLE2: Mapping[str, tuple[Overrides, float, float]] = {
-    "no sharing": ({"sharing.ratio": 0.0, "sharing.mode": "random"}, 0.9794, 0.9451),
-    "0.1, random": ({"sharing.ratio": 0.1, "sharing.mode": "random"}, 0.9866, 0.9604),
-    "0.1, fixed": ({"sharing.ratio": 0.1, "sharing.mode": "fixed"}, 0.9827, 0.9578),
-    "0.2, fixed": ({"sharing.ratio": 0.2, "sharing.mode": "fixed"}, 0.9846, 0.9430),
+    NONE: ({"sharing.ratio": 0.0, "sharing.mode": "random"}, 0.9794, 0.9451),
+    RANDOM: ({"sharing.ratio": 0.1, "sharing.mode": "random"}, 0.9866, 0.9604),
+    FIXED: ({"sharing.ratio": 0.1, "sharing.mode": "fixed"}, 0.9827, 0.9578),
+    MORE_FIXED: ({"sharing.ratio": 0.2, "sharing.mode": "fixed"}, 0.9846, 0.9430),
 }
+TABLE2_CONTENDERS = (AS_WRITTEN, "sofa")
+TITLES = {AS_WRITTEN: "SOFA-FL as written", PAPER_HYPCLUSTER: f"HypCluster, K = {PAPER_K}"}
+
+
+def table2_label(contender: str, sharing: str) -> str:
+    """How a run of the second table is called in rows: by its sharing, unless it is as written."""
+    return sharing if contender == "sofa" else f"{contender}: {sharing}"
 
 
 def title(label: str) -> str:
     """What a contender is called in print."""
+    if label in TITLES:
+        return TITLES[label]
     return title_of(label.removesuffix("+")) + "+" * label.endswith("+")

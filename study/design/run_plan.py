@@ -5,37 +5,39 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config, load_config
-from sofa_fl.methods.registry import MethodName
-from study.design.choices import Choices
+from study.design.choices import Choices, Key
 from study.design.contenders import (
     ABLATED,
     ABLATION,
+    ALL_CONTENDERS,
     CONTENDERS,
+    TABLE1,
     TABLE2,
+    TABLE2_CONTENDERS,
     Contender,
+    table2_label,
 )
-from study.design.settings import COMMON, QUICK, SEEDS, SETTINGS, Overrides
+from study.design.settings import COMMON, PAPER, PAPER_SHARING, QUICK, SEEDS, SETTINGS, Overrides
 from study.design.situations import EVERY
 
-PAPER, PAPER_SHARING = "S1", 0.1  # the paper's own experiment
-# What changes no result, or stands in a row already.
+# Keys that change no result, or whose values a row has anyway.
 UNTOLD = ("save_every", "keep", "engine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What of the study is asked for.
+    """The part of the study that is asked for.
 
     Attributes:
-        seeds: Where the draws come from.
+        seeds: The seeds of the runs.
         settings: Names of settings.
         methods: Labels of contenders.
         extra: Keys that are changed for all runs.
-        quick: Small runs, to see whether everything works.
+        quick: Small runs, to check that everything works.
         data_dir: Folder to look for datasets in first.
     """
 
@@ -47,25 +49,31 @@ class Scope:
     data_dir: str | None = None
 
     def contenders(self, setting: str) -> list[Contender]:
-        """Those asked for that run in a setting."""
-        asked = (CONTENDERS[label] for label in self.methods)
-        return [c for c in asked if c.fits(SETTINGS[setting]) and c.method in get_args(MethodName)]
+        """The benchmark's contenders that are asked for and fit a setting."""
+        asked = (CONTENDERS[label] for label in self.methods if label in CONTENDERS)
+        return [contender for contender in asked if contender.fits(SETTINGS[setting])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A run to be made, and the keys of its row; `overrides` is what was chosen for it."""
+    """A run to be made, and the keys of its row.
+
+    Attributes:
+        overrides: What was chosen for it, and what else distinguishes it in its table.
+        choice: The key under which the sweep's choice for it is found.
+    """
 
     setting: str
     method: str
     sharing: float
     seed: int
     overrides: Overrides
+    choice: Key
     config: Config
 
     @property
     def keys(self) -> dict[str, Any]:
-        """What its row begins with."""
+        """The first part of its row."""
         names = ("setting", "method", "sharing", "seed", "overrides")
         return {name: getattr(self, name) for name in names}
 
@@ -75,7 +83,7 @@ class Entry:
 
 
 def benchmark(scope: Scope, choices: Choices) -> list[Entry]:
-    """Every contender in every setting, with and without sharing, by every seed."""
+    """Every contender in every setting, with and without sharing, with every seed."""
     return [
         make_entry(scope, setting, contender, sharing, seed, choices)
         for setting in scope.settings
@@ -86,27 +94,35 @@ def benchmark(scope: Scope, choices: Choices) -> list[Entry]:
 
 
 def table1(scope: Scope, choices: Choices) -> list[Entry]:
-    """SOFA-FL and HypCluster with the chosen number of clusters, as in the paper."""
+    """SOFA-FL as written and ours; HypCluster with the paper's K and with the chosen one."""
     return [
-        make_entry(scope, PAPER, CONTENDERS[label], PAPER_SHARING, seed, choices)
-        for label in ("sofa", "hypcluster")
+        make_entry(scope, PAPER, ALL_CONTENDERS[label], PAPER_SHARING, seed, choices)
+        for label in TABLE1
         for seed in scope.seeds
     ]
 
 
 def table2(scope: Scope, choices: Choices) -> list[Entry]:
-    """SOFA-FL with the paper's four ways of sharing."""
+    """The paper's four ways of sharing, with SOFA-FL as written and with ours."""
     return [
         make_entry(
-            scope, PAPER, CONTENDERS["sofa"], PAPER_SHARING, seed, choices, label=label, part=part
+            scope,
+            PAPER,
+            ALL_CONTENDERS[contender],
+            PAPER_SHARING,
+            seed,
+            choices,
+            label=table2_label(contender, sharing),
+            part=part,
         )
-        for label, (part, _, _) in TABLE2.items()
+        for contender in TABLE2_CONTENDERS
+        for sharing, (part, _, _) in TABLE2.items()
         for seed in scope.seeds
     ]
 
 
 def ablation(scope: Scope, choices: Choices) -> list[Entry]:
-    """SOFA-FL whole, and without each of its parts."""
+    """SOFA-FL as a whole, and without each of its parts."""
     return [
         make_entry(
             scope,
@@ -136,9 +152,10 @@ def make_entry(
     part: Overrides | None = None,
     chosen: Overrides | None = None,
 ) -> Entry:
-    """One run: a contender as chosen for this setting and sharing, and then changed by `part`."""
+    """One run: a contender with what was chosen for this setting and sharing, changed by `part`."""
+    key = setting, contender.label, sharing
     if chosen is None:
-        chosen = choices.get((setting, contender.label, sharing), {})
+        chosen = choices.get(key, {})
     part = part or {}
     told = {**chosen, **part, **scope.extra}
     values = {
@@ -161,19 +178,20 @@ def make_entry(
         method=label or contender.label,
         sharing=ratio if isinstance(ratio, float) else sharing,
         seed=seed,
-        overrides={key: value for key, value in told.items() if key not in UNTOLD},
+        overrides={name: value for name, value in told.items() if name not in UNTOLD},
+        choice=key,
         config=config,
     )
 
 
 def configure(values: Overrides, data_dir: str | None = None) -> Config:
-    """A configuration out of dotted keys."""
+    """A configuration from values by dotted key."""
     config = load_config(settings=[f"{key}={json.dumps(value)}" for key, value in values.items()])
     return replace(config, data=replace(config.data, dir=data_dir)) if data_dir else config
 
 
 def read_extra(settings: Sequence[str]) -> dict[str, Any]:
-    """What `--set` gives, by key; the values as JSON, or else as they stand."""
+    """The values given with `--set`, by key; read as JSON, or else as text."""
     return dict(_read(setting) for setting in settings)
 
 
@@ -182,7 +200,7 @@ def _read(setting: str) -> tuple[str, Any]:
     if not equals or not key:
         raise ConfigError(f"a setting must be key=value, got {setting!r}")
     if key in ("seed", "method", "out"):
-        raise ConfigError(f"{key} is the study's to set, got --set {setting}")
+        raise ConfigError(f"the study sets {key} itself, got --set {setting}; leave it out")
     try:
         return key, json.loads(text)
     except ValueError:

@@ -23,7 +23,7 @@ COMMON: Overrides = MappingProxyType(
         "save_every": 10,
     }
 )
-# A look at whether everything runs: small in every direction.
+# A quick check that everything runs: small in every respect.
 QUICK: Overrides = MappingProxyType(
     {
         "rounds": 2,
@@ -40,15 +40,16 @@ QUICK: Overrides = MappingProxyType(
         "engine": "sequential",
     }
 )
-QUICK_SETTINGS = ("S1", "S4")  # of both kinds, on the dataset that is in the package
+QUICK_SETTINGS = ("S1", "S4")  # one of each kind, on the dataset that the package contains
 SHARING = (0.0, 0.1)
 SEEDS = (0, 1, 2, 3, 4)
-SWEEP_SEEDS = (100, 101)  # others, so that choices are not fitted to the seeds compared
+PAPER, PAPER_SHARING = "S1", 0.1  # the paper's own experiment
+SWEEP_SEEDS = (100, 101)  # not in SEEDS: choices must not be fitted to what is compared
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A name for tables, what it is, what it changes, and which ratios of sharing are tried."""
+    """A name for tables, a title, what it changes, and the ratios of sharing that are tried."""
 
     name: str
     title: str
@@ -57,7 +58,7 @@ class Setting:
 
     @property
     def has_groups(self) -> bool:
-        """Whether it is known who belongs together."""
+        """Whether the true groups of the clients are known."""
         return self.overrides.get("data.partition") == "groups"
 
 

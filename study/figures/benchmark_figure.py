@@ -14,9 +14,8 @@ from sofa_fl.jobs.plotting import BLUE, GUIDE, INK, SOFT, VERMILION, drawing
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, SHARING
 from study.pages.benchmark_tables import by_method
-from study.pages.paper_tables import column
 from study.rows.intervals import Estimate, estimate
-from study.rows.row_files import Row
+from study.rows.row_files import Row, column
 
 MEASURES = {"mean": "mean client", "min": "worst client"}
 LEAST, MOST = 0.5, 0.75  # share of the dots that a panel shows; the others are arrows at its edge

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Setting
 from study.pages.markdown import bold, difference, listed, share, table
-from study.pages.paper_tables import by_seed, column
 from study.rows.intervals import Paired, paired
-from study.rows.row_files import Row
+from study.rows.row_files import Row, by_seed, column
 
 # Key of a row, its name, and which end of it is better.
 MEASURES = (

@@ -11,7 +11,7 @@ NOTHING = "–"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is words and whose others are numbers."""
+    """A table with words in its first column and numbers in the others."""
     rule = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows]) + "\n"
 
@@ -22,7 +22,7 @@ def share(value: float | None, digits: int = 2) -> str:
 
 
 def with_interval(found: Estimate | None, digits: int = 2) -> str:
-    """`98.12 ± 0.08`, in percent; of one value, that value."""
+    """`98.12 ± 0.08`, in percent; without an interval where there is one value only."""
     if found is None:
         return NOTHING
     mean = share(found.mean, digits)
@@ -33,10 +33,14 @@ def difference(found: Paired | None) -> str:
     """`+0.12 ± 0.08`, in points."""
     if found is None:
         return NOTHING
-    mean, half = found.estimate.mean, found.estimate.half
-    # A minus sign proper, and no minus before a zero.
-    text = f"{100 * mean:+.2f}".replace("-0.00", "+0.00").replace("-", "−")
+    half = found.estimate.half
+    text = points(found.estimate.mean)
     return f"{text} ± {100 * half:.2f}" if isfinite(half) else text
+
+
+def points(value: float) -> str:
+    """`+0.12`: a difference of two shares, with a proper minus sign and no minus before a zero."""
+    return f"{100 * value:+.2f}".replace("-0.00", "+0.00").replace("-", "−")
 
 
 def bold(text: str) -> str:

@@ -1,16 +1,23 @@
-"""The paper's two tables, and that of SOFA-FL's parts, as Markdown beside the paper's numbers."""
+"""The paper's two tables as Markdown, beside the numbers that the paper reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from study.design.contenders import ABLATION, FULL, NO_TREE, PAPER_K, TABLE2
-from study.design.settings import SETTINGS
-from study.pages.markdown import difference, share, table, with_interval
-from study.rows.intervals import Estimate, estimate, paired
-from study.rows.row_files import Row
+from study.design.contenders import (
+    PAPER_HYPCLUSTER,
+    PAPER_K,
+    TABLE1,
+    TABLE2,
+    TABLE2_CONTENDERS,
+    table2_label,
+    title,
+)
+from study.pages.markdown import share, table, with_interval
+from study.rows.intervals import Estimate, estimate
+from study.rows.row_files import Row, column, of_method
 
-# Key of a row, its name, and what the paper reports of SOFA-FL and of HypCluster.
+# Key of a row, its name, and what the paper reports for SOFA-FL and for HypCluster.
 FAIRNESS = (
     ("mean", "mean accuracy", 0.9818, 0.8873),
     ("std", "standard deviation", 0.0067, 0.1251),
@@ -19,18 +26,19 @@ FAIRNESS = (
     ("jain", "Jain's index", 0.9999, 0.9805),
     ("bottom10", "worst tenth", 0.9699, 0.5644),
 )
+AVERAGES = {"mean": "client average", "full": "total average"}  # key of a row, and its name
 
 
 def table1(rows: Sequence[Row]) -> str:
-    """The fairness table: SOFA-FL against HypCluster with its best number of clusters."""
-    ours, theirs = (_of(rows, method) for method in ("sofa", "hypcluster"))
-    head = ["", "SOFA-FL", f"HypCluster, {clusters(theirs)}"]
-    head += ["*paper: SOFA-FL*", f"*paper: HypCluster, K = {PAPER_K}*"]
+    """The fairness table: a column per contender with rows, then the paper's."""
+    columns = {label: found for label in TABLE1 if (found := of_method(rows, label))}
+    head = ["", *(heading(label, found) for label, found in columns.items())]
+    head += ["*paper: SOFA-FL*", f"*paper: {title(PAPER_HYPCLUSTER)}*"]
     lines = []
     for key, name, *paper in FAIRNESS:
-        found = [_estimate(ours, key), _estimate(theirs, key)]
+        found = [estimate(column(of, key)) for of in columns.values()]
         if key == "jain":
-            cells = [f"{e.mean:.5f}" if e else share(None) for e in found]
+            cells = [f"{e.mean:.5f}" for e in found]
             lines.append([name, *cells, *(f"{value:.4f}" for value in paper)])
         else:
             lines.append([name, *map(with_interval, found), *map(share, paper)])
@@ -38,76 +46,35 @@ def table1(rows: Sequence[Row]) -> str:
 
 
 def table2(rows: Sequence[Row]) -> str:
-    """What sharing does: the clients' own test samples, and the whole test set."""
-    head = ["sharing", "client average", "total average", "*paper: client*", "*paper: total*"]
+    """What sharing does to the clients' own test samples, and to the whole test set."""
+    columns = [label for label in TABLE2_CONTENDERS if any(table2_rows(rows, label).values())]
+    names = [f"{title(label)}: {name}" for label in columns for name in AVERAGES.values()]
+    head = ["sharing", *names, *(f"*paper: {name}*" for name in AVERAGES.values())]
     lines = []
-    for label, (_, client, total) in TABLE2.items():
-        if of := _of(rows, label):
-            cells = [with_interval(_estimate(of, key)) for key in ("mean", "full")]
-            lines.append([label, *cells, share(client), share(total)])
+    for sharing, (_, *paper) in TABLE2.items():
+        found = [table2_rows(rows, label)[sharing] for label in columns]
+        if any(found):
+            cells = [with_interval(_estimate(of, key)) for of in found for key in AVERAGES]
+            lines.append([sharing, *cells, *map(share, paper)])
     return table(head, lines)
 
 
-def ablation(rows: Sequence[Row]) -> str:
-    """Each part off, against the whole: a table per setting, one under the other."""
-    parts = []
-    for setting in SETTINGS.values():
-        here = [row for row in rows if row["setting"] == setting.name]
-        if here:
-            heading = f"**{setting.name}: {setting.title}{_shared(here)}**\n"
-            tree = "\n".join(_tree_alone(here))
-            parts += [heading, _ablation(here), *([f"{tree}\n"] if tree else [])]
-    return "\n".join(parts)
+def table2_rows(rows: Sequence[Row], contender: str) -> Mapping[str, list[Row]]:
+    """The rows of a contender in the second table, by its way of sharing."""
+    return {sharing: of_method(rows, table2_label(contender, sharing)) for sharing in TABLE2}
 
 
-def _shared(rows: Sequence[Row]) -> str:
-    """`, 0.1 shared`: what SOFA-FL as a whole shares."""
-    most = max(row["sharing"] for row in rows)
-    return f", {most:g} shared" if most else ""
+def heading(label: str, rows: Sequence[Row]) -> str:
+    """`HypCluster, K = 2 (chosen)`: a contender, and the number of clusters if it was chosen."""
+    if label != "hypcluster":
+        return title(label)
+    return f"{title(label)}, {chosen_clusters(rows)} (chosen)"
 
 
-def _tree_alone(rows: Sequence[Row]) -> Iterator[str]:
-    """What the tree itself brings, in plain words."""
-    whole, without = _of(rows, FULL), _of(rows, NO_TREE)
-    for key, name in (("mean", "mean"), ("min", "worst")):
-        if gap := paired(by_seed(whole, key), by_seed(without, key)):
-            brings = "helps" if gap.is_ahead else "harms" if gap.is_behind else None
-            told = brings or "makes no difference that could be told from chance"
-            yield f"- The tree itself {told}, on the {name} client: {difference(gap)} points."
-
-
-def _ablation(rows: Sequence[Row]) -> str:
-    whole = _of(rows, FULL)
-    head = ["", "mean", "worst client", "mean − SOFA-FL's", "worst − SOFA-FL's", "root", "seeds"]
-    lines = []
-    for label in ABLATION:
-        if of := _of(rows, label):
-            gaps = [
-                difference(paired(by_seed(of, key), by_seed(whole, key))) if label != FULL else ""
-                for key in ("mean", "min")
-            ]
-            means = {key: share(estimate(column(of, key)).mean) for key in ("mean", "min", "root")}
-            cells = [means["mean"], means["min"], *gaps, means["root"], str(len(of))]
-            lines.append([label, *cells])
-    return table(head, lines)
-
-
-def clusters(rows: Sequence[Row]) -> str:
-    """`K = 2`: the number of clusters that HypCluster was given."""
+def chosen_clusters(rows: Sequence[Row]) -> str:
+    """`K = 2`: the number of clusters that the sweep chose for HypCluster."""
     given = {row["overrides"].get("hypcluster.num_clusters", PAPER_K) for row in rows}
-    return f"K = {', '.join(map(str, sorted(given)))}" if given else "not run"
-
-
-def column(rows: Sequence[Row], key: str) -> list[float]:
-    return [row[key] for row in rows]
-
-
-def by_seed(rows: Sequence[Row], key: str) -> Mapping[int, float]:
-    return {row["seed"]: row[key] for row in rows}
-
-
-def _of(rows: Sequence[Row], method: str) -> list[Row]:
-    return [row for row in rows if row["method"] == method]
+    return f"K = {', '.join(map(str, sorted(given)))}"
 
 
 def _estimate(rows: Sequence[Row], key: str) -> Estimate | None:

@@ -1,4 +1,4 @@
-"""The pages on the results, `docs/results.md` and a part of the README: out of `results/` alone."""
+"""`docs/results.md` and the table in the README, made from the files in `results/` alone."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from typing import Any
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
 from study.design.choices import FILE, choices_table
-from study.design.contenders import CHOSEN, CONTENDERS, title
+from study.design.contenders import AS_WRITTEN, CHOSEN, CONTENDERS, title
+from study.design.pictures import CAPTIONS, LOSS_FIGURES
 from study.design.settings import SETTINGS
-from study.pages import paper_tables as tables
+from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import By, benchmark_tables, by_method, standing
 from study.pages.markdown import NOTHING, bold, listed, share, table
-from study.rows.row_files import Row, read_rows
+from study.pages.paper_claims import fairness_claims, loss_claims, sharing_claims
+from study.pages.paper_tables import table1, table2
+from study.rows.figure_data import read_figures
+from study.rows.row_files import Row, of_method, read_rows
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
-PICTURES = {
-    "benchmark": "All methods, settings and ways of sharing",
-    "clients": "Every client with SOFA-FL and with HypCluster",
-    "losses": "Local loss with and without sharing",
-    "tree": "The tree that SOFA-FL has made",
-    "drift": "Accuracy and agreement with the truth, round by round",
-}
 
 
 def write_pages(out: Path, pages: Path, readme: Path | None) -> tuple[Path, ...]:
-    """Write both; a README without the markers is left alone."""
+    """Write both; a README without the markers stays as it is."""
     page = pages / "results.md"
     pages.mkdir(parents=True, exist_ok=True)
     write_text(page, results_page(out, pages))
@@ -41,20 +38,20 @@ def write_pages(out: Path, pages: Path, readme: Path | None) -> tuple[Path, ...]
 
 
 def with_results(readme: str, out: Path) -> str:
-    """A README with the table between its markers made anew."""
+    """A README with a new table between its markers."""
     if BEGIN not in readme:
         return readme
     before, _, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise RunError(f"the README has {BEGIN} and no {END} after it; add it")
+        raise RunError(f"the README must have {END} after {BEGIN}, but has not; add it")
     made = compact_table(read_rows(out / "benchmark.json"))
     made = f"\n{made}\n" if made else ""
     return f"{before}{BEGIN}\n{made}{END}{after}"
 
 
 def compact_table(rows: Sequence[Row]) -> str:
-    """SOFA-FL, the best of the others, FedAvg; mean / worst client, a line per setting."""
+    """SOFA-FL, FedAvg and the best of the others: mean / worst client, a line per setting."""
     if not rows:
         return ""
     head = ["mean / worst client, in %", "SOFA-FL", "FedAvg", "best as published", "best with `+`"]
@@ -87,7 +84,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     found = {name: read_rows(out / f"{name}.json") for name in names}
     choices = read_rows(out / FILE)
     yield "# Results\n"
-    yield f"Made by `sofa-fl reproduce docs` out of `{out.name}/*.json`; not edited by hand.\n"
+    yield made_from(out)
     if not any(found.values()):
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
@@ -96,36 +93,62 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
         yield from picture(pages, "benchmark")
     if rows := found["table1"]:
-        yield f"## The paper's first table: fairness\n\n{over(rows)}\n\n{tables.table1(rows)}"
+        yield f"## The paper's first table: fairness\n\n{over(rows)}\n\n{table1(rows)}"
+        yield from filter(None, [_contenders(rows), fairness_claims(rows)])
         yield from picture(pages, "clients", "tree")
     if rows := found["table2"]:
-        yield f"## The paper's second table: sharing\n\n{over(rows)}\n\n{tables.table2(rows)}"
-        yield from picture(pages, "losses")
+        yield f"## The paper's second table: sharing\n\n{over(rows)}\n\n{table2(rows)}"
+        yield from filter(None, [sharing_claims(rows)])
+    yield from _losses(out, pages)
     if rows := found["benchmark"]:
         yield f"## All methods\n\n{READING}\n{benchmark_tables(rows)}"
     if rows := found["ablation"]:
-        yield f"## SOFA-FL without each of its parts\n\n{over(rows)}\n\n{PARTS}"
-        yield tables.ablation(rows)
+        yield f"## SOFA-FL without each of its parts\n\n{over(rows)}\n{PARTS}"
+        yield ablation(rows)
     if choices:
-        yield (
-            "## What was chosen\n\nOn validation data (a sixth of the training images), "
-            f"{seeds_told(swept(choices))}, by the mean client; where the choice differs, without "
-            "/ with sharing. A cell is empty where there is nothing to choose: in S4 HypCluster is "
-            "told how many groups there are, and the oracle needs groups. Every run that was tried "
-            f"is in `{out.name}/sweep.json`.\n\n"
-            f"{choices_table(choices)}"
-        )
+        yield f"## Hyperparameters\n\n{_chosen(out, choices)}\n{choices_table(choices)}"
+
+
+def made_from(out: Path) -> str:
+    """Where a page comes from."""
+    return (
+        f"`sofa-fl reproduce docs` makes this page from `{out.name}/*.json`; do not edit it.\n"
+        "The command is part of the repository, not of the installed package.\n"
+    )
+
+
+def _contenders(rows: Sequence[Row]) -> str:
+    """What the columns of the first table are, where there is more than ours."""
+    if not of_method(rows, AS_WRITTEN):
+        return ""
+    return (
+        f"*{title(AS_WRITTEN)}* is the preset `paper`: every rule as the paper writes it.\n"
+        "*SOFA-FL* is our default.\n"
+        "The paper does not name a learning rate, so every column but SOFA-FL's default has one "
+        "that was chosen on validation data.\n"
+    )
+
+
+def _losses(out: Path, pages: Path) -> Iterator[str]:
+    """The loss figures of the paper's appendix, and what they show."""
+    data = read_figures(out).get("losses")
+    figures = list(picture(pages, *(each.file for each in LOSS_FIGURES.values())))
+    if data and figures:
+        yield "## The paper's loss figures\n"
+        yield from filter(None, [loss_claims(data["curves"], data["seed"])])
+        yield from figures
 
 
 READING = """\
-A `+` marks a baseline that is given SOFA-FL's falling learning rate and class-mix correction, and
-nothing else of it. Differences are SOFA-FL's number minus the other's, seed by seed, in points,
-with 95% intervals (Student's t); bold marks the best number of a column, no more.
-"""
+A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, and nothing else of SOFA-FL.
+Differences are SOFA-FL's number minus the other method's, seed by seed, in points, with 95% intervals (Student's t).
+Bold marks the best number of a column.
+"""  # noqa: E501
 
 PARTS = """\
-One part is off at a time, all else stays; without a tree all clients are the root's own children,
-for good. Differences are seed by seed, in points.
+One part is off at a time, and everything else stays.
+Without the tree, all clients remain children of the root.
+Differences are seed by seed, in points.
 """
 
 
@@ -134,34 +157,46 @@ def _what_was_run(found: dict[str, list[Row]], choices: Sequence[Row]) -> str:
     engines = listed(sorted({row["engine"] for row in rows}))
     budgets = listed([f"{n:,}" for n in sorted({row["samples_trained"] for row in rows})])
     chosen = (
-        "Hyperparameters of the baselines were chosen per setting and sharing on validation data "
-        "of other seeds (below); SOFA-FL has the same, its defaults, in all settings."
+        "The hyperparameters of the baselines were chosen per setting and sharing, on validation "
+        "data of other seeds (below).\nSOFA-FL has its defaults in all settings."
         if choices
         else "**No hyperparameters were chosen: all methods ran with their defaults.**"
     )
     given = [f"{key}={value}" for key, value in common(rows).items()]
-    also = f" Everywhere {listed([f'`{each}`' for each in given])}." if given else ""
-    lines = [f"- {s.name}: {s.title}" for s in SETTINGS.values() if _has(rows, s.name)]
+    also = f"All runs have {listed([f'`{each}`' for each in given])}.\n" if given else ""
+    lines = [f"- {s.name}: {s.title}" for s in SETTINGS.values() if has_setting(rows, s.name)]
     sets = "".join(f" --set {each}" for each in given)
     sweep = [f"sweep --seeds {','.join(map(str, swept(choices)))}"] if choices else []
     runs = [f"{name}{sets}" for name in [*sweep, *(name for name, of in found.items() if of)]]
     commands = [f"sofa-fl reproduce {words}" for words in [*runs, "figures", "docs"]]
     return (
         "\n".join(lines)
-        + f"\n\n{over(rows)} 20 rounds of 25 batches of 100 per client, the paper's CNN; samples "
-        f"trained per run: {budgets}. Engine: {engines}.{also} {chosen}\n\n```\n"
+        + f"\n\n{over(rows)}\n"
+        + "A run has 20 rounds of 25 batches of 100 samples per client, with the paper's CNN.\n"
+        + f"Samples trained per run: {budgets}.\nEngine: {engines}.\n{also}{chosen}\n\n```\n"
         + "\n".join(commands)
         + "\n```\n"
     )
 
 
+def _chosen(out: Path, choices: Sequence[Row]) -> str:
+    return (
+        f"They were chosen on validation data (a sixth of the training images) with "
+        f"{seeds_told(swept(choices))}, by the mean client.\n"
+        "Where the choice differs, a cell has the one without sharing / the one with sharing.\n"
+        "A cell is empty where there is nothing to choose: in S4 HypCluster is told the number of "
+        "groups, and the oracle needs groups.\n"
+        f"`{out.name}/sweep.json` has every run that was tried.\n"
+    )
+
+
 def swept(choices: Sequence[Row]) -> list[int]:
-    """The seeds that choices were made by."""
+    """The seeds with which choices were made."""
     return sorted({seed for row in choices for seed in row["seeds"]})
 
 
 def common(rows: Sequence[Row], but: Collection[str] = CHOSEN) -> dict[str, Any]:
-    """What all runs were given, but for hyperparameters."""
+    """The overrides that all runs have in common, without hyperparameters."""
     first = rows[0]["overrides"]
     return {
         key: value
@@ -171,11 +206,11 @@ def common(rows: Sequence[Row], but: Collection[str] = CHOSEN) -> dict[str, Any]
 
 
 def over(rows: Sequence[Row]) -> str:
-    """Which seeds a number is a mean over, and what the ± is."""
+    """The seeds that a number is a mean over, and what ± means."""
     seeds = sorted({row["seed"] for row in rows})
     if len(seeds) == 1:
         return f"Seed {seeds[0]} alone: no intervals."
-    return f"Mean over {seeds_told(seeds)}; ± is a 95% interval."
+    return f"Numbers are means over {seeds_told(seeds)}; ± is a 95% interval."
 
 
 def seeds_told(seeds: Sequence[int]) -> str:
@@ -184,14 +219,16 @@ def seeds_told(seeds: Sequence[int]) -> str:
 
 
 def picture(pages: Path, *names: str) -> Iterator[str]:
-    """The pictures that there are."""
+    """The figures whose files are there, with their captions."""
     for name in names:
         if (pages / "images" / f"{name}.svg").exists():
-            yield f"![{PICTURES[name]}](images/{name}.svg)\n"
+            caption = CAPTIONS[name]
+            short = caption.split(". ")[0].removesuffix(".")
+            yield f"![{short}](images/{name}.svg)\n\n*{caption}*\n"
 
 
 def _best(by: By, labels: Sequence[str]) -> str:
-    """The highest mean client of these; nobody of none."""
+    """The label with the highest mean client, or an empty one if there are no labels."""
     return max(labels, key=lambda label: _mean(by[label], "mean"), default="")
 
 
@@ -206,5 +243,5 @@ def _mean(rows: Sequence[Row], key: str) -> float:
     return fmean(row[key] for row in rows)
 
 
-def _has(rows: Sequence[Row], setting: str) -> bool:
+def has_setting(rows: Sequence[Row], setting: str) -> bool:
     return any(row["setting"] == setting for row in rows)

@@ -62,3 +62,15 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
 
 def row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in KEYS)
+
+
+def of_method(rows: Sequence[Row], method: str) -> list[Row]:
+    return [row for row in rows if row["method"] == method]
+
+
+def column(rows: Sequence[Row], key: str) -> list[float]:
+    return [row[key] for row in rows]
+
+
+def by_seed(rows: Sequence[Row], key: str) -> dict[int, float]:
+    return {row["seed"]: row[key] for row in rows}

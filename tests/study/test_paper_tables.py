@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from study.design.contenders import FULL
+from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import benchmark_tables, standing
-from study.pages.paper_tables import ablation, table1, table2
+from study.pages.paper_tables import table1, table2
 from tests.study.cases import row, rows
 
 CLEAR = [0.95, 0.951, 0.949, 0.95, 0.95]
@@ -12,11 +13,21 @@ LOWER = [0.90, 0.902, 0.899, 0.90, 0.90]
 def test_table1_stands_beside_the_paper() -> None:
     chosen = {"hypcluster.num_clusters": 2}
     made = table1([*rows("sofa", CLEAR), *rows("hypcluster", LOWER, overrides=chosen)])
-    assert "HypCluster, K = 2" in made
+    assert "| HypCluster, K = 2 (chosen) |" in made
     assert "| mean accuracy | 95.00 ± 0.09 | 90.02 ± 0.14 | 98.18 | 88.73 |" in made
     assert "| Jain's index | 0.99900 | 0.99900 | 0.9999 | 0.9805 |" in made
     one = table1([row("sofa", mean=0.9818), row("hypcluster", mean=0.5)])
     assert "| mean accuracy | 98.18 | 50.00 |" in one
+    assert "as written" not in one
+
+
+def test_table1_has_sofa_as_written_and_the_paper_s_number_of_clusters() -> None:
+    means = {"sofa": 0.99, "sofa_paper": 0.98, "hypcluster_k3": 0.8, "hypcluster": 0.9}
+    made = table1([row(label, mean=mean) for label, mean in means.items()])
+    assert made.startswith(
+        "|  | SOFA-FL as written | SOFA-FL | HypCluster, K = 3 | HypCluster, K = 3 (chosen) |"
+    )
+    assert "| mean accuracy | 98.00 | 99.00 | 80.00 | 90.00 | 98.18 | 88.73 |" in made
 
 
 def test_table2_has_the_rows_there_are() -> None:
@@ -24,6 +35,17 @@ def test_table2_has_the_rows_there_are() -> None:
     assert "| no sharing | 97.00 | 97.00 | 97.94 | 94.51 |" in made
     assert "| 0.1, fixed | 98.00 | 98.00 | 98.27 | 95.78 |" in made
     assert "random" not in made
+    assert "as written" not in made
+
+
+def test_table2_has_both_averages_for_both() -> None:
+    both = [row("0.1, fixed", mean=0.98), row("sofa_paper: 0.1, fixed", mean=0.9, full=0.8)]
+    made = table2(both)
+    assert made.startswith(
+        "| sharing | SOFA-FL as written: client average | SOFA-FL as written: total average "
+        "| SOFA-FL: client average |"
+    )
+    assert "| 0.1, fixed | 90.00 | 80.00 | 98.00 | 98.00 | 98.27 | 95.78 |" in made
 
 
 def test_the_benchmark_marks_the_best_and_pairs_by_seed() -> None:

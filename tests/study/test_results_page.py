@@ -11,7 +11,6 @@ from sofa_fl.errors import RunError
 from study.design.contenders import FULL, NO_TREE
 from study.pages.benchmark_tables import standing
 from study.pages.markdown import difference
-from study.pages.paper_tables import by_seed
 from study.pages.results_page import (
     BEGIN,
     END,
@@ -21,8 +20,9 @@ from study.pages.results_page import (
     with_results,
     write_pages,
 )
+from study.rows.figure_data import write_figures
 from study.rows.intervals import paired
-from study.rows.row_files import add_rows, read_rows
+from study.rows.row_files import add_rows, by_seed, read_rows
 from tests.study.cases import row, rows
 
 ROOT = Path(__file__).parent.parent.parent
@@ -103,12 +103,19 @@ def test_the_page_has_what_there_is(tmp_path: Path) -> None:
     add_rows(tmp_path / "benchmark.json", [*rows("sofa", [0.9, 0.8]), *rows("fedavg", [0.7, 0.7])])
     add_rows(tmp_path / "table2.json", [row("no sharing")])
     (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "losses.svg").write_text("<svg/>")
+    (tmp_path / "images" / "losses-none.svg").write_text("<svg/>")
+    write_figures(tmp_path, {"losses": {"seed": 0, "curves": {"no sharing": [[1.0], [1.0]]}}})
     (page,) = write_pages(tmp_path, tmp_path, None)
     text = page.read_text(encoding="utf-8")
-    for words in ("second table", "](images/losses.svg)", "No hyperparameters were chosen", "S1"):
+    for words in (
+        "second table",
+        "](images/losses-none.svg)",
+        "No hyperparameters were chosen",
+        "S1",
+    ):
         assert words in text
     assert "first table" not in text
     assert "\nsofa-fl reproduce table2\n" in text
+    assert "*Without partial data sharing. Local loss, mean over all clients" in text
     assert "clients.svg" not in text
     assert "\n\n\n" not in text
