@@ -16,6 +16,7 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Updates
 from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.local_update import LocalUpdate
 from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
@@ -62,7 +63,8 @@ TREE = Tree(
 
 def trained(method: Sofa, state: SofaState, fed: Federation) -> Updates:
     """What comes of a round's local update."""
-    return method.local_update(method.adapt_membership(state, fed)[0], fed)[0]
+    state, _ = method.adapt_membership(state, fed)
+    return LocalUpdate(state, method.rules, method.config, fed).run()[0]
 
 
 def written_out(

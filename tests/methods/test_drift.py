@@ -117,8 +117,8 @@ def test_a_newcomer_starts_from_what_suits_it_and_joins_its_group() -> None:
     state = after_rounds(METHOD, fed, 2)
     home = state.tree.parent[NodeId(4)]
     assert home is not None
-    store = ModelStore(state.params, keep=True)
-    local = LocalUpdate(state, store, METHOD.rules, METHOD.config, fed.at(3))
+    stored = replace(state, params=ModelStore(state.params, keep=True))
+    local = LocalUpdate(stored, METHOD.rules, METHOD.config, fed.at(3))
     ((task, _),) = local.first()
     assert task.site == 9
     centre = torch.from_numpy(fed.data.train.x[fed.at(3).owned[NodeId(9)]].mean(axis=0))

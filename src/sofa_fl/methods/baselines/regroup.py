@@ -15,14 +15,11 @@ from sofa_fl.topology.tree.edits import Edit
 
 
 class Regroup(Sofa):
-    def reshape(self, tree: Tree, space: Space) -> tuple[Tree, Sequence[Edit]]:
+    def reshape(
+        self, tree: Tree, space: Space, models: Models, fed: Federation
+    ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
         """Build a new tree, unrelated to the old one, if all clients have a position."""
         if set(space.clients) != tree.members:
-            return tree, ()
-        return self.rules.build(space, self.config.dmac, tree.next_id), ()
-
-    def inherit(
-        self, before: Tree, after: Tree, models: Models, edits: Sequence[Edit], fed: Federation
-    ) -> dict[NodeId, Vector]:
-        """Every cluster of a new tree is the mean of its clients."""
-        return dict(models) if after is before else means_up(after, models, fed)
+            return tree, (), dict(models)
+        after = self.rules.build(space, self.config.dmac, tree.next_id)
+        return after, (), means_up(after, models, fed)

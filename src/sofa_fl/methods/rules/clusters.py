@@ -146,8 +146,6 @@ def inherit(
     the children it takes. Nodes that stay keep their models; a client that joins brings its own,
     among `models`.
     """
-    if not edits:
-        return dict(models)
     models, draft = dict(models), MutableTree(tree)  # a `Tree` would be checked at every edit
     for edit in edits:
         match edit:

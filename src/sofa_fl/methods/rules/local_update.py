@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import Task
-from sofa_fl.federation import Federation
+from sofa_fl.errors import RunError
+from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.rules.clusters import Update
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.membership import descend
@@ -25,20 +26,23 @@ Lesson = tuple[Task, NodeId | None]  # a training, and the cluster that it is fo
 
 @dataclass(frozen=True, slots=True)
 class LocalUpdate:
-    """The tasks of a round: `state.params` is emptied as clients are done with their old models.
-
-    Attributes:
-        store: The models of `state`, which the tasks read.
-    """
+    """The local update of a round; it frees clients' old models in `state.params` as it goes."""
 
     state: SofaState
-    store: ModelStore
     rules: Rules
     config: SofaConfig
     fed: Federation
 
-    def run(self) -> tuple[dict[NodeId, Update], dict[NodeId, Model]]:
-        """Train; return the updates, and where clients started that did not answer."""
+    @property
+    def store(self) -> ModelStore:
+        assert isinstance(self.state.params, ModelStore)
+        return self.state.params
+
+    def run(self) -> tuple[dict[NodeId, Update], dict[NodeId, Vector]]:
+        """Train all clients; return their updates, and the models that are left of before.
+
+        A client that did not answer has the model it started from, where its own was freed.
+        """
         asked: list[Lesson] = []
         outcomes = self.fed.train(self._remembered(chain(self.first(), self.usual()), asked))
         updates: dict[NodeId, Update] = {}
@@ -51,7 +55,9 @@ class LocalUpdate:
                 updates[client] = Update(task.start, outcome, taught)
             elif client in self.state.tree.members:
                 missed[client] = task.start
-        return {c: updates[c] for c in self.fed.clients if c in updates}, missed
+        models = dict(self.store)
+        models |= {c: as_vector(start) for c, start in missed.items() if c not in models}
+        return {c: updates[c] for c in self.fed.clients if c in updates}, models
 
     def _remembered(self, lessons: Iterable[Lesson], asked: list[Lesson]) -> Iterator[Task]:
         """The tasks; of each, what is needed later goes into `asked`: not what pulls it."""
@@ -88,7 +94,7 @@ class LocalUpdate:
         tree, fed = self.state.tree, self.fed
         clusters = tree.path(client)[:-1]
         if self.config.propagation == "onepass" or not clusters:
-            path = self.path(client)
+            path = path_of(self.state, client, fed.blind_loss)
             pulls = self.rules.pulls(
                 tree, self.store, client, [client, *clusters][-1], siblings_mean, self.config
             )
@@ -107,16 +113,21 @@ class LocalUpdate:
             )
             yield task, cluster
 
-    def path(self, client: NodeId) -> Path:
-        return path_of(self.state, client, self.store, self.fed.blind_loss)
+
+def warm_up(fed: Federation) -> dict[NodeId, Update]:
+    """Train every client alone, all from the same start."""
+    start = fed.initial()
+    outcomes = fed.train([fed.task(client, start) for client in fed.clients])
+    heard = answered(fed.clients, outcomes)
+    if not heard:
+        raise RunError("no client answered in the warm-up, so there is no model to begin with")
+    return {client: Update(start, outcome) for client, outcome in heard.items()}
 
 
-def path_of(
-    state: SofaState, client: NodeId, models: Mapping[NodeId, Vector], blind_loss: float
-) -> Path:
+def path_of(state: SofaState, client: NodeId, blind_loss: float = 1.0) -> Path:
     """The path of a client in the tree, with its steadied losses."""
     clusters = state.tree.path(client)[:-1]
-    return Path(clusters, client, models, state.steadied[client], blind_loss)
+    return Path(clusters, client, state.params, state.steadied[client], blind_loss)
 
 
 def divided(batches: int, parts: int) -> list[int]:
