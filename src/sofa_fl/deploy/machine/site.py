@@ -31,10 +31,10 @@ from sofa_fl.deploy.transport.wire import (
 )
 from sofa_fl.engine.base import Exam, Outcome, Prior, Score, Task
 from sofa_fl.engine.learner import Learner, Store
-from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix, as_vector
 from sofa_fl.models.networks import NetworkFactory, network_factory
+from sofa_fl.present import log_shares
 from sofa_fl.topology.tree import NodeId
 
 Network = Callable[[tuple[int, ...], int], nn.Module]  # of the shape of an input, and outputs

@@ -26,10 +26,10 @@ from sofa_fl.deploy.transport.task_codec import (
 from sofa_fl.deploy.transport.wire import GarbageError, Packer, Parcel, check_version
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner, Store
-from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.mix import identity
 from sofa_fl.models.networks import NetworkFactory, build
+from sofa_fl.present import log_shares
 from sofa_fl.topology.tree import NodeId
 
 
