@@ -29,10 +29,11 @@ from sofa_fl.methods.baselines.local import Local
 from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
 from sofa_fl.methods.baselines.regroup import Regroup
 from sofa_fl.methods.rules.clusters import Update
-from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.config import RulesConfig, SofaConfig
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
+from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.tree import NodeId
 
 LOCAL = LocalConfig(batches=10, batch_size=8)
@@ -57,6 +58,16 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "sofa manhattan": sofa(metric="manhattan", linkage="centroid"),
     "sofa starts from its own": sofa(
         start="own", serve="own", clusters="regularized", pull_siblings=(0.1, 0.2), pull_parent=0.3
+    ),
+    "sofa as written": sofa(
+        linkage="centroid",
+        start="own",
+        serve="own",
+        clusters="regularized",
+        steadiness=0.0,
+        alert=float("inf"),
+        rules=RulesConfig(graft="paper", merge="paper", split="paper", passes="paper"),
+        dmac=DmacConfig(increase=1.2),
     ),
     "sofa serves the best": sofa(serve="best"),
     "sofa serves its own": sofa(serve="own", pull_siblings=0.0, pull_parent=0.0),

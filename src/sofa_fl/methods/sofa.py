@@ -22,6 +22,7 @@ from sofa_fl.models.flat import Vector
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
 from sofa_fl.topology.clustering.membership import find_joins
+from sofa_fl.topology.clustering.shape import shape
 from sofa_fl.topology.geometry.map import map_of
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -104,7 +105,7 @@ class Sofa:
         self, tree: Tree, space: Space, models: Models, fed: Federation
     ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
         """The tree after SHAPE, the edits that led to it, and the models of its nodes."""
-        after, edits = self.rules.reshape(tree, space, self.config.shape)
+        after, edits = shape(tree, space, self.config.shape, self.rules)
         return after, edits, inherit(tree, models, edits, fed)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:

@@ -14,6 +14,26 @@ from sofa_fl.topology.clustering.shape import ShapeConfig
 from sofa_fl.topology.geometry.space import Linkage, Metric
 
 PullWeight = Annotated[float, Ge(0)]
+RuleSet = Literal["default", "paper"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesConfig:
+    """Which rules SHAPE goes by: ours (`default`) or as the paper writes them (`paper`).
+
+    Attributes:
+        graft: A node's distance to its parent: without the node itself, or with it (`paper`).
+        merge: Near siblings merge unless the separation test tells them apart; or by their
+            distance alone (`paper`).
+        split: A wide cluster is split into parts that pass the separation test; or into the
+            first parts by k-means that are coherent (`paper`).
+        passes: Graft, merge, split and prune until nothing changes; or once a round (`paper`).
+    """
+
+    graft: RuleSet = "default"
+    merge: RuleSet = "default"
+    split: RuleSet = "default"
+    passes: RuleSet = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +73,7 @@ class SofaConfig:
         alert: A client whose parent's model loses more for it than when it was last measured, by
             this fraction of what a blind guess loses, looks for another place in the tree at
             once; at a large number it waits for SHAPE.
+        rules: Which rules SHAPE goes by.
         dmac: How the tree is built.
         shape: When it changes.
     """
@@ -72,6 +93,7 @@ class SofaConfig:
     steadiness: Annotated[float, Ge(0)] = 500.0
     serve: Literal["blend", "best", "own"] = "blend"
     alert: Annotated[float, Gt(0)] = 0.2
+    rules: RulesConfig = field(default_factory=RulesConfig)
     dmac: DmacConfig = field(default_factory=DmacConfig)
     shape: ShapeConfig = field(default_factory=ShapeConfig)
 

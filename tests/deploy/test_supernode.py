@@ -1,4 +1,4 @@
-"""How often a node looks for messages, and what it gives away if nothing is said."""
+"""How often a SuperNode polls, and what a machine discloses by default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 pytest.importorskip("flwr")
-from sofa_fl.deploy.flower import supernode as nodes
+from sofa_fl.deploy.flower import supernode
 from sofa_fl.deploy.flower.apps import cap_of
 from sofa_fl.errors import ConfigError
 
@@ -17,14 +17,14 @@ from sofa_fl.errors import ConfigError
 def test_pauses_grow_until_a_message_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    pace = nodes.Pace()
+    clock = supernode.PollingTime()
     for _ in range(100):
-        pace.sleep(3)
-    assert slept[0] == nodes.SHORTEST
-    assert slept[-1] == nodes.LONGEST
-    pace.sleep(0.5)  # Flower waits for the ClientApp
-    pace.sleep(3)
-    assert slept[-1] == nodes.SHORTEST
+        clock.sleep(3)
+    assert slept[0] == supernode.SHORTEST
+    assert slept[-1] == supernode.LONGEST
+    clock.sleep(0.5)  # Flower waits for the ClientApp
+    clock.sleep(3)
+    assert slept[-1] == supernode.SHORTEST
 
 
 def test_flower_still_has_what_is_replaced() -> None:
@@ -35,12 +35,12 @@ def test_flower_still_has_what_is_replaced() -> None:
 
 
 def test_options_are_found_in_both_forms() -> None:
-    assert nodes._value(["--port", "9", "--host=h"], "--port") == "9"
-    assert nodes._value(["--port", "9", "--host=h"], "--host") == "h"
-    assert nodes._value(["--port", "9"], "--host") is None
+    assert supernode._value(["--port", "9", "--host=h"], "--port") == "9"
+    assert supernode._value(["--port", "9", "--host=h"], "--host") == "h"
+    assert supernode._value(["--port", "9"], "--host") is None
 
 
-def test_nothing_is_given_away_unless_the_node_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_disclosed_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ray", raising=False)
     assert cap_of({}) == 0
     assert cap_of({"partition-id": 0, "num-partitions": 2}) == 0

@@ -13,7 +13,7 @@ from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import start_client_internal
 
-from sofa_fl.deploy.flower.flower_patches import ASK_AGAIN, hasten, tidy
+from sofa_fl.deploy.flower.flower_patches import FIRST_RETRY, drop_ended_runs, shorten_retries
 
 
 @pytest.mark.parametrize("name", ["pull_objects", "pull_and_inflate_object_from_tree"])
@@ -21,8 +21,8 @@ def test_a_part_is_asked_for_again_soon(name: str, monkeypatch: pytest.MonkeyPat
     defaults = getattr(inflatable_utils, name).__kwdefaults__
     monkeypatch.setitem(defaults, "initial_backoff", 1.0)
     before = dict(defaults)
-    hasten()
-    assert defaults == {**before, "initial_backoff": ASK_AGAIN}
+    shorten_retries()
+    assert defaults == {**before, "initial_backoff": FIRST_RETRY}
 
 
 def receive(pull: Callable[..., int | None], error: BaseException) -> MagicMock:
@@ -44,9 +44,9 @@ def receive(pull: Callable[..., int | None], error: BaseException) -> MagicMock:
 def test_the_task_of_a_run_that_has_ended_does_not_stay() -> None:
     pull = start_client_internal._pull_and_store_message
     assert not receive(pull, RunNotRunningException()).finish_task.called, (
-        "Flower does it by itself now: `tidy` can go"
+        "Flower does it by itself now: `drop_ended_runs` can go"
     )
-    state = receive(tidy(pull), RunNotRunningException())
+    state = receive(drop_ended_runs(pull), RunNotRunningException())
     assert state.finish_task.call_args.args[0] == 7
     assert "the run has ended" in state.finish_task.call_args.kwargs["details"]
-    assert receive(tidy(pull), ValueError("other")).finish_task.called
+    assert receive(drop_ended_runs(pull), ValueError("other")).finish_task.called

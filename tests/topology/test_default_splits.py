@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sofa_fl.topology.clustering.default_edits import find_splits
 from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.shape import ShapeConfig, find_splits, shape
-from sofa_fl.topology.clustering.split_candidates import partitions
+from sofa_fl.topology.clustering.kmeans import partitions
+from sofa_fl.topology.clustering.shape import ShapeConfig, shape
 from sofa_fl.topology.geometry.node_positions import Floats
 from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import flat_tree
@@ -88,10 +89,14 @@ def test_the_last_bit_of_a_place_does_not_steer_k_means() -> None:
     for seed in (4651, 10161):
         rng = np.random.default_rng(seed)
         positions, weights = rng.normal(size=(5, 3)), rng.integers(1, 8, 5).astype(np.float64)
+        tree = flat_tree(ids(*range(5)))
         bits = positions * (1 + np.array([-1, 1])[rng.integers(0, 2, (5, 3))] * 1.2e-16)
         first, second = (
-            list(partitions(ids(*range(5)), rows, weights, range(2, 9)))
-            for rows in (positions, bits)
+            [[part.tolist() for part in parts] for parts in proposed]
+            for proposed in (
+                partitions(space.locate(tree), tree.arrays.children(0), range(2, 5))
+                for space in (space_of(rows, weights) for rows in (positions, bits))
+            )
         )
         assert first == second
 

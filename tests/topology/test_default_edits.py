@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering.shape import (
-    find_grafts,
-    find_merges,
-    find_prunes,
-    shape,
-)
+from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges, find_prunes
+from sofa_fl.topology.clustering.shape import shape
 from sofa_fl.topology.geometry.space import Linkage, Metric
 from sofa_fl.topology.tree import Tree, flat_tree
 from sofa_fl.topology.tree.edits import Graft, Merge, Prune, count_edits
