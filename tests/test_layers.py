@@ -14,7 +14,7 @@ import sofa_fl
 
 SOURCE = Path(sofa_fl.__file__).parent
 LAYERS = (
-    "topology", "data", "sharing", "models", "engine", "guard", "federation", "methods",
+    "topology", "data", "sharing", "models", "engine", "guard", "present", "federation", "methods",
     "experiment",
 )  # fmt: skip
 
@@ -26,8 +26,9 @@ BELOW = {
     "models": set[str](),
     "engine": {"data", "models", "topology"},
     "guard": {"engine", "models", "topology"},
-    "federation": {"data", "engine", "guard", "models", "topology"},
-    "methods": {"data", "engine", "federation", "models", "sharing", "topology"},
+    "present": {"data", "engine", "topology"},
+    "federation": {"data", "engine", "guard", "models", "present", "topology"},
+    "methods": {"data", "engine", "federation", "models", "present", "sharing", "topology"},
     "experiment": set(LAYERS) - {"experiment"},
     "report": {"experiment", "topology"},
     "jobs": {"experiment", "report"},

@@ -156,11 +156,17 @@ def share(
     return Shared(pools, before.ledger.record(tree, pools, owned))
 
 
-def foreign(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
-    """What every client gets from the pools of its path, its own samples left out; sorted.
+def foreign(
+    tree: Tree, pools: Pools, owned: Owned, clients: Sequence[NodeId] | None = None
+) -> dict[NodeId, Samples]:
+    """What clients (by default all) get from the pools of their paths, but their own; sorted.
 
-    Nor does it get what nobody has any more: data change, and clients leave.
+    Nor do they get what nobody has any more: data change, and clients leave.
     """
+    clients = tree.clients if clients is None else clients
+    if not any(map(len, pools.values())):
+        return dict.fromkeys(clients, _NONE)
+    wanted = set(clients)
     # Of every row number, whether the path down to here holds it: no sorting, no comparing.
     num_rows = max(_num_rows(owned), _num_rows(pools))
     none, there = np.zeros(num_rows, bool), _is_owned(owned, num_rows)
@@ -169,24 +175,32 @@ def foreign(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
     for node in tree.walk():
         while path[-1][0] != tree.parent[node]:
             path.pop()
-        held = path[-1][1].copy()
         if node in tree.members:
-            held[owned[node]] = False
-            gets[node] = np.flatnonzero(held & there)
+            if node in wanted:
+                held = path[-1][1].copy()
+                held[owned[node]] = False
+                gets[node] = np.flatnonzero(held & there)
         else:
+            held = path[-1][1].copy()
             held[pools.get(node, _NONE)] = True
             path.append((node, held))
-    return {client: gets[client] for client in tree.clients}
+    return {client: gets[client] for client in clients}
 
 
-def training_sets(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
-    """Every client's own samples and those shared with it; never a copy of its own."""
-    shared = foreign(tree, pools, owned)
-    return {client: np.concatenate([owned[client], rows]) for client, rows in shared.items()}
+def training_sets(
+    tree: Tree, pools: Pools, owned: Owned, clients: Sequence[NodeId] | None = None
+) -> dict[NodeId, Samples]:
+    """Clients' own samples and those shared with them (by default, of all clients of the tree)."""
+    return {
+        client: np.concatenate([owned[client], rows]) if len(rows) else owned[client]
+        for client, rows in foreign(tree, pools, owned, clients).items()
+    }
 
 
 def traffic(tree: Tree, pools: Pools, owned: Owned) -> tuple[int, int]:
     """How many samples clients sent up and were sent down for these pools."""
+    if not any(map(len, pools.values())):
+        return 0, 0
     up = len(union(list(pools.values())))
     return up, sum(map(len, foreign(tree, pools, owned).values()))
 

@@ -30,9 +30,9 @@ from sofa_fl.deploy.transport.wire_message import (
 from sofa_fl.engine.base import Exam, Prior, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode
-from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix, as_vector
+from sofa_fl.present import log_shares
 from sofa_fl.topology.tree import NodeId
 
 

@@ -33,10 +33,10 @@ from sofa_fl.deploy.transport.wire_message import (
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import Embedding, Header
-from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.identity import IdentityDict
 from sofa_fl.models.networks import NetworkFactory, build
+from sofa_fl.present import log_shares
 
 NO_ROWS: Samples = np.empty(0, dtype=np.int64)
 
