@@ -20,7 +20,7 @@ from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method
 from sofa_fl.methods.baselines.cfl import Cfl, CflConfig, bipartition, is_at_rest
-from sofa_fl.methods.baselines.clustered import update_products
+from sofa_fl.methods.clustered import update_products
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.baselines.fl_hc import FlHc, FlHcConfig, clusters_of
 from sofa_fl.methods.baselines.hierfavg import HierFavg, HierFavgConfig

@@ -14,6 +14,7 @@ from sofa_fl.engine.base import Outcome, Pull, Task
 from sofa_fl.errors import RunError
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.alert import find_contradicted, find_moves, look_around
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.hierarchy import (
@@ -49,6 +50,7 @@ Lessons = dict[NodeId, dict[NodeId, Lesson]]  # by client and cluster, the paren
 Learned = Mapping[NodeId, Mapping[NodeId, Vector]]  # the same, what came of it alone
 
 
+@register("sofa", "SOFA-FL", SofaConfig, section="sofa")
 @dataclass(frozen=True, slots=True)
 class Sofa:
     config: SofaConfig

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sofa_fl.federation import Federation
+from sofa_fl.methods.registry import register
+from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.hierarchy import Models, means_up
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
@@ -15,6 +17,7 @@ from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit
 
 
+@register("regroup", "DMAC every round", SofaConfig, section="sofa")
 @dataclass(frozen=True, slots=True)
 class Regroup(Sofa):
     def reshape(self, tree: Tree, space: Space) -> tuple[Tree, Sequence[Edit]]:
