@@ -217,8 +217,8 @@ class Federation:
         most = 2 * len({sites[at] for at in heard}) > len(self.clients)
         if most and len(flaws) == len(heard) and set(flaws.values()) == {NOT_FINITE}:
             raise ModelError(
-                f"the model that node {sites[min(flaws)]} trained is not finite in round "
-                f"{self.round}, and so are all others; lower local.learning_rate"
+                f"every model trained in round {self.round} has values that are not finite; lower "
+                "local.learning_rate"
             )
         for at, (start, _) in heard.items():
             self.meter.bytes_up += _bytes(start)

@@ -16,7 +16,8 @@ from sofa_fl.deploy.server.serve import Server, Terms
 from sofa_fl.deploy.transport.wire import VERSION, Parcel
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config
-from sofa_fl.experiment.run.loop import Result, run
+from sofa_fl.experiment.run.launch import run
+from sofa_fl.experiment.run.loop import Result
 from sofa_fl.methods.registry import MethodName
 from tests.deploy.cases import NUM_CLIENTS, FakePost, Node, events, lines, nodes_of, tiny
 

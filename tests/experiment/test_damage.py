@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from tests.experiment.cases import events_of, own_data, summary_of, tiny
 from tests.experiment.faults import full_disk, small_files

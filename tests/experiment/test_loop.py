@@ -18,7 +18,7 @@ from sofa_fl.data.base import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config, parse_config
-from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.models.flat import Vector

@@ -21,9 +21,10 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.server.deployed_experiment import Deployed
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.comparison import compare
-from sofa_fl.experiment.run.loop import Own, resume, run
+from sofa_fl.experiment.run.launch import resume, run
+from sofa_fl.experiment.run.loop import Own
 from sofa_fl.experiment.scoring.own_metrics import spread
-from sofa_fl.experiment.tracking.scalars import scalars
+from sofa_fl.experiment.tracking.observers import scalars
 from tests.experiment.cases import events_of, own_data, summary_of, tiny
 
 Values = NDArray[Any]

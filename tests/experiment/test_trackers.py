@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.tracking.trackers import TrackerName
 from tests.experiment.cases import own_data, tiny
 

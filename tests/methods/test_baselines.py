@@ -19,9 +19,9 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
-from sofa_fl.methods.clustered import choose, clusters_tree
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.clustered import choose, clusters_tree
 from sofa_fl.methods.registry import MethodName, make_method
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import FlatNetwork, Vector

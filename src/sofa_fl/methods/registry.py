@@ -75,7 +75,7 @@ def register(
     def keep(kind: Kind) -> Kind:
         if name in built_in_methods() and kind.__module__ != _module_of(name):
             raise ConfigError(
-                f"the method name {name} is taken; register {kind.__name__} as another"
+                f"{name} is one of our methods; register {kind.__name__} under another name"
             )
         _BY_CLASS[kind] = _BY_NAME[name] = MethodInfo(name, title, kind, config, section)
         return kind
@@ -107,8 +107,12 @@ def find_method(name: str) -> MethodInfo:
         return replace(info_of(_load(name, point.value)), name=name)
     known = method_names()
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-    raise ConfigError(f"unknown method {name}; {hint} (one of your own is package.module:Class)")
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"known: {', '.join(known)}; name one of your own as package.module:Class"
+    )
+    raise ConfigError(f"unknown method {name}; {hint}")
 
 
 def title_of(name: str) -> str:
@@ -186,16 +190,13 @@ def _load(name: str, path: str) -> type:
         module = _import(module_name)
     except Exception as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigError(
-            f"the method {name} cannot be imported from {module_name!r}: {why}"
-        ) from None
+        raise ConfigError(f"cannot import the method {name}: {why}") from None
     kind = getattr(module, class_name, None)
     if not isinstance(kind, type):
-        near = difflib.get_close_matches(class_name, dir(module), n=1)
-        hint = f"; did you mean {module_name}:{near[0]}?" if near else ""
-        raise ConfigError(
-            f"the method {name} is not there: {module_name} has no class {class_name}{hint}"
-        )
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        near = difflib.get_close_matches(class_name, classes, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"unknown method {name}: {module_name} has no class {class_name!r}{hint}")
     check_method(kind, f"the method {name}")
     return kind
 

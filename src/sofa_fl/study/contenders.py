@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 
-from sofa_fl.report.words import title_of
+from sofa_fl.methods.registry import title_of
 from sofa_fl.study.settings import Overrides, Setting
 
 PAPER_K = 3  # clusters of HypCluster in the paper

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config, load_config
-from sofa_fl.methods.registry import MethodName
+from sofa_fl.experiment.run.values import read_setting
+from sofa_fl.methods.registry import built_in_methods
 from sofa_fl.study.choices import Choices
 from sofa_fl.study.contenders import (
     ABLATED,
@@ -49,7 +50,7 @@ class Scope:
     def contenders(self, setting: str) -> list[Contender]:
         """Those asked for that run in a setting."""
         asked = (CONTENDERS[label] for label in self.methods)
-        return [c for c in asked if c.fits(SETTINGS[setting]) and c.method in get_args(MethodName)]
+        return [c for c in asked if c.fits(SETTINGS[setting]) and c.method in built_in_methods()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,17 +174,9 @@ def configure(values: Overrides, data_dir: str | None = None) -> Config:
 
 
 def read_extra(settings: Sequence[str]) -> dict[str, Any]:
-    """What `--set` gives, by key; the values as JSON, or else as they stand."""
-    return dict(_read(setting) for setting in settings)
-
-
-def _read(setting: str) -> tuple[str, Any]:
-    key, equals, text = (part.strip() for part in setting.partition("="))
-    if not equals or not key:
-        raise ConfigError(f"a setting must be key=value, got {setting!r}")
-    if key in ("seed", "method", "out"):
-        raise ConfigError(f"{key} is the study's to set, got --set {setting}")
-    try:
-        return key, json.loads(text)
-    except ValueError:
-        return key, text
+    """What `--set` gives, by key."""
+    extra = dict(map(read_setting, settings))
+    for key in ("seed", "method", "out"):
+        if key in extra:
+            raise ConfigError(f"{key} is set by the study, got --set {key}={extra[key]}")
+    return extra

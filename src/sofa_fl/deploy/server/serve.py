@@ -21,12 +21,11 @@ from sofa_fl.deploy.transport.run_setup import Setup
 from sofa_fl.deploy.transport.wire import GarbageError, Packer, Parcel, Transport, check_version
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, config_to_dict, load_config
+from sofa_fl.experiment.run.launch import recorded_config
 from sofa_fl.experiment.run.loop import Own, Result
-from sofa_fl.experiment.run.observers import Observer
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.run_folder import RunFolder
-from sofa_fl.experiment.storage.saving import restore_newest
-from sofa_fl.experiment.tracking.trackers import watched
+from sofa_fl.experiment.tracking.observers import Observer, all_observers
 
 NODES_FILE = "nodes.json"
 EXCHANGES_FILE = "exchanges.jsonl"
@@ -83,22 +82,19 @@ class Server:
 
     def run(self, network: Network | None = None, observers: Sequence[Observer] = ()) -> Result:
         """All rounds, from the first or from where the folder left off."""
-        observers = watched(self.config.track, observers)
+        observers = all_observers(self.config.track, observers)
         self.gather()
         data = self.roster.describe()
         self.setup = replace(self.setup, num_outputs=data.num_outputs)
         factory = factory_of(self.setup, tuple(data.train.x.shape[1:]), network)
         engine = RemoteEngine(self.office, self.roster, self.setup, factory)
+        own = Own(data, factory, engine=engine)
         if not self.folder.config_file.exists():
+            self.config = recorded_config(self.config, own)
             text = yaml.safe_dump(config_to_dict(self.config), sort_keys=False)
             write_text(self.folder.config_file, text)
-        own = Own(data, factory, engine=engine)
         with Deployed(self.config, own, engine, self.attend, self.terms.leave) as experiment:
-            last, note = restore_newest(self.folder, self.config, experiment.restore)
-            if last is None:
-                return experiment.begin(self.folder, observers, note)
-            experiment.announce(self.folder, last, observers, note)
-            return experiment.go_on(self.folder, last, observers)
+            return experiment.run(self.folder, observers)
 
     def gather(self) -> None:
         """Wait until there are enough nodes; on a resumed run, a while for those of before."""
