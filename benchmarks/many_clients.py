@@ -27,7 +27,7 @@ from sofa_fl.engine import select
 from sofa_fl.experiment.run import launch, loop, records
 from sofa_fl.experiment.run.config import Config, parse_config
 from sofa_fl.methods import sofa
-from sofa_fl.methods.baselines import clustered
+from sofa_fl.methods import clustered
 
 PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
 

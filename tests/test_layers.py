@@ -62,7 +62,7 @@ OUTSIDE = {
     "rich": {"cli", "data/download"},
     "sklearn": {"topology"},
     "threadpoolctl": {"topology"},
-    "scipy": {"topology", "data", "methods", "study/statistics"},
+    "scipy": {"topology", "data", "methods", "study/statistics", "cli/show_comparison"},
     "matplotlib": {
         "study/figures",
         "study/edits_figure",

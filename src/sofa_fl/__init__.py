@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sofa_fl.api import compare as compare
     from sofa_fl.api import resume as resume
     from sofa_fl.api import run as run
+    from sofa_fl.api import run_or_resume as run_or_resume
     from sofa_fl.data.base import Arrays as Arrays
     from sofa_fl.data.base import ClientData as ClientData
     from sofa_fl.data.base import FederatedData as FederatedData
@@ -106,6 +107,7 @@ _HOME = {
     "Result": "experiment.run.loop",
     "resume": "api",
     "run": "api",
+    "run_or_resume": "api",
     "Federation": "federation",
     "GuardConfig": "guard",
     "Method": "methods.base",

@@ -1,4 +1,4 @@
-"""What `sofa_fl.run`, `resume` and `compare` are: those of the experiment, with reports."""
+"""What `sofa_fl.run`, `resume` and `compare` are: those of the experiment, with a report."""
 
 from __future__ import annotations
 
@@ -25,4 +25,5 @@ def with_report(call: Call) -> Call:
 
 run = with_report(launch.run)
 resume = with_report(launch.resume)
+run_or_resume = with_report(launch.run_or_resume)
 compare = with_report(comparison.compare)

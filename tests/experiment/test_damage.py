@@ -148,7 +148,7 @@ def test_none_that_is_whole_is_one_sentence(stopped: RunFolder, draws: random.Ra
         with pytest.raises(RunError) as error:
             go_on(stopped.path)
         assert "has no checkpoint left to resume from: the checkpoint" in str(error.value)
-        again = f"begin anew with 'sofa-fl run {stopped.config_file} --out DIR'"
+        again = f"start over with 'sofa-fl run {stopped.config_file} --out DIR'"
         assert str(error.value).endswith(again)
         assert "\n" not in str(error.value)
         assert {path: path.read_bytes() for path in stopped.path.rglob("*.*")} == before
@@ -161,7 +161,7 @@ def test_a_warm_up_that_is_damaged_is_made_again(
     flip(RunFolder(tmp_path / "run").checkpoint(0), draws)
     first = go_on(tmp_path / "run")
     assert first["round"] is None
-    assert first["note"].endswith("its checksum does not fit; beginning anew")
+    assert first["note"].endswith("its checksum does not fit; starting over")
     assert_the_same(tmp_path / "run", whole)
 
 

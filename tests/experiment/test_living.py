@@ -193,6 +193,7 @@ def test_nobody_answers_a_whole_round_and_the_run_goes_on(tmp_path: Path) -> Non
 def test_the_configuration_of_it_all_is_written_down(tmp_path: Path) -> None:
     config = living(tmp_path / "run")
     written = load_config(run(config, data=own_data()).run / "config.yaml")
-    assert written == replace(config, data=replace(config.data, name="own"))
+    data = replace(config.data, name="own")
+    assert written == replace(config, data=data, title="SOFA-FL", own=("data",))
     assert config.data.scenario.name == "churn"
     assert config.faults.are_there

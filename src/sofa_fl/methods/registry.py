@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_type_hints
 
 from sofa_fl.errors import ConfigError
 from sofa_fl.methods import baselines
@@ -102,9 +102,9 @@ def find_method(name: str) -> MethodInfo:
     if name in _BY_NAME:
         return _BY_NAME[name]
     if ":" in name:
-        return info_of(_load(name, name))
+        return _load(name, name)
     for point in entry_points(group=GROUP, name=name):
-        return replace(info_of(_load(name, point.value)), name=name)
+        return replace(_load(name, point.value), name=name)
     known = method_names()
     near = difflib.get_close_matches(name, known, n=1)
     hint = (
@@ -145,19 +145,7 @@ def make_method(config: MethodChoice) -> Method[Any]:
     given = {"config": getattr(config, info.section), "sharing": config.sharing}
     if info.config is None:
         del given["config"]
-    parameters = inspect.signature(info.factory).parameters.values()
-    for parameter in parameters:
-        is_needed = parameter.default is parameter.empty and parameter.kind not in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        )
-        if is_needed and parameter.name not in given:
-            raise ConfigError(
-                f"the method {config.method} needs {parameter.name!r} to be made, and a "
-                "configuration gives only `config`, annotated with a dataclass, and `sharing`; "
-                "give it a default, or pass an instance to sofa_fl.run(method=...)"
-            )
-    taken = {parameter.name for parameter in parameters}
+    taken = inspect.signature(info.factory).parameters
     return info.factory(**{name: value for name, value in given.items() if name in taken})
 
 
@@ -180,11 +168,12 @@ def _config_of(kind: type) -> type[Any] | None:
         hint = get_type_hints(kind.__init__).get("config")  # type: ignore[misc]
     except NameError:  # an annotation that is not there at run time
         return None
-    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
+    hints = [hint, *get_args(hint)]  # it may be optional
+    return next((h for h in hints if isinstance(h, type) and dataclasses.is_dataclass(h)), None)
 
 
-def _load(name: str, path: str) -> type:
-    """The class at `package.module:Class`; the current folder is searched last."""
+def _load(name: str, path: str) -> MethodInfo:
+    """The method whose class is at `package.module:Class`; the current folder is searched last."""
     module_name, _, class_name = path.partition(":")
     try:
         module = _import(module_name)
@@ -198,7 +187,25 @@ def _load(name: str, path: str) -> type:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"unknown method {name}: {module_name} has no class {class_name!r}{hint}")
     check_method(kind, f"the method {name}")
-    return kind
+    info = info_of(kind)
+    _check_constructor(name, info)
+    return info
+
+
+def _check_constructor(name: str, info: MethodInfo) -> None:
+    """Raise if a method cannot be made from a configuration."""
+    given = {"sharing"} if info.config is None else {"config", "sharing"}
+    for parameter in inspect.signature(info.factory).parameters.values():
+        is_optional = parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        if not is_optional and parameter.name not in given:
+            raise ConfigError(
+                f"the method {name} needs {parameter.name!r} to be made, but a configuration gives "
+                "only 'config', annotated with a dataclass, and 'sharing'; give it a default, or "
+                "pass an instance to sofa_fl.run(method=...)"
+            )
 
 
 def _import(name: str) -> Any:

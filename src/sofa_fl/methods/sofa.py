@@ -94,8 +94,7 @@ class Sofa:
             for client, of in lessons.items()
         }
         del lessons, last, unheard  # and with them the clusters' old models, where clients started
-        joins = find_joins(tree, space)
-        tree = apply_all(tree, joins)
+        tree = apply_all(tree, joins := find_joins(tree, space))
         params |= self.cluster_update(tree, learned, own, fed)
         known = {client: losses for client, losses in known.items() if client not in learned}
         losses = compare(tree, params, fed, known, learned)
