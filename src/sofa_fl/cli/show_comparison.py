@@ -100,9 +100,8 @@ def paired_lines(summaries: Sequence[Summary], metric: str) -> Iterator[str]:
         width = float(t.ppf(0.975, len(gaps) - 1)) * stdev(gaps) / len(gaps) ** 0.5
         gap, error = (table_score(value, metric) for value in (mean(gaps), width))
         sign = "+" if mean(gaps) > 0 else ""
-        yield (
-            f"{printable(title)} against {printable(first)}, seed by seed: {sign}{gap} ± {error}"
-        )
+        names = f"{printable(title)} against {printable(first)}"
+        yield f"{names}, seed by seed: {sign}{gap} ± {error} (95% interval)"
 
 
 def written(key: str, value: float, metric: str) -> str:
