@@ -237,11 +237,12 @@ def test_a_configuration_that_is_none() -> None:
 def test_rows_that_do_not_exist() -> None:
     train, test = own_data()
     rows, none = np.arange(5), np.empty(0, dtype=np.int64)
+    halves: Any = rows / 2
     for client, sentence in (
         (ClientData(rows + 1000, none, rows), "train of client 0 must be rows from 0 to 149, got"),
         (ClientData(rows, rows - 9, none), "holdout of client 0 must be rows from 0 to 149, got"),
         (ClientData(rows, none, rows + 60), "test of client 0 must be rows from 0 to 59, got rows"),
-        (ClientData(rows / 2, none, rows), "train of client 0 must be row numbers in one dimens"),
+        (ClientData(halves, none, rows), "train of client 0 must be row numbers in one dimension"),
     ):
         with pytest.raises(DataError, match=sentence):
             FederatedData(train, test, (client,), NUM_CLASSES)

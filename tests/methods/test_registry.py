@@ -130,7 +130,7 @@ def test_a_file_in_the_current_folder_is_found_and_its_errors_are_told(
 def test_entry_points_of_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("heavy_ball", "tests.methods.own:Momentum", registry.GROUP)
 
-    def installed(**wanted: str) -> EntryPoints:
+    def installed(**wanted: Any) -> EntryPoints:
         return EntryPoints([point]).select(**wanted)
 
     monkeypatch.setattr(registry, "entry_points", installed)
