@@ -26,8 +26,7 @@ from sofa_fl import sharing
 from sofa_fl.engine import select
 from sofa_fl.experiment.run import launch, loop, records
 from sofa_fl.experiment.run.config import Config, parse_config
-from sofa_fl.methods import sofa
-from sofa_fl.methods import clustered
+from sofa_fl.methods import clustered, sofa
 
 PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
 

@@ -11,7 +11,7 @@ GROUPS = {
     "Writing a method": ("methods.base", "federation", "models.", "engine.", "sharing", "guard"),
     "The tree": ("topology.",),
 }
-WRAPPED = {"api": "experiment.loop"}  # where that is written which is only wrapped elsewhere
+WRAPPED = {"api": "experiment.run.loop"}  # where that is written which is only wrapped elsewhere
 
 
 def api_page() -> str:

@@ -1,4 +1,4 @@
-"""A federation without Flower: nodes in this process, and a post that can lose or spoil letters."""
+"""A federation without Flower: machines in this process, whose answers can fail."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.deploy.machine.disclosure import MemoryShelf
-from sofa_fl.deploy.machine.machine_data import NodeData, part_of
-from sofa_fl.deploy.machine.site import Site
-from sofa_fl.deploy.transport.run_setup import Setup
-from sofa_fl.deploy.transport.wire import GarbageError, Parcel
+from sofa_fl.deploy.machine.client_machine import ClientMachine
+from sofa_fl.deploy.machine.disclosure import MemoryStore
+from sofa_fl.deploy.machine.machine_data import MachineData, example_data
+from sofa_fl.deploy.server.exchange import Answer
+from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage
 from sofa_fl.experiment.run.config import Config, parse_config
 
 NUM_CLIENTS = 4
+# What becomes of an answer, given what was asked; None: it does not arrive.
+Spoil = Callable[[WireMessage, WireMessage], WireMessage | str | None]
 
 
 def tiny(**changes: object) -> Config:
@@ -38,64 +41,67 @@ def tiny(**changes: object) -> Config:
 
 
 @dataclass
-class Node:
-    """A node: its samples, its cap, what it remembers, and how it may fail."""
+class FakeMachine:
+    """A machine: its samples, its cap, what it remembers, and how it may fail."""
 
-    data: NodeData
+    data: MachineData
     number: int | None = None
     cap: float = 1.0
     memory: dict[str, bytes] = field(default_factory=dict)
-    keeps: bool = False  # whether it is there from message to message
-    _sites: dict[Setup, Site] = field(default_factory=dict)
-    spoil: Callable[[Parcel, Parcel], Parcel | str | None] = lambda _asked, answer: answer
+    is_resident: bool = False  # whether one process answers all messages
+    _machines: dict[RunSetup, ClientMachine] = field(default_factory=dict)
+    spoil: Spoil = lambda _asked, answer: answer
 
-    def answer(self, asked: Parcel) -> Parcel | str | None:
-        setup = Setup.read(asked.header["setup"])
-        site = self._sites.get(setup) or Site(self.data, setup, self.cap, self.number)
-        site.keeps = self.keeps
-        if self.keeps:
-            self._sites[setup] = site
-        site.shelf = MemoryShelf(self.memory)
+    def answer(self, asked: WireMessage) -> WireMessage | str | None:
+        setup = RunSetup.from_dict(asked.header["setup"])
+        machine = self._machines.get(setup)
+        machine = machine or ClientMachine(self.data, setup, self.cap, self.number)
+        machine.caches_models = self.is_resident
+        if self.is_resident:
+            self._machines[setup] = machine
+        machine.store = MemoryStore(self.memory)
         try:
-            return self.spoil(asked, site.answer(asked))
-        except GarbageError as error:  # as Flower does it
+            return self.spoil(asked, machine.answer(asked))
+        except MessageError as error:  # as Flower does it
             return f"ClientAppRaisedException: {error}"
 
     def forget(self) -> None:
-        """Begin anew, as after a restart."""
-        self._sites.clear()
+        """Forget all, as after a restart."""
+        self._machines.clear()
 
 
 @dataclass
-class FakePost:
-    """Carries parcels to nodes in this process; keeps a copy of all, as text and bytes."""
+class FakeMessenger:
+    """Carries messages to machines in this process, and logs a copy of each."""
 
-    at: dict[int, Node]
-    log: list[tuple[int, str, Parcel, Parcel | str | None]] = field(default_factory=list)
-    _answers: dict[str, Parcel | str | None] = field(default_factory=dict)
+    at: dict[int, FakeMachine]
+    log: list[tuple[int, str, WireMessage, WireMessage | str | None]] = field(default_factory=list)
+    _answers: dict[str, WireMessage | str | None] = field(default_factory=dict)
 
-    def nodes(self) -> set[int]:
+    def machines(self) -> set[int]:
         return set(self.at)
 
-    def send(self, parcels: Mapping[int, Parcel], kind: str, seconds: float) -> dict[int, str]:
-        names = {}
-        for node, parcel in parcels.items():
-            parcel = Parcel(json.loads(json.dumps(dict(parcel.header))), dict(parcel.arrays))
-            answer = self.at[node].answer(parcel) if node in self.at else None
-            names[node] = f"letter {len(self.log)}"
-            self.log.append((node, kind, parcel, answer))
-            self._answers[names[node]] = answer
-        return names
+    def send(
+        self, messages: Mapping[int, WireMessage], kind: str, seconds: float
+    ) -> dict[int, str]:
+        ids = {}
+        for machine, message in messages.items():
+            sent = WireMessage(json.loads(json.dumps(dict(message.header))), dict(message.arrays))
+            answer = self.at[machine].answer(sent) if machine in self.at else None
+            ids[machine] = f"message {len(self.log)}"
+            self.log.append((machine, kind, sent, answer))
+            self._answers[ids[machine]] = answer
+        return ids
 
-    def collect(self, letters: Iterable[str]) -> dict[str, Parcel | str]:
-        found = {letter: self._answers[letter] for letter in letters}
-        return {letter: answer for letter, answer in found.items() if answer is not None}
+    def collect(self, ids: Iterable[str]) -> dict[str, Answer]:
+        answers = {id: self._answers[id] for id in ids}
+        return {id: answer for id, answer in answers.items() if answer is not None}
 
 
-def nodes_of(config: Config) -> dict[int, Node]:
-    """A node for every client; their names are not in the order of their numbers."""
+def machines_of(config: Config) -> dict[int, FakeMachine]:
+    """A machine for every client; their ids are not in the order of the clients."""
     return {
-        100 - i: Node(part_of(config.data, config.seed, i), i)
+        100 - i: FakeMachine(example_data(config.data, config.seed, i), i)
         for i in range(config.data.num_clients)
     }
 

@@ -1,6 +1,6 @@
-"""Every command of docs/deploy.md, in order, on machines that are processes here.
+"""Every command of docs/deploy.md, in order, with processes here as machines.
 
-And what comes of it: the paper's method on MNIST over TLS, as on one machine.
+The result is that of one machine: the paper's method on MNIST, over TLS.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.deploy.cases import events, lines
 
 pytest.importorskip("flwr")
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
-NODES = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
+MACHINES = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
 SMALL = {
     "seed": 3,  # in round 2 a cluster is split
     "rounds": 3,
@@ -57,7 +57,7 @@ def test_no_command_is_left_out() -> None:
 
 @dataclass
 class World:
-    """What is there when all commands of a page's section have been given."""
+    """The machines once all commands of the page have run, and the run on one machine."""
 
     machines: dict[str, Machine]
     reference: Path
@@ -68,7 +68,7 @@ class World:
 
 
 def with_another(page: list[Block]) -> list[Block]:
-    """The page's commands, and a fourth node's: with three there is not much of a tree."""
+    """The page's commands, and a fourth machine's: with three there is hardly a tree."""
     another = {"clinic-c": "clinic-d", "client=2": "client=3", "disclosure=0 ": "disclosure=0.5 "}
     found = []
     for block in page:
@@ -85,7 +85,7 @@ def with_another(page: list[Block]) -> list[Block]:
 
 
 def small(machine: Machine) -> None:
-    """Do what a user does next: say what is to be trained."""
+    """Write a configuration, as a user does next."""
     (machine.folder / "clinics" / "clinics" / "sofa.yaml").write_text(yaml.safe_dump(SMALL))
 
 
@@ -110,7 +110,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def perform(block: Block, machines: dict[str, Machine], port: int) -> None:
-    """Give the commands of a block: as they are, but for the address, and in the right folder."""
+    """Run the commands of a block as they are, but for the address, in the right folder."""
     machine, server = machines[block.where], machines["server"]
     text = block.text.replace("server.example.org:8000", f"127.0.0.1:{port}")
     text = text.replace("--host 0.0.0.0 --port 8000", f"--host 127.0.0.1 --port {port}")
@@ -122,7 +122,7 @@ def perform(block: Block, machines: dict[str, Machine], port: int) -> None:
         machine.start(f"cd clinics\n. ./env.sh\nexec {commands[-1]}", "superlink.log")
         wait_until(lambda: "Uvicorn running" in machine.log("superlink.log"), "the SuperLink")
     elif first[:2] == ["flwr", "supernode"]:
-        for name in NODES:  # what people send to each other
+        for name in MACHINES:  # what people would send each other
             public = machines[name].folder / "keys" / f"{name}.pub"
             (server.folder / "clinics" / public.name).write_bytes(public.read_bytes())
         machine.run(f"cd clinics\n. ./env.sh\n{text}")
@@ -139,7 +139,7 @@ def perform(block: Block, machines: dict[str, Machine], port: int) -> None:
         machine.run(text)
 
 
-def test_what_came_of_it_is_what_comes_of_it_on_one_machine(world: World) -> None:
+def test_the_result_is_that_of_one_machine(world: World) -> None:
     ours, theirs = events(world.run), events(world.reference)
     assert len(ours) == len(theirs) == 4
     for here, there in zip(ours, theirs):
@@ -156,24 +156,24 @@ def test_a_deployed_run_has_its_report(world: World) -> None:
     assert (world.run / "report.html").stat().st_size > 50_000
 
 
-def test_who_may_give_nothing_gave_nothing(world: World) -> None:
-    """Told by the bytes of its messages: scores are no arrays, so samples would be all of them."""
-    nodes = {name: node_name(world.machines[name]) for name in NODES}
-    gave = dict.fromkeys(NODES, 0)
+def test_a_machine_that_may_give_nothing_gave_nothing(world: World) -> None:
+    """By the bytes of its answers: scores are no arrays, so any bytes would be samples."""
+    nodes = {name: node_name(world.machines[name]) for name in MACHINES}
+    gave = dict.fromkeys(MACHINES, 0)
     for line in lines(world.run):
         for name, node in nodes.items():
             if line.get("exchange") == "evaluate":
                 gave[name] += line["bytes_up"].get(node, 0)
     assert gave["clinic-c"] == 0
-    assert all(gave[name] > 10 * 784 for name in NODES if name != "clinic-c")
+    assert all(gave[name] > 10 * 784 for name in MACHINES if name != "clinic-c")
 
 
-def test_what_left_a_node_is_written_down_there(world: World) -> None:
-    left = {name: list((world.machines[name].folder / "state").glob("left-*")) for name in NODES}
+def test_a_machine_records_what_it_disclosed(world: World) -> None:
+    left = {name: list((world.machines[name].folder / "state").glob("left-*")) for name in MACHINES}
     assert [len(found) for found in left.values()] == [1, 1, 0, 1]
 
 
-def test_a_node_that_nobody_registered_is_refused(world: World) -> None:
+def test_an_unregistered_machine_is_refused(world: World) -> None:
     stranger = world.machines["stranger"]
     wait_until(lambda: stranger.running[0].poll() is not None, "the end of the stranger")
     assert "SuperNode ID" not in stranger.log("node.log")

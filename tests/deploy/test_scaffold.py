@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import stat
 import tomllib
 from pathlib import Path
@@ -42,13 +43,13 @@ def test_telemetry_updates_and_installing_are_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["1clinic", "---"])
 def test_a_name_that_python_cannot_import_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="begin it with a letter"):
+    with pytest.raises(ConfigError, match="must begin with a letter"):
         new_app(tmp_path / name)
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="not an empty folder"):
+    with pytest.raises(ConfigError, match="must be a new or an empty folder"):
         new_app(tmp_path)
 
 
@@ -61,8 +62,60 @@ def test_private_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert tomllib.loads(text)["superlink"]["deployed"]["address"] == "127.0.0.1:8000"
 
 
-@pytest.mark.parametrize("arguments", [["--server", "nowhere"], ["--nodes", "1"]])
-def test_keys_are_not_written_over(arguments: list[str], tmp_path: Path) -> None:
-    make_keys(["--nodes", "1", "--app", str(tmp_path)])
+def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
-        make_keys([*arguments, "--app", str(tmp_path)])
+        make_keys(["--server", "nowhere", "--app", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [(["--server", "h:1"], "ca.crt"), (["--nodes", "1"], "node-0"), (["--node", "a", "b"], "a")],
+)
+def test_keys_are_not_overwritten_by_default(
+    arguments: list[str], first: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def contents() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()}
+
+    arguments = [*arguments, "--app", str(tmp_path)]
+    make_keys(arguments)
+    before = contents()
+    with pytest.raises(SystemExit):
+        make_keys(arguments)
+    assert f"{first} exists already" in capsys.readouterr().err
+    assert contents() == before
+    (tmp_path / "keys" / first).chmod(0o666)
+    make_keys([*arguments, "--overwrite"])
+    assert contents().keys() == before.keys()
+    assert all(contents()[name] != before[name] for name in before)
+    assert stat.S_IMODE((tmp_path / "keys" / first).stat().st_mode) & 0o022 == 0
+
+
+@pytest.mark.parametrize("host", ["server.example.org", "10.0.0.5", "localhost", "[::1]"])
+def test_a_certificate_is_accepted_at_all_names_of_the_server(host: str, tmp_path: Path) -> None:
+    """By OpenSSL, in a handshake, as strictly as Python checks."""
+    make_keys(["--server", f"{host}:8000", "--also", "other.example.org", "--app", str(tmp_path)])
+    keys = tmp_path / "keys"
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(keys / "server.pem", keys / "server.key")
+    client = ssl.create_default_context(cafile=keys / "ca.crt")
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    for name in (host.strip("[]"), "other.example.org", "localhost", "127.0.0.1"):
+        handshake(client, server, name)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(client, server, "elsewhere.example.org")
+
+
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> None:
+    """Connect the two in memory; raise if the client does not accept the server at `name`."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(back, there, server_hostname=name),
+        server.wrap_bio(there, back, server_side=True),
+    ]
+    while ends:
+        try:
+            ends[0].do_handshake()
+            del ends[0]
+        except ssl.SSLWantReadError:
+            ends.reverse()

@@ -20,6 +20,9 @@ from sofa_fl.experiment.run.config import Config, load_config
 from tests.docs.blocks import DOCS
 
 IMAGES = DOCS / "images"
+ROOT = DOCS.parent
+# Written by the study's code, or not yet one sentence per line.
+LONG_LINES = {"results.md", "drift.md", "deploy.md", "ray.md"}
 
 
 def test_every_key_has_a_row() -> None:
@@ -98,3 +101,31 @@ def test_every_picture_is_there() -> None:
     for page in DOCS.glob("*.md"):
         for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             assert (DOCS / Path(link)).is_file(), f"{page.name}: {link}"
+
+
+def test_prose_has_one_sentence_per_line() -> None:
+    """As far as its length can tell."""
+    pages = [page for page in DOCS.glob("*.md") if page.name not in LONG_LINES]
+    for page in (*pages, ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            is_long = len(line) > 160 and not line.startswith(("|", "[^"))
+            assert not is_long, f"{page.name}:{number} has {len(line)} characters"
+
+
+def test_every_source_file_that_is_named_is_there() -> None:
+    for page in ("architecture.md", "algorithm.md", "data.md"):
+        for name in re.findall(r"`([\w/]+\.py)`", (DOCS / page).read_text(encoding="utf-8")):
+            found = (ROOT / name).is_file() or (ROOT / "src" / "sofa_fl" / name).is_file()
+            assert found, f"{page}: {name}"
+
+
+def test_abbreviations_are_spelled_out_on_every_page() -> None:
+    pages = [page for page in DOCS.glob("*.md") if page.name not in LONG_LINES]
+    for page in (*pages, ROOT / "README.md"):
+        text = page.read_text(encoding="utf-8")
+        for short, meaning in (
+            ("DMAC", "Dynamic Multi-branch Agglomerative Clustering"),
+            ("SHAPE", "Self-organizing Hierarchical Adaptive Propagation and Evolution"),
+        ):
+            if re.search(rf"\b{short}\b", text):
+                assert meaning in text, f"{page.name}: {short}"

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sofa_fl.engine.base import Exam, Prior, Pull, Task
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.errors import EngineError, ModelError
+from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import Mix
 from sofa_fl.models.networks import Mlp
@@ -207,7 +207,6 @@ def test_running_statistics_travel_with_the_model(case: EngineCase) -> None:
         assert plain.loss != with_statistics.loss
 
 
-@pytest.mark.parametrize("case", [case for case in ENGINES if case.draws], ids=str)
 def test_dropout_draws_from_the_seed_of_the_task(case: EngineCase) -> None:
     with running(case, Dropper) as engine:
         tasks = [task(engine.initial(0), i, seed=i) for i in range(4)]
@@ -239,7 +238,6 @@ def counting() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), norm, nn.Linear(16, NUM_CLASSES))
 
 
-@pytest.mark.parametrize("case", [case for case in ENGINES if case.draws], ids=str)
 def test_counts_start_anew_with_every_task(case: EngineCase) -> None:
     with running(case, counting) as engine:
         tasks = [task(engine.initial(0), i, seed=i) for i in range(4)]
@@ -312,41 +310,3 @@ def test_frozen_weights_stay_where_they_are(case: EngineCase) -> None:
         (outcome,) = engine.train([replace(task(start), pulls=(Pull(start + 1, 1.0),))])
         assert torch.equal(outcome.params[n:], start[n:])
         assert distance(outcome.params[:n], start[:n]) > 1e-3
-
-
-class Hidden(nn.Module):
-    """Does in its `forward` what its modules do not show."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what, self.layer = what, nn.Linear(64, NUM_CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x.flatten(1))
-        if self.what == "draws":
-            return nn.functional.dropout(out, 0.5, self.training)
-        return out - out.mean(dim=0)
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn, self.out = nn.LSTM(8, 6, batch_first=True), nn.Linear(6, NUM_CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.out(self.rnn(x.flatten(1, 2))[0][:, -1])
-        return out
-
-
-@pytest.mark.parametrize("case", [case for case in ENGINES if not case.draws], ids=str)
-def test_what_an_engine_cannot_train_it_refuses(case: EngineCase) -> None:
-    refused = (
-        (Dropper, "draws at random"),
-        (lambda: Hidden("draws"), "draws at random in training"),
-        (lambda: Hidden("mixes"), "mixes samples"),
-        (Recurrent, "torch says"),
-        (counting, "momentum"),
-    )
-    for factory, why in refused:
-        with pytest.raises(EngineError, match=f"{why}.*; use engine: sequential"):
-            case.make(factory, DATA, LOCAL)

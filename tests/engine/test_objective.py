@@ -14,7 +14,9 @@ from sofa_fl.data.base import Samples
 from sofa_fl.engine.base import LocalConfig, Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.clusters import Updates
 from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.local_update import LocalUpdate
 from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
@@ -59,6 +61,12 @@ TREE = Tree(
 )
 
 
+def trained(method: Sofa, state: SofaState, fed: Federation) -> Updates:
+    """What comes of a round's local update."""
+    state, _ = method.adapt_membership(state, fed)
+    return LocalUpdate(state, method.rules, method.config, fed).run()[0]
+
+
 def written_out(
     x: Vector, samples: Samples, siblings: list[Vector], parent: Vector, alpha: float, beta: float
 ) -> float:
@@ -85,13 +93,12 @@ def test_gradient_agrees_with_finite_differences(alpha: float, beta: float) -> N
     params = {node: engine.initial(int(node)) for node in TREE.parent}
     losses = {c: dict.fromkeys(TREE.path(c), 1.0) for c in CLIENTS}
     state = SofaState(TREE, params, losses, losses, Shared())
-    lessons, _ = method.local_update(method.passes(state, fed), fed)
+    updates = trained(method, state, fed)
     rng = torch.Generator().manual_seed(0)
     for client in CLIENTS:
         parent = TREE.path(client)[-2]
-        asked, outcome = lessons[client][parent]
-        start = as_vector(asked.start)
-        gradient = (start - outcome.params).double()
+        start = as_vector(updates[client].start)
+        gradient = (start - updates[client].model).double()
         siblings = [params[node] for node in TREE.children[parent] if node != client]
         samples = SAME_SIZE.clients[client].train
         for _ in range(4):
@@ -121,8 +128,7 @@ def test_a_stronger_pull_ends_nearer_to_its_target(which: str) -> None:
         none = {"pull_siblings": 0.0, "pull_parent": 0.0}
         config = SofaConfig(**(none | {which: weight}))  # type: ignore[arg-type]
         method = Sofa(config, SharingConfig(ratio=0))
-        lessons, _ = method.local_update(method.passes(state, fed), fed)
-        ends.append(distance(lessons[CLIENTS[1]][LOW][1].params, target))
+        ends.append(distance(trained(method, state, fed)[CLIENTS[1]].model, target))
     assert ends == sorted(ends, reverse=True)
     assert ends[-1] < 0.3 * ends[0]
 

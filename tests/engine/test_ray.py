@@ -194,7 +194,7 @@ def test_nodes_with_gpus_stack(nodes: Nodes) -> None:
             exams = [Exam(one.start, one.samples, prior=None) for one in asked]
             for score, same in zip(engine.evaluate(exams), plain.evaluate(exams), strict=True):
                 assert score.loss == pytest.approx(same.loss, rel=1e-5)
-        with pytest.raises(EngineError, match="GPUs that torch cannot use there"):
+        with pytest.raises(EngineError, match="offers GPUs that torch cannot use there"):
             RayEngine(MLP, DATA, LOCAL)
     finally:
         nodes.remove_node(node)

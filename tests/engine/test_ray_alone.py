@@ -13,13 +13,13 @@ import torch
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.engine.ray_cluster import ENVIRONMENT, import_ray
 from sofa_fl.engine.ray_engine import RayEngine
-from sofa_fl.engine.ray_worker import Bench, Setup
+from sofa_fl.engine.ray_worker import RayWorker, WorkerSetup
 from sofa_fl.engine.select import make_engine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import EngineError
 from sofa_fl.models.networks import Cnn
-from tests.engine.cases import DATA, LOCAL, MLP, Dropper
+from tests.engine.cases import DATA, LOCAL, MLP
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("ray://somewhere:10001", "runs on a machine of the cluster"),
+        ("ray://somewhere:10001", "must run on a machine of the cluster"),
         ("somewhere", "must be auto, local or host:port, got 'somewhere'"),
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
     ],
@@ -56,16 +56,17 @@ def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_of_another_version_is_refused() -> None:
-    setup = Setup.of(MLP, DATA, LOCAL, "cpu", stacked=False)
+    setup = WorkerSetup.of(MLP, DATA, LOCAL, "cpu", stacked=False)
     older = replace(setup, versions={**setup.versions, "torch": "1.0.0"})
-    with pytest.raises(EngineError, match=r"a Ray node has .*, but the run has .*'torch': '1.0.0'"):
-        Bench(older)
+    with pytest.raises(EngineError, match=r"must have .*'torch': '1.0.0'.*, but one has"):
+        RayWorker(older)
 
 
-def test_what_cannot_be_stacked_is_trained_one_by_one() -> None:
-    assert isinstance(Bench(Setup.of(MLP, DATA, LOCAL, "cpu", stacked=True)).engine, StackedEngine)
-    bench = Bench(Setup.of(Dropper, DATA, LOCAL, "cpu", stacked=True))
-    assert not isinstance(bench.engine, StackedEngine)
+def test_many_at_once_only_where_told_to() -> None:
+    worker = RayWorker(WorkerSetup.of(MLP, DATA, LOCAL, "cpu", stacked=True))
+    assert isinstance(worker.engine, StackedEngine)
+    worker = RayWorker(WorkerSetup.of(MLP, DATA, LOCAL, "cpu", stacked=False))
+    assert isinstance(worker.engine, SequentialEngine)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -74,13 +75,13 @@ def test_workers_read_the_samples_where_they_are(channels: int) -> None:
     x = np.random.default_rng(0).integers(0, 255, (211, channels, 8, 8)).astype(np.uint8)
     images = Arrays(x, DATA.train.y.copy())
     data = FederatedData(images, images, DATA.clients, 4)
-    setup = Setup.of(
+    setup = WorkerSetup.of(
         lambda: Cnn((channels, 8, 8), 4, batch_norm=False), data, LOCAL, "cpu", stacked=False
     )
     sent = setup.data.train
     for part in (sent.x, sent.y):
         part.flags.writeable = False
-    engine = Bench(setup).engine
+    engine = RayWorker(setup).engine
     assert isinstance(engine, SequentialEngine)
     store = engine.learner.stores["train"]
     assert store.x.data_ptr() == sent.x.ctypes.data

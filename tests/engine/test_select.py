@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 import torch
-from torch import nn
 
+from sofa_fl.data.base import FederatedData
 from sofa_fl.engine import select
+from sofa_fl.engine.base import SureEngine
 from sofa_fl.engine.select import EngineName, make_engine, pick_engine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
@@ -31,7 +33,8 @@ def picked(name: EngineName, factory: NetworkFactory = FACTORY) -> tuple[type, s
     [("sequential", SequentialEngine), ("workers", WorkersEngine), ("stacked", StackedEngine)],
 )
 def test_an_engine_has_its_name(name: EngineName, kind: type) -> None:
-    assert picked(name) == (kind, "")
+    way = "clients are stacked layer by layer" if name == "stacked" else ""
+    assert picked(name) == (kind, way)
 
 
 @pytest.mark.parametrize("fastest", [WorkersEngine, SequentialEngine])
@@ -72,18 +75,37 @@ def test_workers_and_cuda_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
         picked("workers")
 
 
-def dropping() -> nn.Module:
-    return nn.Sequential(FACTORY(), nn.Dropout(0.5))
+def on_gpu(monkeypatch: pytest.MonkeyPatch, failing: dict[str, str]) -> list[str]:
+    """A GPU, as far as the choice goes, on which these engines fail; which of them are tried."""
+    tried: list[str] = []
 
+    def failures(make: Callable[[FederatedData], SureEngine], *_rest: object) -> str | None:
+        kind = "stacked" if isinstance(make(DATA), StackedEngine) else "sequential"
+        tried.append(kind)
+        return failing.get(kind)
 
-def test_what_cannot_be_stacked_says_why() -> None:
-    with pytest.raises(EngineError, match="cannot be stacked: '1' draws at random"):
-        make_engine("stacked", dropping, DATA, LOCAL)
-
-
-def test_auto_goes_on_without_what_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "has_gpu", lambda: True)
     monkeypatch.setattr(select, "_candidates", lambda _data: ("stacked", "sequential"))
-    kind, why = picked("auto", dropping)
-    assert kind is SequentialEngine
-    assert why.startswith("nothing else runs here; the network cannot be stacked: '1' draws")
-    assert "use engine" not in why
+    monkeypatch.setattr(select, "failure_on_gpu", failures)
+    return tried
+
+
+def test_auto_says_how_clients_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "_measure", lambda e, _data: 2 - isinstance(e, StackedEngine))
+    assert on_gpu(monkeypatch, {}) == []
+    kind, why = picked("auto")
+    assert kind is StackedEngine
+    assert why == "measured: stacked 1 s, sequential 2 s; clients are stacked layer by layer"
+
+
+def test_auto_goes_on_without_what_fails_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = on_gpu(monkeypatch, {"stacked": "its process died (exit code -6)"})
+    sentence = "stacked fails on the GPU: its process died (exit code -6)"
+    assert picked("auto") == (SequentialEngine, f"nothing else runs here; {sentence}")
+    assert tried == ["stacked", "sequential"]
+
+
+def test_auto_goes_to_the_cpu_if_all_fail_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpu(monkeypatch, {"stacked": "A", "sequential": "B"})
+    sentences = "stacked fails on the GPU: A; sequential fails on the GPU: B"
+    assert picked("auto") == (SequentialEngine, f"on the CPU; {sentences}")

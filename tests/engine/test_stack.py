@@ -10,8 +10,8 @@ import torch
 
 from sofa_fl.engine.base import Pull
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.stack import Pulls
 from sofa_fl.engine.stacked import StackedEngine
+from sofa_fl.engine.stepper import Pulls
 from tests.engine.cases import DATA, ENGINES, LOCAL, MLP, assert_same, task
 
 NOTHING = torch.zeros(3)

@@ -23,6 +23,30 @@ def last(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1)
 
 
+@pytest.mark.parametrize(
+    ("stride", "dilation"),
+    [((2, 2), (1, 1)), ((1, 3), (1, 1)), ((1, 1), (2, 1)), ((3, 2), (1, 2))],
+)
+def test_strides_and_dilations(stride: tuple[int, int], dilation: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    x, weight, bias = draw(4, 3, 9, 10), draw(2, 5, 3, 3, 2), draw(2, 5)
+    rows = weight.permute(0, 3, 4, 2, 1)
+    stacked = Convolve.apply(last(x), rows, bias, stride, dilation)  # type: ignore[no-untyped-call]
+    each = [
+        functional.conv2d(x[2 * i : 2 * i + 2], weight[i], bias[i], stride, 0, dilation)
+        for i in range(2)
+    ]
+    expected = last(torch.cat(each))
+    torch.testing.assert_close(stacked, expected)
+    gradient = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    mine = torch.autograd.grad(stacked, [x, weight, bias], gradient)
+    torch.testing.assert_close(mine, torch.autograd.grad(expected, [x, weight, bias], gradient))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("kernel", [(3, 3), (1, 2), (2, 4)])

@@ -19,6 +19,7 @@ from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config, parse_config
 from sofa_fl.experiment.run.launch import resume, run
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.models.flat import Vector
@@ -290,3 +291,14 @@ def test_clients_of_one_class_and_one_sample(tmp_path: Path) -> None:
     clients = tuple(ClientData(rows[i : i + 1], nothing, rows[i : i + 1]) for i in range(4))
     result = run(tiny(tmp_path / "run"), data=FederatedData(arrays, arrays, clients, 2))
     assert len(result.view.served) == 4
+
+
+def test_every_round_records_the_objective(tmp_path: Path) -> None:
+    run(tiny(tmp_path / "run", method="sofa"))
+    for event in RunFolder.open(tmp_path / "run").events():
+        terms = event["objective"]
+        value = terms.pop("value")
+        assert value == pytest.approx(sum(terms.values()))
+        assert set(terms) == {"loss", "siblings", "parent"}
+    run(tiny(tmp_path / "other", method="fedavg"))
+    assert all("objective" not in e for e in RunFolder.open(tmp_path / "other").events())

@@ -18,7 +18,7 @@ import sofa_fl
 from sofa_fl.data.base import ClientData, FederatedData
 from sofa_fl.data.dealing import deal
 from sofa_fl.data.own import from_arrays
-from sofa_fl.deploy.server.deployed_experiment import Deployed
+from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.comparison import compare
 from sofa_fl.experiment.run.launch import resume, run
@@ -200,7 +200,7 @@ def test_refused(tmp_path: Path, metrics: Any, words: str) -> None:
 def test_not_in_a_deployment(tmp_path: Path) -> None:
     engine: Any = None
     with pytest.raises(ConfigError, match="not available in a deployment: samples stay on the"):
-        Deployed(tiny(tmp_path), Own(metrics={"f1": f1}), engine, dict)
+        DeployedExperiment(tiny(tmp_path), Own(metrics={"f1": f1}), engine, dict)
 
 
 def test_nobody_has_a_value() -> None:

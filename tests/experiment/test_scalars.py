@@ -23,6 +23,12 @@ def test_the_numbers_of_a_round() -> None:
     assert scalars(EVENT)["cost/seconds"] == 5.0
 
 
+def test_the_objective_term_by_term() -> None:
+    values = scalars({**EVENT, "objective": {"value": 3.0, "loss": 2.0, "siblings": 1.0}})
+    assert values["objective/value"] == 3
+    assert values["objective/siblings"] == 1
+
+
 def test_what_there_is_not_is_left_out() -> None:
     bare = {**EVENT, "local_loss": [], "path_loss": {}, "tree": {"0": None}, "edits": []}
     values = scalars(bare)

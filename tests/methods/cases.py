@@ -28,10 +28,13 @@ from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.baselines.local import Local
 from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
 from sofa_fl.methods.baselines.regroup import Regroup
-from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.clusters import Update
+from sofa_fl.methods.rules.config import RulesConfig, SofaConfig
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
+from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.tree import NodeId
 
 LOCAL = LocalConfig(batches=10, batch_size=8)
 
@@ -53,6 +56,19 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "sofa updates cosine": sofa(position="updates", metric="cosine"),
     "sofa latent": sofa(position="latent"),
     "sofa manhattan": sofa(metric="manhattan", linkage="centroid"),
+    "sofa starts from its own": sofa(
+        start="own", serve="own", clusters="regularized", pull_siblings=(0.1, 0.2), pull_parent=0.3
+    ),
+    "sofa as written": sofa(
+        linkage="centroid",
+        start="own",
+        serve="own",
+        clusters="regularized",
+        steadiness=0.0,
+        alert=float("inf"),
+        rules=RulesConfig(graft="paper", merge="paper", split="paper", passes="paper"),
+        dmac=DmacConfig(increase=1.2),
+    ),
     "sofa serves the best": sofa(serve="best"),
     "sofa serves its own": sofa(serve="own", pull_siblings=0.0, pull_parent=0.0),
     "local": Local,
@@ -131,6 +147,13 @@ def make_data(num_clients: int = 9, noise: float = 0.3) -> tuple[FederatedData, 
 def federation(num_clients: int = 9, *, seed: int = 3, spy: bool = False) -> Federation:
     data, engine = make_data(num_clients)
     return Federation(data, Spy(engine) if spy else engine, LOCAL, seed=seed, warmup=5)
+
+
+def updates_of(fed: Federation) -> dict[NodeId, Update]:
+    """What clients make of a start each."""
+    tasks = [fed.task(c, fed.initial(int(c))) for c in fed.clients]
+    outcomes = fed.train(tasks)
+    return {t.site: Update(t.start, out) for t, out in zip(tasks, outcomes) if out is not None}
 
 
 def after_rounds(method: Method[Any], fed: Federation, rounds: int) -> Any:

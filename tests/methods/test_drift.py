@@ -15,6 +15,8 @@ from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName, script_of
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.local_update import LocalUpdate
+from sofa_fl.methods.rules.state import ModelStore
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import SharingConfig
@@ -115,9 +117,10 @@ def test_a_newcomer_starts_from_what_suits_it_and_joins_its_group() -> None:
     state = after_rounds(METHOD, fed, 2)
     home = state.tree.parent[NodeId(4)]
     assert home is not None
-    passes = {task.site: (task, clusters) for task, clusters in METHOD.passes(state, fed.at(3))}
-    task, clusters = passes[NodeId(9)]
-    assert clusters == (9,)
+    stored = replace(state, params=ModelStore(state.params, keep=True))
+    local = LocalUpdate(stored, METHOD.rules, METHOD.config, fed.at(3))
+    ((task, _),) = local.first()
+    assert task.site == 9
     centre = torch.from_numpy(fed.data.train.x[fed.at(3).owned[NodeId(9)]].mean(axis=0))
 
     def apart(model: torch.Tensor) -> float:

@@ -16,8 +16,9 @@ from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.clusters import mean_of
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.hierarchy import compare, mean_of
+from sofa_fl.methods.rules.losses import compare_losses
 from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.networks import ModelConfig, network_factory
@@ -96,7 +97,7 @@ def one_round(
     for cluster in reversed(tree.clusters):
         params[cluster] = mean_of(tree.children[cluster], tree, params, fed)
     pools = dict.fromkeys(tree.clusters, np.empty(0, dtype=np.int64))
-    losses = compare(tree, params, fed)
+    losses = compare_losses(tree, params, fed)
     state = SofaState(tree, params, losses, losses, Shared(pools))
     after, notes = METHOD.round(state, fed.at(1))
     assert set(after.params) == set(after.tree.parent)

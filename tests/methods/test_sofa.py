@@ -10,8 +10,9 @@ import torch
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.hierarchy import agreement, blend, trust
-from sofa_fl.methods.rules.state import SofaState
+from sofa_fl.methods.rules.local_update import LocalUpdate
+from sofa_fl.methods.rules.path import agreement, blend, trust
+from sofa_fl.methods.rules.state import ModelStore, SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import mean
 from sofa_fl.models.mix import as_vector
@@ -19,7 +20,7 @@ from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.clustering.shape import Operation, ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft
-from tests.methods.cases import LOCAL, Spy, federation
+from tests.methods.cases import LOCAL, Spy, federation, updates_of
 
 NO_SHARING = SharingConfig(ratio=0)
 NO_SHAPE = ShapeConfig(operations=())
@@ -146,7 +147,9 @@ def test_a_client_starts_from_clusters_that_do_not_contradict_it() -> None:
         state,
         steadied={c: dict(zip(state.tree.path(c), (*losses[c % 2], 0.0))) for c in fed.clients},
     )
-    for task, _ in method.passes(state, fed.at(1)):
+    stored = replace(state, params=ModelStore(state.params, keep=True))
+    tasks = LocalUpdate(stored, method.rules, method.config, fed.at(1)).usual()
+    for task, _ in tasks:
         root, parent, _ = state.tree.path(task.site)
         own = {root: losses[task.site % 2][0], parent: losses[task.site % 2][1]}
         weights = agreement(own, 0.1 * fed.blind_loss)
@@ -162,16 +165,16 @@ def test_finds_the_groups_that_there_are() -> None:
     assert {frozenset({0, 1, 2}), frozenset({3, 4, 5}), frozenset({6, 7, 8})} <= found
 
 
-@pytest.mark.parametrize("place", ["weights", "updates"])
-def test_places_keep_the_distances_of_what_they_stand_for(place: str) -> None:
+@pytest.mark.parametrize("kind", ["weights", "updates"])
+def test_positions_keep_the_distances_of_what_they_stand_for(kind: str) -> None:
     fed = federation()
     kinds = {"weights": SofaConfig(position="weights"), "updates": SofaConfig(position="updates")}
-    tasks = [fed.task(c, fed.initial(int(c))) for c in fed.clients]
-    lessons = [(task, out) for task, out in zip(tasks, fed.train(tasks)) if out is not None]
-    space = Sofa(kinds[place], NO_SHARING).space(lessons, fed)
-    start = {"weights": 0.0, "updates": 1.0}[place]
-    full = np.stack([(out.params - start * as_vector(task.start)).numpy() for task, out in lessons])
+    updates = updates_of(fed)
+    space = Sofa(kinds[kind], NO_SHARING).embed(updates, fed)
+    start = {"weights": 0.0, "updates": 1.0}[kind]
+    full = np.stack([(u.model - start * as_vector(u.start)).numpy() for u in updates.values()])
     expected = np.linalg.norm(full[:, None] - full[None], axis=2)
-    bodies = list(space.bodies.values())
-    np.testing.assert_allclose(space.between(bodies, bodies), expected, atol=1e-4)
+    zeros = np.zeros(len(full))
+    distances = space.distances(space.positions, space.positions, zeros, zeros)
+    np.testing.assert_allclose(distances, expected, atol=1e-4)
     assert space.weights.tolist() == [len(fed.owned[c]) for c in fed.clients]

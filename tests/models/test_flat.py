@@ -34,22 +34,42 @@ def test_keeps_what_the_network_computes(factory: NetworkFactory) -> None:
 
 
 @networks
-def test_vector_and_network_are_one_memory(factory: NetworkFactory) -> None:
+def test_the_vector_is_the_networks_tensors_in_order(factory: NetworkFactory) -> None:
     flat = FlatNetwork(factory())
-    flat.vector.copy_(torch.arange(len(flat.vector)))
+    flat.load(torch.arange(flat.size, dtype=torch.float32))
     entries: list[Tensor] = [*flat.network.parameters()]
     entries += [b for b in flat.network.buffers() if b.is_floating_point()]
-    assert torch.equal(torch.cat([e.detach().flatten() for e in entries]), flat.vector)
+    numbers = torch.cat([e.detach().flatten() for e in entries])
+    assert torch.equal(numbers, torch.arange(flat.size, dtype=torch.float32))
     with torch.no_grad():
         entries[0].fill_(-1)
-    assert (flat.vector[: entries[0].numel()] == -1).all()
-    assert (flat.vector[entries[0].numel() :] >= 0).all()
+    vector = flat.vector
+    assert (vector[: entries[0].numel()] == -1).all()
+    assert (vector[entries[0].numel() :] >= 0).all()
+    vector.zero_()
+    assert (entries[0] == -1).all(), "the vector is a copy"
+
+
+@networks
+def test_tensors_are_aligned_for_the_kernels_of_a_gpu(factory: NetworkFactory) -> None:
+    """In a dense vector, BatchNorm's buffers after a bias of five numbers would not be."""
+    flat = FlatNetwork(factory())
+    flat.load(flat.vector)
+    assert {tensor.data_ptr() % 16 for tensor in flat.tensors.values()} == {0}
+
+
+def test_parameters_made_of_one_tensor_are_two() -> None:
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    second.weight = nn.Parameter(first.weight)
+    flat = FlatNetwork(nn.Sequential(first, second))
+    flat.load(torch.arange(12, dtype=torch.float32))
+    assert torch.equal(flat.vector, torch.arange(12, dtype=torch.float32))
 
 
 @networks
 def test_a_vector_weight_by_weight(factory: NetworkFactory) -> None:
     flat = FlatNetwork(build(factory, 0))
-    pieces = flat.pieces(flat.trainable)
+    pieces = flat.pieces(flat.vector[: flat.num_trainable])
     trained = [p for p in flat.network.parameters() if p.requires_grad]
     assert len(pieces) == len(trained) == len(flat.weights)
     assert all(torch.equal(piece, weight) for piece, weight in zip(pieces, trained))
@@ -58,25 +78,44 @@ def test_a_vector_weight_by_weight(factory: NetworkFactory) -> None:
 def test_trainable_part_comes_first() -> None:
     flat = FlatNetwork(Mlp((3, 4), 5, hidden=6, batch_norm=True))
     num_weights = (12 * 6 + 6) + (6 + 6) + (6 * 5 + 5)
-    assert flat.num_trainable == len(flat.trainable) == num_weights
+    assert flat.num_trainable == num_weights
     assert len(flat.vector) == num_weights + 2 * 6  # and the running mean and variance
-    assert flat.trainable.data_ptr() == flat.vector.data_ptr()
+    assert torch.equal(flat.vector[num_weights:], torch.tensor([0.0] * 6 + [1.0] * 6))
 
 
 def test_integer_buffers_are_no_part_of_the_vector() -> None:
     flat = FlatNetwork(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
-    assert "1.num_batches_tracked" not in flat.shapes
-    assert {"1.running_mean", "1.running_var"} <= set(flat.shapes)
+    assert "1.num_batches_tracked" not in flat.places
+    assert {"1.running_mean", "1.running_var"} <= set(flat.places)
     flat.network(torch.randn(4, 2))
     assert flat.network.get_buffer("1.num_batches_tracked") == 1
 
 
 def test_training_moves_the_float_buffers_in_the_vector() -> None:
     flat = FlatNetwork(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
-    before = flat.vector.clone()
+    before, n = flat.vector, flat.num_trainable
     flat.network(torch.randn(4, 2))
-    assert torch.equal(before[: flat.num_trainable], flat.trainable)
-    assert not torch.equal(before[flat.num_trainable :], flat.vector[flat.num_trainable :])
+    after = flat.vector
+    assert torch.equal(before[:n], after[:n])
+    assert not torch.equal(before[n:], after[n:])
+
+
+def test_a_buffer_that_is_replaced_is_still_in_the_vector() -> None:
+    class Keeper(nn.Linear):
+        kept: Tensor
+
+        def forward(self, input: Tensor) -> Tensor:
+            self.kept = self.kept + 1
+            return super().forward(input)
+
+    network = Keeper(2, 3)
+    network.register_buffer("kept", torch.zeros(3))
+    flat = FlatNetwork(network)
+    start = flat.vector
+    network(torch.randn(4, 2))
+    assert torch.equal(flat.vector[-3:], torch.ones(3))
+    flat.load(start)
+    assert not network.kept.any()
 
 
 def test_a_loaded_vector_brings_back_the_counts() -> None:
@@ -97,10 +136,12 @@ def test_frozen_parameters_are_carried_but_not_trained() -> None:
     flat = FlatNetwork(network)
     assert flat.num_trainable == 3 * 4 + 4
     assert len(flat.vector) == flat.num_trainable + 2 * 3 + 3
-    flat.trainable.zero_()
+    vector = flat.vector
+    vector[: flat.num_trainable] = 0
+    flat.load(vector)
     assert not any(p.any() for p in network[1].parameters())
     assert all(p.any() for p in network[0].parameters())
-    flat.vector.zero_()
+    flat.load(vector.zero_())
     assert not any(p.any() for p in network.parameters())
 
 
@@ -108,10 +149,10 @@ def test_frozen_parameters_are_carried_but_not_trained() -> None:
 def test_state_dict_loads_into_a_fresh_network(factory: NetworkFactory) -> None:
     flat, x = FlatNetwork(build(factory, 0)), inputs(factory)
     flat.network(x)  # moves the running statistics
-    vector = flat.vector.clone()
+    vector = flat.vector
     flat.network.eval()
     expected = flat.network(x)
-    flat.vector.zero_()
+    flat.load(torch.zeros(flat.size))
     fresh = build(factory, 1)
     fresh.load_state_dict(flat.state_dict(vector))
     fresh.eval()
@@ -131,8 +172,8 @@ def test_state_dict_of_tied_weights() -> None:
             return out
 
     flat, x = FlatNetwork(build(Tied, 0)), torch.randn(4, 3)
-    vector, expected = flat.vector.clone(), flat.network(x).detach()
-    flat.vector.zero_()
+    vector, expected = flat.vector, flat.network(x).detach()
+    flat.load(torch.zeros(flat.size))
     fresh = build(Tied, 1)
     fresh.load_state_dict(flat.state_dict(vector))
     assert torch.equal(fresh(x), expected)

@@ -79,6 +79,7 @@ def test_clients_go_by_their_ids(tmp_path: Path) -> None:
         absent=[3],
         set_aside={"9": "too slow"},
         groups={"ari": [1.0], "purity": [0.5]},
+        objective={"value": 1.5, "loss": 1.0, "siblings": 0.25, "parent": 0.25},
         edits=[{"edit": "join", "node": 9, "onto": 4}, {"edit": "leave", "node": 0}],
     )
     run = read_run(write_run(tmp_path / "run", [event(0, TREE), changed]))
@@ -89,6 +90,7 @@ def test_clients_go_by_their_ids(tmp_path: Path) -> None:
     assert record["absent"] == [3]
     assert record["set_aside"] == {"9": "too slow"}
     assert record["groups"] == {"ari": [1.0], "purity": [0.5]}
+    assert record["objective"]["value"] == 1.5
     assert len(record["edits"]) == 2
     assert all("9" in told["told"] or "0" in told["told"] for told in record["edits"])
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from sofa_fl.topology.clustering.shape import Operation, ShapeConfig
+from sofa_fl.topology.clustering.config import Operation, ShapeConfig
 from sofa_fl.topology.geometry.node_positions import Floats
 from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId, Tree

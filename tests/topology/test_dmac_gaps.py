@@ -9,7 +9,7 @@ from scipy.spatial.distance import pdist
 
 from sofa_fl.topology.clustering.dendrogram import dendrogram
 from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.separation import Pairs, Separation
+from sofa_fl.topology.clustering.neighbors import Neighbors
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import generic_places, like_models, nested, space_of, tree_of
 
@@ -69,32 +69,9 @@ def test_groups_need_not_be_equally_tight(seed: int) -> None:
 def test_joining_all_mutual_pairs_at_once_is_classical(seed: int) -> None:
     rng = np.random.default_rng(seed)
     positions = generic_places(rng, int(rng.integers(2, 60)), 4, bool(seed % 2))
-    joins = dendrogram(space_of(positions, linkage="average"))
-    found = {frozenset(joins.order[joins.positions(row)]) for row in range(len(joins.first))}
+    tree = dendrogram(Neighbors(space_of(positions, linkage="average")))
+    found = {frozenset(clients.tolist()) for clients in tree.clients}
     sets = [frozenset([row]) for row in range(len(positions))]
     for first, second in linkage(pdist(positions) ** 2, "average")[:, :2].astype(int):
         sets.append(sets[first] | sets[second])
     assert found == set(sets)
-
-
-def test_pairs_add_up() -> None:
-    values = np.random.default_rng(0).normal(size=30) + 5
-    parts = [Pairs(len(x), x.mean(), x.var() * len(x)) for x in (values[:3], values[3:])]
-    both = parts[0] + parts[1]
-    assert (both.num, both.mean, both.scatter) == pytest.approx(
-        (30, values.mean(), 30 * values.var())
-    )
-
-
-def test_more_is_asked_of_few_pairs() -> None:
-    space = space_of([0.0, 1.0])
-    separation = Separation(space, space.positions)
-
-    def pairs(num: int, mean: float) -> Pairs:
-        return Pairs(num, mean, float(num - 1))
-
-    assert separation.stands_out(pairs(50, 10), pairs(50, 13))
-    assert not separation.stands_out(pairs(50, 10), pairs(50, 11.4)), "they overlap"
-    assert not separation.stands_out(pairs(2, 10), pairs(3, 13)), "it may be chance"
-    assert not separation.stands_out(pairs(50, 100), pairs(50, 103)), "it is no more than 7 percent"
-    assert not separation.stands_out(pairs(50, 13), pairs(50, 10))

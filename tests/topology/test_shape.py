@@ -7,17 +7,15 @@ import pytest
 from hypothesis import given
 
 from sofa_fl.topology.clustering import shape as module
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.shape import (
-    ShapeConfig,
+from sofa_fl.topology.clustering.default_edits import (
     find_grafts,
     find_merges,
     find_prunes,
     find_splits,
-    form,
-    shape,
-    sweep,
 )
+from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.rules import TreeRules, default_tree_rules
+from sofa_fl.topology.clustering.shape import ShapeConfig, form, one_pass, shape
 from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, apply_all, count_edits
@@ -26,12 +24,10 @@ from tests.topology.strategies import (
     OPERATIONS,
     WAYS,
     Case,
-    Drawn,
     cases,
     examples,
     ids,
     nested,
-    node,
     only,
     random_names,
     relabelled,
@@ -71,14 +67,16 @@ def test_ends_whatever_it_may_not_do(case: Case) -> None:
     """Any operations, trees with empty and one-child clusters, positions with ties."""
     sweeps = 0
 
-    def counted(tree: Tree, space: Space, config: ShapeConfig) -> tuple[Tree, list[Edit]]:
+    def counted(
+        tree: Tree, space: Space, config: ShapeConfig, rules: TreeRules
+    ) -> tuple[Tree, list[Edit]]:
         nonlocal sweeps
         sweeps += 1
         assert sweeps < 200, "it does not end"
-        return sweep(tree, space, config)
+        return one_pass(tree, space, config, rules)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "sweep", counted)
+        patch.setattr(module, "one_pass", counted)
         after, edits = shape(case.tree, case.space, case.config)
         assert apply_all(case.tree, edits) == after
         assert after.members == case.tree.members
@@ -161,8 +159,8 @@ def test_of_sweeps_in_a_circle_the_tightest_tree_is_taken() -> None:
     space = space_of([[13, 3], [6, 17], [15, 9], [24, 4]])
     config = only(*OPERATIONS, tolerance=0, merge=1.2, split=0.9)
     loose, tight = tree_of([[0, 1], [2, 3]]), tree_of([[1, 2], [0, 3]])
-    assert form(sweep(loose, space, config)[0]) == form(tight)
-    assert form(sweep(tight, space, config)[0]) == form(loose)
+    assert form(one_pass(loose, space, config, default_tree_rules())[0]) == form(tight)
+    assert form(one_pass(tight, space, config, default_tree_rules())[0]) == form(loose)
     assert nested(shape(loose, space, config)[0]) == nested(tight)
     assert shape(tight, space, config) == (tight, [])
 
@@ -173,8 +171,8 @@ def test_a_circle_above_the_clients_knows_no_names() -> None:
     config = only(*OPERATIONS, merge=0.7, split=0.82)
     loose = tree_of([[[0, 5], [[7, 1, 2], 3]], [4, 6]])
     tight = tree_of([[[4, 6], [[7, 1, 2], 3]], [0, 5]])
-    assert form(sweep(loose, space, config)[0]) == form(tight)
-    assert form(sweep(tight, space, config)[0]) == form(loose)
+    assert form(one_pass(loose, space, config, default_tree_rules())[0]) == form(tight)
+    assert form(one_pass(tight, space, config, default_tree_rules())[0]) == form(loose)
     rng = np.random.default_rng(0)
     for _ in range(10):
         rename = random_names(space.clients, rng)
@@ -243,31 +241,3 @@ def test_clients_that_drift_are_followed(metric: Metric, linkage: Linkage) -> No
     moved = Space(space.clients, after, space.weights, metric, linkage)
     tree, _ = shape(tree, moved, config)
     assert nested(tree) == nested(tree_of([[0, 1], [2, 3], [4, 5, 6, 7]]))
-
-
-def test_the_form_of_a_tree_knows_clients_and_not_clusters() -> None:
-    assert form(tree_of([[0, 1], [2, 3]])) == form(tree_of([[3, 2], [1, 0]]))
-    different: list[Drawn] = [
-        0,
-        [0],
-        [0, 1],
-        [[0, 1]],
-        [[0], [1]],
-        [[0], 1],
-        [0, [1]],
-        [0, 1, 2],
-        [[0, 1], 2],
-        [[0, 2], 1],
-        [0, [1, 2]],
-        [[[0, 1]], 2],
-    ]
-    assert len({form(tree_of(drawn)) for drawn in different}) == len(different)
-
-
-def test_the_form_counts_clusters_without_clients() -> None:
-    def with_empty(*empty: int) -> Tree:
-        links = {node(0): node(9), node(1): node(9)} | {node(n): node(9) for n in empty}
-        return Tree({**links, node(9): None}, ids(0, 1), 10)
-
-    assert form(with_empty(2)) == form(with_empty(3))
-    assert len({form(with_empty()), form(with_empty(2)), form(with_empty(2, 3))}) == 3

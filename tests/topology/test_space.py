@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.geometry.node_positions import Body, Floats, join, pick
+from sofa_fl.topology.geometry.node_positions import Floats
 from sofa_fl.topology.geometry.space import Linkage, Metric, Space, coordinates
-from tests.topology.strategies import METRICS, WAYS, examples, ids, node, tree_of, trees
+from tests.topology.strategies import METRICS, WAYS, examples, ids, node, tree_of
 
 SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
     "euclidean": "euclidean",
@@ -36,55 +36,18 @@ def random_space(
 
 
 def all_between(space: Space) -> Floats:
-    bodies = pick(space.bodies, space.clients)
-    return space.between(bodies, bodies)
+    return space.distances(space.positions, space.positions)
 
 
-@examples(60)
-@given(SEEDS, st.integers(1, 12), st.data())
-def test_a_cluster_is_the_weighted_mean_of_its_clients(
-    seed: int, n: int, data: st.DataObject
-) -> None:
-    space = random_space(np.random.default_rng(seed), n)
-    tree = data.draw(trees(space.clients, compact=False))
-    bodies = space.locate(tree)
-    for each in tree.parent:
-        rows = list(tree.clients_of(each))
-        if not rows:
-            assert each not in bodies, "a cluster without clients is nowhere"
-            continue
-        positions, weights = space.positions[rows], space.weights[rows]
-        mean = np.average(positions, axis=0, weights=weights)
-        squares = ((positions - mean) ** 2).sum(axis=1)
-        assert_allclose(bodies[each].position, mean, atol=1e-12)
-        assert_allclose(bodies[each].weight, weights.sum())
-        assert_allclose(bodies[each].inertia, np.average(squares, weights=weights), atol=1e-12)
-
-
-def test_by_cosine_a_cluster_is_the_mean_of_directions() -> None:
-    space = Space(ids(0, 1), np.array([[5.0, 0], [0, 0.1]]), np.array([1.0, 3]), "cosine")
-    body = space.locate(tree_of([0, 1]))[node(2)]
-    assert_allclose(body.position, [0.25, 0.75])
-
-
-@examples(60)
-@given(SEEDS, st.integers(1, 6), st.integers(1, 6))
-def test_the_rest_of_a_parent_is_its_other_children(seed: int, n: int, m: int) -> None:
-    """All but the clients of one child, the last `m` of them."""
-    space = random_space(np.random.default_rng(seed), n + m)
-    tree = tree_of([*range(n), list(range(n, n + m))])
-    positions, inertia = space.locate(tree).rest(np.array([n + 1]))
-    expected = join(pick(space.bodies, ids(*range(n))))
-    assert_allclose(positions[0], expected.position, atol=1e-9)
-    assert_allclose(inertia[0], expected.inertia, atol=1e-9)
-    assert inertia[0] >= 0
-
-
-def test_join_of_one_is_that_one() -> None:
-    body = Body(np.array([1.0, 2.0]), 3.0, 4.0)
-    joined = join([body])
-    assert_allclose(joined.position, body.position)
-    assert (joined.weight, joined.inertia) == (3.0, 4.0)
+def cluster_distance(space: Space) -> float:
+    """That of the first three of seven clients to the others."""
+    nodes = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
+    rows = [nodes.row_of[node(8)], nodes.row_of[node(9)]]
+    positions, variances = nodes.positions[rows], nodes.variances[rows]
+    all_pairs = space.distances(positions, positions, variances, variances)
+    paired = space.paired_distances(*(x[None, :] for x in positions), *variances)
+    assert_allclose(paired, all_pairs[0, 1])
+    return float(all_pairs[0, 1])
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -95,18 +58,20 @@ def test_distances_are_those_of_scipy(metric: Metric) -> None:
     space = Space(space.clients, raw, space.weights, metric)
     expected = cdist(raw, raw, SCIPY_NAMES[metric])
     assert_allclose(all_between(space), expected, atol=1e-12)
-    some = space.between(pick(space.bodies, ids(2)), pick(space.bodies, ids(5, 7, 2)))
+    some = space.distances(space.positions[[2]], space.positions[[5, 7, 2]])
     assert some.shape == (1, 3)
     assert_allclose(some[0], expected[2, [5, 7, 2]], atol=1e-12)
+    paired = space.paired_distances(space.positions[[2, 3]], space.positions[[5, 3]])
+    assert_allclose(paired, [expected[2, 5], 0], atol=1e-12)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_centroid_linkage_is_the_distance_of_the_places(metric: Metric) -> None:
     space = random_space(np.random.default_rng(1), 7, metric)
-    bodies = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
-    means = [bodies[node(8)].position, bodies[node(9)].position]
-    apart = space.between([bodies[node(8)]], [bodies[node(9)]])[0, 0]
-    assert_allclose(apart, cdist(means[:1], means[1:], SCIPY_NAMES[metric])[0, 0])
+    parts = (slice(0, 3), slice(3, 7))
+    means = [np.average(space.positions[p], axis=0, weights=space.weights[p]) for p in parts]
+    expected = cdist(means[:1], means[1:], SCIPY_NAMES[metric])[0, 0]
+    assert_allclose(cluster_distance(space), expected)
 
 
 def pair_mean(values: Floats, left: Floats, right: Floats) -> float:
@@ -115,18 +80,16 @@ def pair_mean(values: Floats, left: Floats, right: Floats) -> float:
 
 def test_average_linkage_is_the_root_mean_square_over_pairs() -> None:
     space = random_space(np.random.default_rng(2), 7, linkage="average")
-    bodies = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
     squares = cdist(space.positions[:3], space.positions[3:]) ** 2
     expected = np.sqrt(pair_mean(squares, space.weights[:3], space.weights[3:]))
-    assert_allclose(space.between([bodies[node(8)]], [bodies[node(9)]]), [[expected]])
+    assert_allclose(cluster_distance(space), expected)
 
 
 def test_average_linkage_by_cosine_is_the_mean_over_pairs() -> None:
     space = random_space(np.random.default_rng(3), 7, "cosine", "average")
-    bodies = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
     values = cdist(space.positions[:3], space.positions[3:], "cosine")
     expected = pair_mean(values, space.weights[:3], space.weights[3:])
-    assert_allclose(space.between([bodies[node(8)]], [bodies[node(9)]]), [[expected]])
+    assert_allclose(cluster_distance(space), expected)
 
 
 @pytest.mark.parametrize("linkage", ["centroid", "average"])
@@ -158,10 +121,12 @@ def test_rounding_makes_no_distance(metric: Metric, linkage: Linkage) -> None:
     for _ in range(50):
         place, weights = rng.normal(size=3), rng.integers(1, 99, 6).astype(np.float64)
         space = Space(ids(*range(6)), np.tile(place, (6, 1)), weights, metric, linkage)
-        bodies = space.locate(tree_of([[0, 1], [2, 3, 4], 5]))
-        assert not space.between(list(bodies.values()), list(bodies.values())).any()
+        nodes = space.locate(tree_of([[0, 1], [2, 3, 4], 5]))
+        variances = nodes.variances
+        assert not space.distances(nodes.positions, nodes.positions, variances, variances).any()
         assert space.scale == 0
-        assert space.incoherence(pick(bodies, ids(7, 8, 5))) == 0
+        assert space.incoherence(nodes.positions, nodes.weights) == 0
+        assert not space.incoherences(nodes).any()
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
@@ -177,12 +142,13 @@ def test_the_scale_grows_with_the_places(metric: Metric) -> None:
     larger = Space(space.clients, space.positions * 1000, space.weights, metric)
     assert_allclose(larger.scale, 1000 * space.scale)
     tree = tree_of([[0, 1, 2], list(range(3, 20))])
-    for cluster in tree.clusters:
-        children = tree.children[cluster]
-        assert_allclose(
-            larger.incoherence(pick(larger.locate(tree), children)),
-            space.incoherence(pick(space.locate(tree), children)),
-        )
+    incoherences = space.incoherences(space.locate(tree))
+    assert_allclose(larger.incoherences(larger.locate(tree)), incoherences)
+    nodes = space.locate(tree)
+    for row in np.flatnonzero(~tree.arrays.is_client):
+        children = tree.arrays.children(row)
+        expected = space.incoherence(nodes.positions[children], nodes.weights[children])
+        assert_allclose(incoherences[row], expected)
 
 
 def test_the_scale_does_not_move_with_the_places() -> None:
@@ -194,8 +160,8 @@ def test_the_scale_does_not_move_with_the_places() -> None:
 def test_one_client_has_no_scale() -> None:
     space = Space(ids(3), np.array([[1.0, 2.0]]), np.array([5.0]))
     assert space.scale == 0
-    assert space.spread([]) == 0
-    assert space.incoherence(pick(space.bodies, ids(3))) == 0
+    assert space.spread(space.positions[:0], space.weights[:0]) == 0
+    assert space.incoherence(space.positions, space.weights) == 0
 
 
 @pytest.mark.parametrize("linkage", ["centroid", "average"])
@@ -203,7 +169,7 @@ def test_spread_is_the_unbiased_variance(linkage: Linkage) -> None:
     positions = np.random.default_rng(8).normal(size=(12, 4))
     space = Space(ids(*range(12)), positions, np.full(12, 7.0), linkage=linkage)
     for n in (2, 3, 12):
-        spread = space.spread(pick(space.bodies, ids(*range(n))))
+        spread = space.spread(positions[:n], space.weights[:n])
         assert_allclose(spread**2, positions[:n].var(axis=0, ddof=1).sum())
 
 
@@ -212,7 +178,7 @@ def test_spread_is_the_same_for_few_and_for_many(n: int) -> None:
     """Few points drawn from one cloud do not look tighter than many."""
     positions = np.random.default_rng(9).normal(size=(4000, n, 3))
     squares = [
-        space.spread(list(space.bodies.values())) ** 2
+        space.spread(space.positions, space.weights) ** 2
         for space in (Space(ids(*range(n)), rows, np.ones(n)) for rows in positions[: 8000 // n])
     ]
     assert_allclose(np.mean(squares), 3, rtol=0.06)
@@ -221,8 +187,8 @@ def test_spread_is_the_same_for_few_and_for_many(n: int) -> None:
 def test_incoherence_is_a_fraction_of_the_scale() -> None:
     positions = np.array([[0.0], [1.0], [10.0], [11.0]])
     space = Space(ids(0, 1, 2, 3), positions, np.ones(4))
-    assert_allclose(space.incoherence(list(space.bodies.values())), 1)
-    tight = space.incoherence(pick(space.bodies, ids(0, 1)))
+    assert_allclose(space.incoherence(positions, space.weights), 1)
+    tight = space.incoherence(positions[:2], np.ones(2))
     assert_allclose(tight, np.sqrt(0.5) / np.sqrt(positions.var(ddof=1)))
 
 

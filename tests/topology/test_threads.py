@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-from sofa_fl.topology.clustering import dmac as module
+from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.fast.nearest_neighbors import Nearest
+from sofa_fl.topology.clustering.neighbors import Neighbors
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.geometry.threads import one_thread
 from tests.topology.strategies import space_of
@@ -28,14 +27,14 @@ def test_one_thread_within_and_as_before_after() -> None:
         assert numbers() == before
 
 
-def test_dmac_runs_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dmac_runs_on_one() -> None:
     seen: list[int] = []
 
-    def watched(space: Space) -> Nearest:
-        seen.extend(e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas")
-        return Nearest(space)
+    class Watched(Candidates):
+        def neighbors(self, space: Space) -> Neighbors:
+            seen.extend(e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas")
+            return super().neighbors(space)
 
-    monkeypatch.setattr(module, "Nearest", watched)
     with threadpool_limits(2):
-        dmac(space_of(np.arange(5.0)), DmacConfig(increase=1.1))
+        dmac(space_of(np.arange(5.0)), DmacConfig(increase=1.1), candidates=Watched())
     assert set(seen) == {1}

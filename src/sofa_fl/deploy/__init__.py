@@ -1,4 +1,5 @@
-"""A federation of real machines: what the server asks, what a node answers, and Flower between.
+"""A federation of real machines.
 
-Only `flower.py`, `grid.py` and `node.py` know of Flower; the rest runs without it.
+`server/` runs the rounds and asks, `machine/` owns the samples and answers, `transport/` is what
+they send each other. None of these knows Flower: `flower/` alone imports it and carries messages.
 """

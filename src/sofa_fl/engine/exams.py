@@ -1,7 +1,7 @@
-"""Exams in portions of even size that go to a worker with one model each, and back together.
+"""Split exams into sittings of even size, one model each, and join the sums of their batches.
 
-Portions end where batches end, and what comes back is one sum per batch: so the score of an exam
-is the same to the bit however it was taken apart.
+Sittings end where batches end, and answers are one sum per batch, so the score of an exam is the
+same to the bit however it was split.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples, Split
 from sofa_fl.engine.base import Exam, Prior
-from sofa_fl.models.mix import Model, identity
+from sofa_fl.models.identity import IdentityDict
+from sofa_fl.models.mix import Model
 
 Sums = NDArray[np.float64]  # loss and hits, summed over the samples of every batch
 
@@ -24,8 +25,8 @@ class Sitting:
     """One model on several sets of samples, each a part of an exam.
 
     Attributes:
-        exams: Which exam each set is a part of.
-        priors: What is added to the outputs on each set.
+        exams: The number of the exam that each set is a part of.
+        priors: Added to the outputs, one for each set.
     """
 
     model: Model
@@ -40,14 +41,14 @@ class Sitting:
 
 
 def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
-    """The exams in sittings of at most `limit` samples, the longest first.
+    """Split exams into sittings of at most `limit` samples, the longest first.
 
-    Exams of one model sit together, so that it is sent once. Parts of an exam come in their
-    order: all but the last are as long as a sitting.
+    Exams of one model share sittings, so that it is sent once. Parts of an exam keep their order;
+    all but the last fill a sitting.
     """
-    groups: dict[object, list[tuple[int, Samples]]] = {}
+    groups: IdentityDict[list[tuple[int, Samples]]] = IdentityDict()
     for index, exam in enumerate(exams):
-        parts = groups.setdefault((identity(exam.params), exam.split), [])
+        parts = groups.setdefault((exam.params, exam.split), [])
         samples = exam.samples
         parts += [(index, samples[i : i + limit]) for i in range(0, len(samples), limit)]
     found = [
@@ -65,7 +66,7 @@ def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
 
 
 def gather(num_exams: int, asked: Sequence[Sitting], answers: Sequence[list[Sums]]) -> list[Sums]:
-    """What came back, by exam."""
+    """Join the sums of all sittings, exam by exam."""
     found: list[list[Sums]] = [[np.empty((0, 2))] for _ in range(num_exams)]
     for sitting, sums in zip(asked, answers, strict=True):
         for index, part in zip(sitting.exams, sums, strict=True):

@@ -1,4 +1,4 @@
-"""Triton kernels for `windows`: each moves its data once; imported only where there is a GPU.
+"""Triton kernels for `windows` and `draws`: one pass over memory each; imported only with a GPU.
 
 Sizes of layers are compile-time constants, so that index arithmetic is cheap; the number of
 images is not, so that another number of clients compiles nothing.
@@ -131,6 +131,23 @@ def _unpool(
         tl.store(out + corner + (k // SIZE * W + k % SIZE) * C, here, at < total)
 
 
+@triton.jit
+def _mix(x):
+    """As `_mix32` of `draws`."""
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x21F0AAAD
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * -749064809
+    return x ^ ((x >> 15) & 0x1FFFF)
+
+
+@triton.jit
+def _uniform(first, second, out, size, BLOCK: tl.constexpr):
+    key = tl.program_id(1)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bits = _mix(_mix(at ^ tl.load(first + key)) + tl.load(second + key))
+    value = ((bits >> 8) & 0xFFFFFF).to(tl.float32) * 5.9604644775390625e-08
+    tl.store(out + key.to(tl.int64) * size + at, value, at < size)
+
+
 def patches(x: Tensor, rows: int, columns: int, width: int) -> Tensor:
     x = x.contiguous()
     num, high, wide, channels = x.shape
@@ -164,6 +181,14 @@ def unpool(gradient: Tensor, which: Tensor, size: int, height: int, width: int) 
     out = new(num, height, width, channels)
     sizes = (height, width, channels, size)
     _launch(_unpool, gradient.numel(), gradient.contiguous(), which, out, sizes=sizes)
+    return out
+
+
+def uniform(first: Tensor, second: Tensor, size: int) -> Tensor:
+    out = torch.empty(len(first), size, device=first.device)
+    if out.numel():
+        grid = (triton.cdiv(size, BLOCK), len(first))
+        _uniform[grid](first.contiguous(), second.contiguous(), out, size, BLOCK)
     return out
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.data.base import Arrays, Samples, Split
+from sofa_fl.engine.attention import ATTENTION_IF_DRAWING
 from sofa_fl.engine.base import (
     Exam,
     LocalConfig,
@@ -21,16 +22,19 @@ from sofa_fl.engine.base import (
     Task,
     batch_order,
 )
+from sofa_fl.engine.draws import DRAWING, Draws, Rewriting
 from sofa_fl.engine.exams import Sums
 from sofa_fl.engine.memory import reading
+from sofa_fl.engine.recurrent import RECURRENT_IF_DRAWING
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import FlatNetwork, Vector, empty_like
+from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory, build
 
 LossName = Literal["cross_entropy", "mse"]
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # the mean over the samples of a batch
 EachLoss = Callable[[Tensor, Tensor], Tensor]  # of every sample of a batch
+DRAWN = {**DRAWING, **ATTENTION_IF_DRAWING, **RECURRENT_IF_DRAWING}
 EVALUATION_BATCH = 100  # measured: larger batches fall out of the cache on a CPU
 
 
@@ -107,21 +111,23 @@ class Learner:
         """Minimize loss plus pulls, one optimizer step per batch."""
         order = batch_order(len(task.samples), task.batches, self.local.batch_size, task.seed)
         rows = torch.from_numpy(task.samples[order]).to(self.device)
-        self.flat.load(as_vector(task.start))
+        start, weights = as_vector(task.start), self.flat.weights
+        self.flat.load(start)
         self.network.train()
-        weights = self.flat.weights
-        decay, constant = pull_terms(task.pulls, self.flat.trainable)
+        decay, constant = pull_terms(task.pulls, start[: self.flat.num_trainable])
         constants = self.flat.pieces(constant) if task.pulls else []
         optimizer = optimizer_for(weights, self.local, decay, task.pace)
         prior = self.offsets([task.prior])[0]
         losses = torch.empty(task.batches, device=self.device)
         in_bf16 = self.local.precision == "bf16"
-        # Dropout and the like draw from torch's global generator: give them the task's own draws.
+        seed = torch.tensor(task.seed, device=self.device)
+        # What draws in a way that is not ours draws from torch's global generator: seed that too.
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(task.seed)
             for step, batch in enumerate(rows):
+                x, y = self.stores["train"].batch(batch)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):
-                    out, y = self._forward(self.stores["train"], batch)
+                    out = self.forward(x, Draws.at(seed, step))
                 loss = self.loss(out.float() + prior, y)
                 # Made anew by every pass: cheaper than to be zeroed and summed up.
                 optimizer.zero_grad(set_to_none=True)
@@ -132,7 +138,13 @@ class Learner:
                 optimizer.step()
                 losses[step] = loss.detach()
         optimizer.zero_grad(set_to_none=True)
-        return Outcome(empty_like(self.flat.vector).copy_(self.flat.vector), losses.cpu().numpy())
+        return Outcome(self.flat.vector, losses.cpu().numpy())
+
+    def forward(self, x: Tensor, draws: Draws) -> Tensor:
+        """The network's outputs in training, with these draws."""
+        with Rewriting(DRAWN, draws):
+            out: Tensor = self.network(x)
+        return out
 
     def _forward(self, store: Store, rows: Tensor) -> tuple[Tensor, Tensor]:
         x, y = store.batch(rows)
@@ -209,7 +221,7 @@ class Learner:
 
 
 def optimizer_for(
-    weights: Sequence[nn.Parameter],
+    weights: Sequence[Tensor],
     local: LocalConfig,
     decay: float = 0.0,
     pace: float | Tensor = 1.0,
@@ -224,7 +236,7 @@ def optimizer_for(
     )
 
 
-def _gradient(weight: nn.Parameter) -> Tensor:
+def _gradient(weight: Tensor) -> Tensor:
     """Zero for a weight that is not in use; it decays and is pulled all the same."""
     if weight.grad is None:
         weight.grad = torch.zeros_like(weight)

@@ -1,4 +1,4 @@
-"""What runs in a Ray worker: the fast engine of its machine, made once and kept for more tasks."""
+"""What runs in a Ray worker: an engine, created once and kept for later messages."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ import torch
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Arrays, FederatedData
-from sofa_fl.engine.base import LocalConfig, Task
-from sofa_fl.engine.exams import Sitting
+from sofa_fl.engine.base import LocalConfig, Outcome
 from sofa_fl.engine.memory import keep_memory, reading
-from sofa_fl.engine.parcels import Embedding, Parcel, unpack
+from sofa_fl.engine.ray_messages import RayMessage, unpack_requests
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
+from sofa_fl.engine.task_codec import run_requests
 from sofa_fl.errors import EngineError
-from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import NetworkFactory
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class WorkerSetup:
     """What a worker needs once.
 
     Attributes:
-        data: With images channels last, as they are read: so workers of one machine share them.
-        device: Where it trains; many at once where that is no CPU, or where it is told to.
-        versions: Of what computes, where the asks come from.
+        data: Images have their channels last, as torch reads them, so that workers of one machine
+            share one copy.
+        device: Where it trains.
+        stacked: Whether it trains many clients at once.
+        versions: Of sofa-fl, torch and NumPy on the machine of the run.
     """
 
     factory: NetworkFactory
@@ -49,23 +50,26 @@ class Setup:
         device: str,
         *,
         stacked: bool,
-    ) -> Setup:
+    ) -> WorkerSetup:
         data = replace(data, train=_moved(data.train, 1, -1), test=_moved(data.test, 1, -1))
         return cls(factory, data, local, device, stacked, versions())
 
 
-class Bench:
-    """An engine set up in this process, and how it serves what comes in parcels."""
+class RayWorker:
+    """The engine of this process, and its answers to messages."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: WorkerSetup) -> None:
         if (here := versions()) != setup.versions:
-            raise EngineError(f"a Ray node has {here}, but the run has {setup.versions}")
+            raise EngineError(
+                f"every machine of the Ray cluster must have {setup.versions}, as the run has, "
+                f"but one has {here}; install the same versions there"
+            )
         if setup.device == "cuda" and not torch.cuda.is_available():
             raise EngineError(
-                "the Ray cluster has GPUs that torch cannot use there; install torch with CUDA, "
-                "or start its nodes with --num-gpus 0"
+                "the Ray cluster offers GPUs that torch cannot use there; install torch with CUDA "
+                "on those machines, or start Ray there with --num-gpus 0"
             )
-        # As everywhere: two threads of one task wait for each other, and bits would depend on it.
+        # One thread, as in every engine: results would depend on the number of threads.
         torch.set_num_threads(1)
         keep_memory()
         data = setup.data
@@ -73,54 +77,50 @@ class Bench:
         self.device = torch.device(setup.device)
         self.engine = _engine(setup, data)
 
-    def serve(self, parcels: Sequence[Parcel], arrays: Sequence[NDArray[Any]]) -> list[Any]:
-        """Arrays and pairs of them, ask by ask; all asks are of one kind."""
+    def answer(self, message: RayMessage, arrays: Sequence[NDArray[Any]]) -> list[Any]:
+        """Answer every request of a message with an array, several arrays, or an outcome's two."""
         vectors = [reading(array).to(self.device) for array in arrays]
-        asks = unpack(parcels, vectors)
-        outcomes = self.engine.train(ask for ask in asks if isinstance(ask, Task))
-        if outcomes:
-            return [(outcome.params.cpu().numpy(), outcome.losses) for outcome in outcomes]
-        if asked := [ask for ask in asks if isinstance(ask, Sitting)]:
-            return self.engine.sums(asked)
-        embeddings = [ask for ask in asks if isinstance(ask, Embedding)]
-        return [self.engine.embed([as_vector(e.model)], e.samples)[0] for e in embeddings]
+        return [
+            (answer.params.cpu().numpy(), answer.losses) if isinstance(answer, Outcome) else answer
+            for answer in run_requests(self.engine, unpack_requests(message, vectors))
+        ]
 
 
 def versions() -> dict[str, str]:
-    """Of what must be the same on all machines, lest results depend on who computed them."""
+    """The versions that must be the same on all machines, since results depend on them."""
     try:
         own = metadata.version("sofa-fl")
     except metadata.PackageNotFoundError:  # run from its source
         own = "unknown"
-    build = torch.__version__.partition("+")[0]  # for a CPU or a GPU, it is the same version
+    build = torch.__version__.partition("+")[0]  # builds for CPU and GPU count as the same
     return {"sofa-fl": own, "torch": build, "numpy": np.__version__}
 
 
-_benches: dict[str, Bench] = {}  # of this process: the last one used
+_workers: dict[str, RayWorker] = {}  # the last one used in this process, by its setup
 
 
-def work(box: Sequence[Any], parcels: Sequence[Parcel], *arrays: NDArray[Any]) -> list[Any]:
-    """Serve the parcels; `box` has a reference to the setup, which is read only if it is new."""
+def work(box: Sequence[Any], message: RayMessage | None, *arrays: NDArray[Any]) -> list[Any]:
+    """Answer a message; without one, only set up the worker.
+
+    `box` holds a reference to the setup, which is read only if it is new.
+    """
     import ray
 
     (setup,) = box
-    if setup.hex() not in _benches:
-        _benches.clear()
-        _benches[setup.hex()] = Bench(ray.get(setup))
-    return _benches[setup.hex()].serve(parcels, arrays)
+    if setup.hex() not in _workers:
+        _workers.clear()
+        _workers[setup.hex()] = RayWorker(ray.get(setup))
+    return _workers[setup.hex()].answer(message, arrays) if message is not None else []
 
 
-def _engine(setup: Setup, data: FederatedData) -> SequentialEngine | StackedEngine:
+def _engine(setup: WorkerSetup, data: FederatedData) -> SequentialEngine | StackedEngine:
     if setup.stacked:
-        try:
-            return StackedEngine(setup.factory, data, setup.local, setup.device)
-        except EngineError:  # a network that cannot be stacked is trained one by one
-            pass
+        return StackedEngine(setup.factory, data, setup.local, setup.device)
     return SequentialEngine(setup.factory, data, setup.local, setup.device)
 
 
 def _moved(arrays: Arrays, source: int, target: int) -> Arrays:
-    """Images with one axis elsewhere, in memory as they read; other samples as they are."""
+    """Move an axis of images, contiguous in memory if it becomes the last; copy nothing else."""
     if arrays.x.ndim != 4:
         return arrays
     x = np.moveaxis(arrays.x, source, target)

@@ -14,8 +14,8 @@ from sofa_fl.engine.base import Engine, LocalConfig, SureEngine, Task
 from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
+from sofa_fl.engine.trial import failure_on_gpu, has_gpu
 from sofa_fl.engine.workers import WorkersEngine, can_fork, num_cores
-from sofa_fl.errors import EngineError
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.topology.tree import NodeId
 
@@ -38,24 +38,29 @@ def pick_engine(
 ) -> Pick:
     """The engine called `name`; for `auto`, those that run here are tried and the fastest kept."""
     if name != "auto":
-        return Pick(name, make_engine(name, factory, data, local))
-    engines: dict[Name, SureEngine] = {}
-    refused = ""
-    for candidate in _candidates(data):
-        try:
-            engines[candidate] = make_engine(candidate, factory, data, local)
-        except EngineError as error:  # a network that cannot be stacked, and why
-            refused = f"; {error}".removesuffix("; use engine: sequential")
+        engine = make_engine(name, factory, data, local)
+        return Pick(name, engine, _way(engine))
+    refused = _failures(factory, data, local) if has_gpu() else {}
+    engines: dict[Name, SureEngine] = {
+        candidate: make_engine(candidate, factory, data, local)
+        for candidate in _candidates(data)
+        if candidate not in refused
+    }
+    said = "".join(f"; {each} fails on the GPU: {why}" for each, why in refused.items())
+    if not engines:  # on the GPU: nothing that was tried there got through
+        torch.set_num_threads(1)
+        return Pick("sequential", SequentialEngine(factory, data, local), f"on the CPU{said}")
     if len(engines) == 1:
         ((only, engine),) = engines.items()
-        return Pick(only, engine, f"nothing else runs here{refused}")
+        return Pick(only, engine, f"nothing else runs here{said}")
     seconds = {candidate: _measure(engine, data) for candidate, engine in engines.items()}
     best = min(seconds, key=seconds.__getitem__)
     for candidate, engine in engines.items():
         if candidate != best:
             engine.close()
     times = ", ".join(f"{candidate} {took:.2g} s" for candidate, took in seconds.items())
-    return Pick(best, engines[best], f"measured: {times}")
+    way = _way(engines[best])
+    return Pick(best, engines[best], f"measured: {times}" + (f"; {way}" if way else ""))
 
 
 def make_engine(
@@ -73,6 +78,25 @@ def make_engine(
     if name == "workers":
         return WorkersEngine(factory, data, local, _num_workers(data))
     return SequentialEngine(factory, data, local, device)
+
+
+def _failures(factory: NetworkFactory, data: FederatedData, local: LocalConfig) -> dict[Name, str]:
+    """Which engines fail on the GPU with this network, and how: each is tried on its own."""
+
+    def failure(name: Name) -> str | None:
+        return failure_on_gpu(
+            lambda some: make_engine(name, factory, some, local), factory, data, local
+        )
+
+    tried: dict[Name, str | None] = {"stacked": failure("stacked")}
+    if tried["stacked"]:
+        tried["sequential"] = failure("sequential")
+    return {name: why for name, why in tried.items() if why}
+
+
+def _way(engine: SureEngine) -> str:
+    """How the stacked engine goes about it; the others have one way."""
+    return engine.way if isinstance(engine, StackedEngine) else ""
 
 
 def _candidates(data: FederatedData) -> Sequence[Name]:

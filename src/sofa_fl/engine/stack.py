@@ -1,162 +1,126 @@
-"""Many networks of one kind as one: their weights side by side, and a step that trains all."""
+"""Many networks of one kind as one: a tensor of theirs has a row per client."""
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sofa_fl.engine.base import LocalConfig
-from sofa_fl.engine.learner import EachLoss, Store, optimizer_for
+from sofa_fl.engine.draws import DRAWING, Draws, Rewriting
+from sofa_fl.engine.mapping import MAPPED, Mapping16, apart
 from sofa_fl.engine.stacking import stack_layers
 from sofa_fl.models.flat import FlatNetwork, Vector, check_size
 
 
-class Stack:
-    """`num` networks of one kind; a tensor of theirs has a first dimension of `num`."""
+class MakeStack(Protocol):
+    def __call__(self, flat: FlatNetwork, num: int) -> Stack: ...
 
-    def __init__(self, flat: FlatNetwork, num: int) -> None:
-        self.num, self.size = num, len(flat.vector)
-        self.network = stack_layers(copy.deepcopy(flat.network), num)
-        self.network.to(flat.vector.device)
-        named = dict(self.network.named_parameters()) | dict(self.network.named_buffers())
-        self.pieces = [(piece, named[name]) for name, (piece, _) in flat.shapes.items()]
-        self.weights = [p for p in self.network.parameters() if p.requires_grad]
+
+class Stack:
+    """`num` networks of one kind; `tensors` has theirs by name, with a first dimension of `num`."""
+
+    def __init__(
+        self, flat: FlatNetwork, num: int, network: nn.Module, tensors: dict[str, Tensor]
+    ) -> None:
+        self.num, self.size, self.network, self.tensors = num, flat.size, network, tensors
+        self.places, self.num_trainable = flat.places, flat.num_trainable
+        self.weights = [tensor for tensor in tensors.values() if tensor.requires_grad]
+        self.seeds = torch.zeros(num, dtype=torch.int64, device=flat.device)
+        self.step = torch.zeros((), dtype=torch.int64, device=flat.device)
+        # All clients of a stack are at the same step, so they can share what counts steps.
+        buffers = dict(network.named_buffers())
+        self.counts = [(buffers[n], first) for n, first in flat.counts.items() if n in buffers]
 
     @torch.no_grad()
-    def load(self, vectors: Sequence[Vector]) -> None:
-        """Client `i` becomes `vectors[i]`."""
+    def load(self, vectors: Sequence[Vector], seeds: Sequence[int] = ()) -> None:
+        """Client `i` becomes `vectors[i]`, at its first step, and draws by `seeds[i]`."""
         for vector in vectors:
             check_size(vector, self.size)
         rows = torch.stack(list(vectors))
-        for piece, tensor in self.pieces:
+        for name, piece in self.places.items():
+            tensor = self.tensors[name]
             tensor.copy_(rows[:, piece].view(tensor.shape))
+        for count, first in self.counts:
+            count.copy_(first)
+        self.step.zero_()
+        if seeds:
+            self.seeds.copy_(torch.tensor(seeds, dtype=torch.int64))
 
     @torch.no_grad()
     def unload(self) -> list[Vector]:
         """All networks as vectors."""
-        return list(torch.cat([tensor.reshape(self.num, -1) for _, tensor in self.pieces], dim=1))
+        each = [self.tensors[name].reshape(self.num, -1) for name in self.places]
+        return list(torch.cat(each, dim=1))
 
     def trainable(self, rows: Tensor) -> list[Tensor]:
         """`(num, numbers)` of the trainable weights, by weight and in its shape."""
-        trained = [(piece, w) for piece, w in self.pieces if any(w is own for own in self.weights)]
-        return [rows[:, piece].view(weight.shape) for piece, weight in trained]
+        sizes = [weight[0].numel() for weight in self.weights]
+        return [p.view(w.shape) for p, w in zip(torch.split(rows, sizes, dim=1), self.weights)]
+
+    def forward(self, x: Tensor, *, training: bool, bf16: bool = False) -> Tensor:
+        """Outputs for all clients' samples, which lie one after the other."""
+        self.network.train(training)
+        out = self._outputs(x, training, bf16)
+        if training:
+            self.step += 1
+        return out
+
+    def _outputs(self, x: Tensor, training: bool, bf16: bool) -> Tensor:
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class Pulls:
-    """What a captured step must know of its clients' pulls: the weight decay they agree on.
+class LayerStack(Stack):
+    """The network's own `forward` over all samples at once, with layers of many networks in it."""
 
-    It is the optimizer's to do; where clients `differ`, all of it is done apart, since a step
-    that depended on their numbers would have to be captured anew with every change of the tree.
-    """
+    def __init__(self, flat: FlatNetwork, num: int) -> None:
+        network = stack_layers(copy.deepcopy(flat.network), num).to(flat.device)
+        named = dict(network.named_parameters()) | dict(network.named_buffers())
+        super().__init__(flat, num, network, {name: named[name] for name in flat.places})
 
-    some: bool = False
-    decay: float = 0.0
-    differ: bool = False
-
-    @classmethod
-    def of(cls, terms: Sequence[tuple[float, Tensor]]) -> Pulls:
-        decays = {decay for decay, _ in terms}
-        if len(decays) == 1:
-            return cls(True, decays.pop())
-        return cls(bool(decays), differ=bool(decays))
+    def _outputs(self, x: Tensor, training: bool, bf16: bool) -> Tensor:
+        given = x.bfloat16() if bf16 else x
+        if not training:
+            return self.network(given).float()  # type: ignore[no-any-return]
+        with Rewriting(DRAWING, Draws.at(self.seeds, self.step)):
+            return self.network(given).float()  # type: ignore[no-any-return]
 
 
-class Stepper:
-    """One optimizer step of a whole stack; on a GPU captured once and replayed.
+class MappedStack(Stack):
+    """Any network, mapped over the clients by `torch.func`."""
 
-    A step is some eighty small kernels, and for few clients it would take longer to launch them
-    than to run them. A captured step reads its batch, and writes its losses, at fixed places.
-    """
+    def __init__(self, flat: FlatNetwork, num: int) -> None:
+        tensors = {
+            name: tensor.new_empty(num, *tensor.shape).requires_grad_(tensor.requires_grad)
+            for name, tensor in flat.tensors.items()
+        }
+        network = copy.deepcopy(flat.network)
+        for module in network.modules():
+            if isinstance(module, nn.RNNBase):  # lays out what is loaded for cuDNN, unless told not
+                module.flatten_parameters = lambda: None  # type: ignore[method-assign]
+        super().__init__(flat, num, network, tensors)
+        self.buffers = [n for n, _ in network.named_buffers() if n in tensors]
 
-    def __init__(
-        self,
-        stack: Stack,
-        store: Store,
-        loss: EachLoss,
-        local: LocalConfig,
-        pulls: Pulls,
-        num_outputs: int,
-    ) -> None:
-        self.stack, self.store, self.loss, self.pulls = stack, store, loss, pulls
-        device = stack.weights[0].device
-        self.rows = torch.zeros(stack.num * local.batch_size, dtype=torch.int64, device=device)
-        self.losses = torch.zeros(stack.num, device=device)
-        self.constants = [torch.zeros_like(w) for w in stack.weights] if pulls.some else []
-        self.decay = torch.zeros(stack.num, device=device)
-        self.offsets = torch.zeros(stack.num, num_outputs, device=device)
-        self.learning_rate = local.learning_rate
-        self.rate = torch.tensor(local.learning_rate, device=device)
-        self.optimizer = optimizer_for(stack.weights, local, pulls.decay)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate  # a captured step reads it where it is
-        self.dtype = torch.bfloat16 if local.precision == "bf16" else torch.float32
-        self.graph: torch.cuda.CUDAGraph | None = None
-        if device.type == "cuda":
-            self.capture()
+    def _outputs(self, x: Tensor, training: bool, bf16: bool) -> Tensor:
+        rewriting = Mapping16 if bf16 else Rewriting
 
-    def begin(
-        self,
-        vectors: Sequence[Vector],
-        terms: Sequence[tuple[float, Tensor]],
-        offsets: Tensor,
-        pace: float,
-    ) -> None:
-        """Start anew from these models, each pulled so (see `pull_terms`)."""
-        self.stack.load(vectors)
-        self.offsets.copy_(offsets)
-        self.rate.fill_(self.learning_rate * pace)
-        self.stack.network.train()
-        for state in self.optimizer.state.values():
-            for value in state.values():  # the moments, and how many steps there were
-                value.zero_()
-        if terms:
-            decays, constants = zip(*terms)
-            self.decay.copy_(torch.tensor(decays))
-            new = self.stack.trainable(torch.stack(constants))
-            for constant, value in zip(self.constants, new):
-                constant.copy_(value)
+        def one(tensors: dict[str, Tensor], seed: Tensor, own: Tensor) -> Any:
+            given = dict(tensors)
+            draws = Draws.at(seed, self.step) if training else Draws(None)
+            with rewriting(MAPPED, draws):
+                out = torch.func.functional_call(self.network, given, (own,))
+            return out.float(), {name: given[name] for name in self.buffers}
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        """Train on these rows, `batch_size` per client; every client's loss, until the next."""
-        self.rows.copy_(rows)
-        if self.graph is None:
-            self.step()
-        else:
-            self.graph.replay()
-        return self.losses
-
-    def step(self) -> None:
-        for weight in self.stack.weights:
-            weight.grad = None
-        x, y = self.store.batch(self.rows)
-        out = self.stack.network(x.to(self.dtype)).float()
-        out = (out.view(self.stack.num, -1, out.shape[1]) + self.offsets[:, None]).view(out.shape)
-        each = self.loss(out, y)
-        losses = each.view(self.stack.num, -1).mean(dim=1)
-        torch.autograd.backward(losses.sum())
-        for weight, constant in zip(self.stack.weights, self.constants):
-            assert weight.grad is not None
-            weight.grad.add_(constant)
-            if self.pulls.differ:
-                decay = self.decay.view(-1, *[1] * (weight.ndim - 1))
-                weight.grad.addcmul_(decay, weight.detach())
-        self.optimizer.step()
-        self.losses.copy_(losses.detach())
-
-    def capture(self) -> None:
-        self.stack.network.train()
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(2):  # what is compiled or allocated once must be before
-                self.step()
-        torch.cuda.current_stream().wait_stream(aside)
-        self.graph = torch.cuda.CUDAGraph()
-        # Of this thread alone: another may be copying the last models into a checkpoint.
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self.step()
+        each = apart(x, self.num)
+        with warnings.catch_warnings():  # what torch maps by a loop is slower, but right
+            warnings.filterwarnings("ignore", "There is a performance drop")
+            out, after = torch.func.vmap(one)(self.tensors, self.seeds, each)
+        if training:
+            with torch.no_grad():
+                for name, value in after.items():
+                    if value is not self.tensors[name]:
+                        self.tensors[name].copy_(value)
+        return out.flatten(0, 1)  # type: ignore[no-any-return]

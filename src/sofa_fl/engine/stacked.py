@@ -18,15 +18,18 @@ from sofa_fl.data.base import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Prior, Score, Task, batch_order
 from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
 from sofa_fl.engine.learner import each_cross_entropy, each_square, pull_terms
+from sofa_fl.engine.likeness import difference, mixes_samples
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.stack import Pulls, Stack, Stepper
+from sofa_fl.engine.stack import LayerStack, MakeStack, MappedStack, Stack
 from sofa_fl.engine.stacking import why_not
+from sofa_fl.engine.stepper import Pulls, Stepper
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector, identity
 from sofa_fl.models.networks import NetworkFactory
 
 EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for the paper's CNN
+FEWEST = 64  # of these, if memory does not last
 SITTING = 512  # samples of one model in one row of a stack
 KEPT = 2  # stacks kept for the next call, of training and of exams; each has its own memory
 
@@ -34,7 +37,11 @@ T = TypeVar("T")
 
 
 class StackedEngine:
-    """Stacks up to `width` clients at a time; fewer where memory does not last."""
+    """Stacks up to `width` clients at a time; fewer where memory does not last.
+
+    A network of layers that have a stacked form runs on those; any other that torch can map is
+    mapped over the clients; the rest are trained one by one. `way` says which it is.
+    """
 
     def __init__(
         self,
@@ -47,11 +54,21 @@ class StackedEngine:
         self._single = SequentialEngine(factory, data, local, device)
         self._learner = self._single.learner
         self._loss = each_cross_entropy if self._learner.is_classifier else each_square
-        self._width = width
+        self._width, self._samples = width, EXAM_SAMPLES
         self._steppers: dict[tuple[int, Pulls], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
-        if reason := why_not(self._learner.network) or self._differs():
-            raise EngineError(f"the network cannot be stacked: {reason}; use engine: sequential")
+        self._make, self.way = self._choose()
+        # Samples of an exam are put together otherwise than in a loop, which must not matter.
+        self._exams_alone = self._make is None or mixes_samples(self._learner)
+
+    def _choose(self) -> tuple[MakeStack | None, str]:
+        """How clients are stacked, if they are, and what to say of it."""
+        learner = self._learner
+        if not (why_not(learner.network) or difference(learner, LayerStack)):
+            return LayerStack, "clients are stacked layer by layer"
+        if (reason := difference(learner, MappedStack)) is None:
+            return MappedStack, "clients are stacked by torch.func"
+        return None, f"clients are trained one by one, since stacked {reason}"
 
     @property
     def num_trainable(self) -> int:
@@ -61,6 +78,8 @@ class StackedEngine:
         return self._single.initial(seed)
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
+        if self._make is None:
+            return self._single.train(tasks)
         tasks = list(tasks)
         outcomes: dict[int, Outcome] = {}
         kinds = [(task.batches, task.pace) for task in tasks]
@@ -74,22 +93,27 @@ class StackedEngine:
         orders = [batch_order(len(t.samples), batches, local.batch_size, t.seed) for t in tasks]
         rows = np.stack([task.samples[order] for task, order in zip(tasks, orders)], axis=1)
         steps = torch.from_numpy(rows).to(device).flatten(1)  # (batches, num · batch size)
-        like, pulled = self._learner.flat.trainable, any(task.pulls for task in tasks)
+        starts = [as_vector(task.start) for task in tasks]
+        like, pulled = starts[0][: self.num_trainable], any(task.pulls for task in tasks)
         terms = [pull_terms(task.pulls, like) for task in tasks] if pulled else []
         stepper = self._stepper(len(tasks), Pulls.of(terms))
         offsets = self._learner.offsets([task.prior for task in tasks])
-        starts = [as_vector(task.start) for task in tasks]
-        stepper.begin(starts, terms, offsets, tasks[0].pace)
+        seeds = [task.seed for task in tasks]
+        stepper.begin(starts, seeds, terms, offsets, tasks[0].pace)
         losses = torch.stack([stepper(batch).clone() for batch in steps], dim=1).cpu().numpy()
         return [Outcome(vector, curve) for vector, curve in zip(stepper.stack.unload(), losses)]
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
+        if self._exams_alone:
+            return self._single.evaluate(exams)
         asked = sittings(exams, SITTING)
         sums = gather(len(exams), asked, self.sums(asked))
         return [self._learner.score(exam, found) for exam, found in zip(exams, sums)]
 
     def sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
         """Of every set, as many sittings at once as fit, those of similar lengths together."""
+        if self._exams_alone:
+            return self._single.sums(asked)
         order = sorted(range(len(asked)), key=lambda i: (asked[i].split, asked[i].num_samples))
         answers: dict[int, list[Sums]] = {}
         for split in ("train", "test"):
@@ -105,18 +129,17 @@ class StackedEngine:
         vectors = {key: as_vector(model) for key, model in models.items()}
         stack = self._stack(num)
         stack.load([vectors[identity(sitting.model)] for sitting in asked])
-        stack.network.eval()
         rows = np.full((num, max(sitting.num_samples for sitting in asked)), -1, dtype=np.int64)
         for row, sitting in zip(rows, asked):
             row[: sitting.num_samples] = np.concatenate(sitting.sets)
         which, offsets = self._priors(asked, rows.shape)
-        found, step = [], max(1, EXAM_SAMPLES // num)
+        found, step = [], max(1, self._samples // num)
         for part, prior in zip(
             torch.split(torch.from_numpy(rows), step, dim=1), torch.split(which, step, dim=1)
         ):
             taken = part.to(learner.device).clamp_min(0).flatten()
             x, y = learner.stores[asked[0].split].batch(taken)
-            out = stack.network(x) + offsets[prior.flatten()]
+            out = stack.forward(x, training=False) + offsets[prior.flatten()]
             loss = self._loss(out, y).view(num, -1)
             hits = (out.argmax(dim=1) == y).view(num, -1) if learner.is_classifier else loss * 0
             found.append(torch.stack([loss, hits]).double())
@@ -141,7 +164,7 @@ class StackedEngine:
         return torch.from_numpy(which).to(device), self._learner.offsets(list(known.values()))
 
     def _in_chunks(self, asks: list[int], do: Callable[[list[int]], list[T]]) -> dict[int, T]:
-        """`do` for as many as fit at a time; out of memory, half as many are tried."""
+        """`do` for as many as fit at a time; out of memory, half as much is tried."""
         done: dict[int, T] = {}
         while len(done) < len(asks):
             left = asks[len(done) :]
@@ -150,10 +173,10 @@ class StackedEngine:
             try:
                 done |= zip(some, do(some))
             except torch.cuda.OutOfMemoryError:
-                if len(some) == 1:
+                if len(some) == 1 and self._samples <= FEWEST:
                     raise EngineError("the GPU has no memory to train a single client") from None
                 self.close()
-                self._width = len(some) // 2
+                self._width, self._samples = -(-len(some) // 2), self._samples // 2
                 torch.cuda.empty_cache()
         return done
 
@@ -161,36 +184,17 @@ class StackedEngine:
         learner = self._learner
 
         def make() -> Stepper:
-            stack, store = Stack(learner.flat, num), learner.stores["train"]
+            stack, store = self._new_stack(num), learner.stores["train"]
             return Stepper(stack, store, self._loss, learner.local, pulls, learner.num_outputs)
 
         return _recall(self._steppers, (num, pulls), make)
 
     def _stack(self, num: int) -> Stack:
-        return _recall(self._stacks, num, lambda: Stack(self._learner.flat, num))
+        return _recall(self._stacks, num, lambda: self._new_stack(num))
 
-    def _differs(self) -> str | None:
-        """Try a stack of two: why it does not do what the network does, if so."""
-        learner = self._learner
-        x, _ = learner.stores["train"].batch(torch.arange(2, device=learner.device))
-        twice = torch.cat([x, x])
-        vectors = [learner.initial(seed) for seed in (0, 1)]
-        for mode in (False, True):
-            try:
-                stack = Stack(learner.flat, 2)
-                stack.load(vectors)
-                stacked = stack.network.train(mode)(twice).view(2, 2, -1)
-                again = stack.network(twice).view(2, 2, -1)
-            except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-                return f"torch says '{str(error).splitlines()[0]}'"
-            alone = []
-            for vector in vectors:
-                learner.flat.load(vector)
-                alone.append(learner.network.train(mode)(x))
-            if not torch.allclose(stacked, torch.stack(alone), rtol=1e-2, atol=1e-3):
-                same = torch.allclose(stacked, again, rtol=1e-2, atol=1e-3)
-                return "it mixes samples" if same else "it draws at random in training"
-        return None
+    def _new_stack(self, num: int) -> Stack:
+        assert self._make is not None
+        return self._make(self._learner.flat, num)
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
         return self._single.embed(models, samples)

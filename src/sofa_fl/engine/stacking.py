@@ -6,13 +6,12 @@ unchanged: whatever has no weights does not care whose samples it is given.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sofa_fl.engine.mapping import Product
 from sofa_fl.engine.windows import Convolve, MaxPool
 
 
@@ -41,25 +40,10 @@ class Stacked(nn.Module):
 class StackedLinear(Stacked):
     def forward(self, x: Tensor) -> Tensor:
         each = x.reshape(self.num, -1, x.shape[-1])
-        out: Tensor = _Product.apply(each, self.weight.to(x.dtype))  # type: ignore[no-untyped-call]
+        out: Tensor = Product.apply(each, self.weight.to(x.dtype))  # type: ignore[no-untyped-call]
         if self.bias is not None:
             out = out + self.bias[:, None].to(x.dtype)
         return out.view(*x.shape[:-1], out.shape[-1])
-
-
-class _Product(torch.autograd.Function):
-    """`(num, batch, in)` with `(num, out, in)`; the weights' gradient comes as they lie."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return torch.bmm(x, weight.transpose(1, 2))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
-        x, weight = ctx.saved_tensors
-        d_x = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
-        return d_x, torch.bmm(gradient.transpose(1, 2), x)
 
 
 class StackedConv2d(Stacked):
@@ -115,26 +99,6 @@ class StackedMaxPool(nn.Module):
         return out.permute(0, 3, 1, 2)
 
 
-class StackedAny(nn.Module):
-    """Any module with weights of its own, mapped over the clients by `torch.func`."""
-
-    def __init__(self, layer: nn.Module, num: int) -> None:
-        super().__init__()
-        self.layer, self.num = (copy.deepcopy(layer),), num
-        for module in layer.modules():
-            for name, tensor in module.named_parameters(recurse=False):
-                setattr(module, name, _rows(tensor, num))
-        self._parameters, self._modules = layer._parameters, layer._modules
-
-    def forward(self, *inputs: Tensor) -> Any:
-        def one(weights: dict[str, Tensor], *own: Tensor) -> Any:
-            return torch.func.functional_call(self.layer[0], weights, own)
-
-        each = [x.reshape(self.num, -1, *x.shape[1:]) for x in inputs]
-        out = torch.func.vmap(one)(dict(self.named_parameters()), *each)
-        return out.flatten(0, 1)
-
-
 def _rows(tensor: Tensor, num: int) -> nn.Parameter:
     return nn.Parameter(tensor.new_empty(num, *tensor.shape), requires_grad=tensor.requires_grad)
 
@@ -149,32 +113,33 @@ LAYERS: dict[type[nn.Module], Callable[[nn.Module, int], nn.Module]] = {
 
 def stack_layers(network: nn.Module, num: int) -> nn.Module:
     """`network`, changed: every module that has weights of its own in its stacked form."""
-    if _is_plain(network) and type(network) in LAYERS:
+    if type(network) in LAYERS:
         return LAYERS[type(network)](network, num)
     if type(network) is nn.MaxPool2d and _is_tiling(network):
         return StackedMaxPool(network)
-    if list(network.parameters(recurse=False)):
-        return StackedAny(network, num)
     for name, child in network.named_children():
         setattr(network, name, stack_layers(child, num))
     return network
 
 
 def why_not(network: nn.Module) -> str | None:
-    """Why a network cannot be stacked, as the end of a sentence, or None if nothing is seen.
+    """Why a network has no stacked layers, as the end of a sentence, or None if nothing is seen.
 
-    What the modules do not show, `StackedEngine` finds out by trying.
+    What the modules do not show is found out by trying (`likeness.py`).
     """
-    for name, module in network.named_modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-            return f"'{name}' draws at random, and clients must not share draws"
+    owners: dict[int, str] = {}
+    for name, module in network.named_modules(remove_duplicate=False):
+        kind = type(module)
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and not (
             module.affine and module.track_running_stats and module.momentum is not None
         ):
             return f"'{name}' is a BatchNorm without weights, running statistics or momentum"
-        buffers = [b for b in module.buffers(recurse=False) if b.is_floating_point()]
-        if buffers and type(module) not in LAYERS:
-            return f"'{name}' ({type(module).__name__}) has buffers and no stacked form"
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if own and (kind not in LAYERS or not _is_plain(module)):
+            return f"'{name}' ({kind.__name__}) has no stacked form"
+        for tensor in own:
+            if (other := owners.setdefault(id(tensor), name)) != name:
+                return f"'{name}' and '{other}' share weights"
     return None
 
 

@@ -16,28 +16,52 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+Pair = tuple[int, int]
 
-def patches(x: Tensor, rows: int, columns: int, width: int) -> Tensor:
+
+def patches(
+    x: Tensor, rows: int, columns: int, width: int, stride: Pair = (1, 1), dilation: Pair = (1, 1)
+) -> Tensor:
     """Every window of `x` as a row of `width` numbers: its pixels, a one, and zeros.
 
     `width` is at least the number of pixels; there is a one where there is room for it.
     """
-    windows = x.unfold(1, rows, 1).unfold(2, columns, 1)  # (images, height, width, in, r, c)
+    down, across = dilation
+    windows = x.unfold(1, (rows - 1) * down + 1, stride[0])
+    windows = windows.unfold(2, (columns - 1) * across + 1, stride[1])
+    windows = windows[..., ::down, ::across]  # (images, height, width, in, rows, columns)
     flat = windows.permute(0, 1, 2, 4, 5, 3).flatten(3)
-    out = functional.pad(flat, (0, width - flat.shape[3]))
-    out[..., flat.shape[3] : flat.shape[3] + 1] = 1
+    room = width - flat.shape[3]
+    if not room:
+        return flat.contiguous()
+    out = functional.pad(flat, (0, room))
+    out[..., flat.shape[3]] = 1
     return out
 
 
-def unpatch(windows: Tensor, rows: int, columns: int, channels: int) -> Tensor:
-    """The sum, for every pixel, over the windows it was in: the reverse of `patches`."""
+def unpatch(
+    windows: Tensor,
+    rows: int,
+    columns: int,
+    channels: int,
+    size: Pair | None = None,
+    stride: Pair = (1, 1),
+    dilation: Pair = (1, 1),
+) -> Tensor:
+    """The sum, for every pixel, over the windows it was in: the reverse of `patches`.
+
+    `size` is the height and width of the images, if windows do not cover all of them.
+    """
     pixels = windows[..., : rows * columns * channels]
     each = pixels.reshape(*pixels.shape[:3], rows, columns, channels)
     num, height, width = pixels.shape[:3]
-    total = windows.new_zeros(num, height + rows - 1, width + columns - 1, channels)
+    total = windows.new_zeros(num, *(size or (height + rows - 1, width + columns - 1)), channels)
     for i in range(rows):
         for j in range(columns):
-            total[:, i : i + height, j : j + width] += each[:, :, :, i, j]
+            top, left = i * dilation[0], j * dilation[1]
+            down = slice(top, top + (height - 1) * stride[0] + 1, stride[0])
+            across = slice(left, left + (width - 1) * stride[1] + 1, stride[1])
+            total[:, down, across] += each[:, :, :, i, j]
     return total
 
 
@@ -71,14 +95,26 @@ class Convolve(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Pair = (1, 1),
+        dilation: Pair = (1, 1),
+    ) -> Tensor:
         num, rows, columns, _, num_out = weight.shape
         flat = weight.reshape(num, -1, num_out)
         room = -flat.shape[1] % 4
         if room:
             last = flat.new_zeros(num, 1, num_out) if bias is None else bias[:, None]
             flat = functional.pad(torch.cat([flat, last], dim=1), (0, 0, 0, room - 1))
-        windows = kernels(x).patches(x, rows, columns, flat.shape[1])
+        ctx.steps = (stride, dilation)
+        ctx.size = (x.shape[1], x.shape[2])
+        if ctx.steps == ((1, 1), (1, 1)):
+            windows = kernels(x).patches(x, rows, columns, flat.shape[1])
+        else:
+            windows = patches(x, rows, columns, flat.shape[1], stride, dilation)
         ctx.save_for_backward(windows, flat)
         ctx.shape, ctx.has_bias = weight.shape, bias is not None
         product = torch.bmm(windows.view(num, -1, flat.shape[1]), flat)
@@ -87,7 +123,7 @@ class Convolve(torch.autograd.Function):
         return product.view(*windows.shape[:3], num_out)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         windows, flat = ctx.saved_tensors
         num, width, num_out = flat.shape
         gradient = gradient.contiguous()
@@ -104,8 +140,11 @@ class Convolve(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             d_windows = torch.bmm(gradient.view(num, -1, num_out), flat.transpose(1, 2))
             d_windows = d_windows.view(*windows.shape[:3], width)
-            d_x = kernels(gradient).unpatch(d_windows, rows, columns, channels)
-        return d_x, d_flat[:, :size].reshape(ctx.shape), d_bias
+            if ctx.steps == ((1, 1), (1, 1)):
+                d_x = kernels(gradient).unpatch(d_windows, rows, columns, channels)
+            else:
+                d_x = unpatch(d_windows, rows, columns, channels, ctx.size, *ctx.steps)
+        return d_x, d_flat[:, :size].reshape(ctx.shape), d_bias, None, None
 
 
 class MaxPool(torch.autograd.Function):
@@ -127,11 +166,11 @@ class MaxPool(torch.autograd.Function):
 
 def kernels(like: Tensor) -> Any:
     """What moves data: the formulas above, or where `like` is on a GPU kernels of our own."""
-    return (_on_gpu() if like.is_cuda else None) or sys.modules[__name__]
+    return (gpu_kernels() if like.is_cuda else None) or sys.modules[__name__]
 
 
 @cache
-def _on_gpu() -> ModuleType | None:
+def gpu_kernels() -> ModuleType | None:
     """The kernels, if they compile here (Triton needs a C compiler); a small one is tried."""
     if importlib.util.find_spec("triton") is None:
         return None

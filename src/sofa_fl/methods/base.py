@@ -49,12 +49,14 @@ class Notes:
         local_loss: Loss of every local batch, by client.
         path_loss: Held-out loss of the models that know a client, by client and node.
         positions: Where clients are on a map of two dimensions, by what they learned.
+        objective: The terms of the objective that the method minimizes, by name, if it has one.
     """
 
     edits: tuple[Edit, ...] = ()
     local_loss: Mapping[NodeId, NDArray[np.float32]] = field(default_factory=dict)
     path_loss: Mapping[NodeId, Mapping[NodeId, float]] = field(default_factory=dict)
     positions: Mapping[NodeId, tuple[float, float]] = field(default_factory=dict)
+    objective: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

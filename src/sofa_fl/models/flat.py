@@ -6,7 +6,7 @@ So aggregation is a weighted mean, distance is a norm, and stacking is rows. Int
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -19,49 +19,68 @@ Vector = Tensor  # one-dimensional, float32
 
 
 class FlatNetwork:
-    """A network whose parameters and float buffers are views into one flat vector.
+    """A network, and its parameters and float buffers as one flat vector.
 
-    Writing to `vector` changes the network; training the network changes `vector`.
+    The network keeps its tensors where torch put them: cuDNN reads 16 bytes at a time and fails on
+    tensors that lie closer together, as in a dense vector they would.
     """
 
     def __init__(self, network: nn.Module, device: str | torch.device = "cpu") -> None:
-        self.network = network.to(device)
-        named = {n: p for n, p in network.named_parameters() if p.requires_grad}
-        if not named:
+        self.network, self.device = network.to(device), torch.device(device)
+        self.weights = [p for p in network.parameters() if p.requires_grad]
+        if not self.weights:
             raise ModelError("the network has no parameters to train")
-        if wrong := [n for n, t in self._entries() if t.dtype != torch.float32]:
+        self.num_trainable = sum(p.numel() for p in self.weights)
+        if wrong := [n for n, t in self.tensors.items() if t.dtype != torch.float32]:
             raise ModelError(
                 f"parameters and float buffers must be float32, these are not: {wrong}"
             )
-        self.weights = list(named.values())
-        self.num_trainable = sum(p.numel() for p in self.weights)
-        size = sum(t.numel() for _, t in self._entries())
-        self.vector: Vector = torch.empty(size, device=device)
-        self.shapes: dict[str, tuple[slice, torch.Size]] = {}
-        start = 0
-        for name, tensor in list(self._entries()):
-            piece = slice(start, start + tensor.numel())
-            view = self.vector[piece].view(tensor.shape)
-            view.copy_(tensor.detach())
-            if isinstance(tensor, nn.Parameter):
-                tensor.data = view
-            else:
-                owner, _, leaf = name.rpartition(".")
-                network.get_submodule(owner)._buffers[leaf] = view
-            self.shapes[name] = (piece, tensor.shape)
-            start = piece.stop
+        self._separate()
+        self.places: dict[str, slice] = {}  # where in the vector each tensor is
+        self.size = 0
+        for name, tensor in self.tensors.items():
+            self.places[name] = slice(self.size, self.size + tensor.numel())
+            self.size += tensor.numel()
         buffers = network.named_buffers()
-        self._counts = {n: b.clone() for n, b in buffers if not b.is_floating_point()}
-
-    def _entries(self) -> Iterator[tuple[str, Tensor]]:
-        parameters = list(self.network.named_parameters())
-        yield from ((n, p) for n, p in parameters if p.requires_grad)
-        yield from ((n, p) for n, p in parameters if not p.requires_grad)
-        yield from ((n, b) for n, b in self.network.named_buffers() if b.is_floating_point())
+        self.counts = {n: b.clone() for n, b in buffers if not b.is_floating_point()}
 
     @property
-    def trainable(self) -> Vector:
-        return self.vector[: self.num_trainable]
+    def tensors(self) -> dict[str, Tensor]:
+        """What the vector is made of, in order: read anew, since a network may replace buffers."""
+        parameters, buffers = self.network.named_parameters(), self.network.named_buffers()
+        kinds: dict[bool, dict[str, Tensor]] = {True: {}, False: {}}
+        for name, parameter in parameters:
+            kinds[parameter.requires_grad][name] = parameter
+        return {
+            **kinds[True],
+            **kinds[False],
+            **{n: b for n, b in buffers if b.is_floating_point()},
+        }
+
+    def _separate(self) -> None:
+        """Give each tensor memory of its own: two parameters may have been made of one tensor."""
+        seen: set[int] = set()
+        for tensor in self.tensors.values():
+            if tensor.numel() and tensor.data_ptr() in seen:
+                tensor.data = tensor.detach().clone()
+            seen.add(tensor.data_ptr())
+
+    @property
+    def vector(self) -> Vector:
+        """A copy of the network's numbers, in new memory."""
+        out = _new_vector(self.size, self.device)
+        with torch.no_grad():
+            for name, tensor in self.tensors.items():
+                out[self.places[name]].view(tensor.shape).copy_(tensor)
+        return out
+
+    @torch.no_grad()
+    def load(self, vector: Vector) -> None:
+        check_size(vector, self.size)
+        for name, tensor in self.tensors.items():
+            tensor.copy_(vector[self.places[name]].view(tensor.shape))
+        for name, count in self.counts.items():
+            self.network.get_buffer(name).copy_(count)
 
     def pieces(self, vector: Vector) -> list[Tensor]:
         """`vector`, of the trainable numbers, weight by weight."""
@@ -69,23 +88,17 @@ class FlatNetwork:
         parts = torch.split(vector, sizes)
         return [part.view(weight.shape) for part, weight in zip(parts, self.weights)]
 
-    def load(self, vector: Vector) -> None:
-        check_size(vector, len(self.vector))
-        self.vector.copy_(vector)
-        for name, count in self._counts.items():
-            self.network.get_buffer(name).copy_(count)
-
     def state_dict(self, vector: Vector) -> dict[str, Tensor]:
         """`vector` by name and shape, as torch's own `load_state_dict` takes it."""
-        memory = self.vector.untyped_storage().data_ptr()
+        check_size(vector, self.size)
+        places = {id(tensor): self.places[name] for name, tensor in self.tensors.items()}
 
         def read(tensor: Tensor) -> Tensor:
-            if tensor.untyped_storage().data_ptr() != memory:
-                return tensor
-            start = tensor.storage_offset()
-            return vector[start : start + tensor.numel()].view(tensor.shape).clone()
+            piece = places.get(id(tensor))
+            return tensor if piece is None else vector[piece].view(tensor.shape).clone()
 
-        return {name: read(tensor) for name, tensor in self.network.state_dict().items()}
+        named = self.network.state_dict(keep_vars=True)
+        return {name: read(tensor) for name, tensor in named.items()}
 
 
 def check_size(vector: Vector, size: int) -> None:
@@ -124,15 +137,22 @@ def products_with(
 
 
 def empty_like(vector: Vector) -> Vector:
-    """Memory for another model.
+    """Memory for another model."""
+    if vector.dtype != torch.float32:
+        return torch.empty_like(vector)
+    return _new_vector(len(vector), vector.device)
+
+
+def _new_vector(size: int, device: torch.device) -> Vector:
+    """Memory for a model.
 
     On a CPU it comes from NumPy. Torch asks for aligned memory, which glibc cannot find in the gap
     that a model of the same size has left: a process that makes and drops models would grow to
     twice what it holds. NumPy's fits, and lies on huge pages.
     """
-    if vector.device.type != "cpu" or vector.dtype != torch.float32:
-        return torch.empty_like(vector)
-    return torch.from_numpy(np.empty(vector.shape, dtype=np.float32))
+    if device.type != "cpu":
+        return torch.empty(size, device=device)
+    return torch.from_numpy(np.empty(size, dtype=np.float32))
 
 
 def mean(vectors: Sequence[Vector], weights: Sequence[float], out: Vector | None = None) -> Vector:

@@ -20,7 +20,7 @@ from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import edit_from_json
 
 ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round
-PASSED_ON = ("metric", "groups", "absent", "set_aside", "quarantined")
+PASSED_ON = ("objective", "metric", "groups", "absent", "set_aside", "quarantined")
 BAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError, SofaError)
 
 

@@ -1,1 +1,1 @@
-"""Flower between server and machines; nothing else imports it."""
+"""Flower as the carrier between server and machines: its apps, its SuperNode, keys, a template."""

@@ -1,6 +1,6 @@
-"""The resident process of a node: takes one message after the other to the ClientApp.
+"""The resident process of a SuperNode: hands one message after another to the ClientApp.
 
-What Flower's `flwr-clientapp` does once and then ends, this does until its node is gone.
+Flower's `flwr-clientapp` handles one message and ends; this process lives as long as its SuperNode.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from sofa_fl.deploy.flower.flower_patches import hasten
+from sofa_fl.deploy.flower.flower_patches import shorten_retries
 
-SHORTEST, LONGEST = 0.04, 0.25  # seconds between two looks for a message
-KEPT = "SOFA_FL_TASK"  # a task that was taken by the process before this one, and its app
+SHORTEST, LONGEST = 0.04, 0.25  # seconds between two polls for a message
+TAKEN_TASK = "SOFA_FL_TASK"  # a task that this process took before it restarted itself
 
 
-class Worker:
-    """Asks the node at `address` for messages; ends when the process `node` has ended."""
+class ClientAppProcess:
+    """Polls the SuperNode at `address` for messages, until the process `parent` has ended."""
 
-    def __init__(self, address: str, node: int) -> None:
-        self.address, self.node = address, node
+    def __init__(self, address: str, parent: int) -> None:
+        self.address, self.parent = address, parent
         self.app_hash: str | None = None
 
     def run(self) -> None:
         client = self.client(None)
         pause = SHORTEST
-        if kept := os.environ.pop(KEPT, None):
-            token, _, app_hash = kept.partition(" ")
+        if taken := os.environ.pop(TAKEN_TASK, None):
+            token, _, app_hash = taken.partition(" ")
             self.answer(token, app_hash)
-        while os.getppid() == self.node:
+        while os.getppid() == self.parent:
             try:
-                found = client.AcquireTask(
+                response = client.AcquireTask(
                     AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
                 )
-            except httpx.HTTPError:  # the node is starting, or gone
+            except httpx.HTTPError:  # the SuperNode is starting, or gone
                 time.sleep(LONGEST)
                 continue
-            if found.HasField("task") and found.token:
-                self.answer(found.token, found.task.fab_hash)
+            if response.HasField("task") and response.token:
+                self.answer(response.token, response.task.fab_hash)
                 pause = SHORTEST
             else:
                 time.sleep(pause)
@@ -77,10 +77,10 @@ class Worker:
         )
 
     def answer(self, token: str, app_hash: str) -> None:
-        """One message; an error in the app is an answer too."""
+        """Answer one message; an error in the app is also an answer."""
         if self.app_hash is not None and app_hash != self.app_hash:
-            # Python cannot load another app of the same name: begin anew, with this message.
-            os.environ[KEPT] = f"{token} {app_hash}"
+            # Python cannot load another app of the same name: restart with this message.
+            os.environ[TAKEN_TASK] = f"{token} {app_hash}"
             os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]])
         client = self.client(token)
         heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
@@ -96,7 +96,7 @@ class Worker:
             app = load(run.fab_id, run.fab_version, fab.hash_str)
             reply = app(message=message, context=context)
             status, details = SubStatus.COMPLETED, ""
-        # Whatever the app or the network did: the next message counts.
+        # Whatever failed, the process must live to answer the next message.
         except (Exception, RunNotRunningException) as error:
             log(ERROR, "The ClientApp failed", exc_info=error)
             details = f"{type(error).__name__}: {error}"
@@ -110,7 +110,7 @@ class Worker:
                 push_message(client, reply, context)
             push_task_output(client, context, status, details)
         except (httpx.HTTPError, RunNotRunningException) as error:
-            log(ERROR, "The answer could not be handed over: %s", error)
+            log(ERROR, "The SuperNode did not take the answer: %s", error)
         finally:
             if heart.is_running:
                 heart.stop()
@@ -119,6 +119,6 @@ class Worker:
 
 if __name__ == "__main__":
     os.environ["SOFA_FL_RESIDENT"] = "1"
-    hasten()
+    shorten_retries()
     log(INFO, "Start the resident ClientApp process")
-    Worker(sys.argv[1], int(sys.argv[2])).run()
+    ClientAppProcess(sys.argv[1], int(sys.argv[2])).run()

@@ -1,4 +1,4 @@
-"""The two Flower apps: a ServerApp that runs the rounds, a ClientApp that answers for a node."""
+"""The two Flower apps: a ServerApp that runs the rounds, a ClientApp that answers for a machine."""
 
 from __future__ import annotations
 
@@ -13,30 +13,40 @@ from flwr.clientapp import ClientApp
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
-from sofa_fl.deploy.flower.flower_messages import GridPost, from_record, to_record
-from sofa_fl.deploy.machine.disclosure import FileShelf, MemoryShelf, Shelf
-from sofa_fl.deploy.machine.machine_data import LoadData, NodeConfig, NodeData, node_data
-from sofa_fl.deploy.machine.site import Network, Site
-from sofa_fl.deploy.server.serve import Server, Terms
-from sofa_fl.deploy.transport.run_setup import Setup
-from sofa_fl.deploy.transport.wire import Parcel
+from sofa_fl.deploy.flower.flower_messages import GridMessenger, from_record, to_record
+from sofa_fl.deploy.machine.client_machine import ClientMachine
+from sofa_fl.deploy.machine.disclosure import FileStore, MemoryStore
+from sofa_fl.deploy.machine.machine_data import (
+    LoadData,
+    MachineConfig,
+    MachineData,
+    as_machine_data,
+)
+from sofa_fl.deploy.server.server import Server, ServerConfig
+from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
+from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
 from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.report.page import write_report_at_end
 
+RESIDENT = "SOFA_FL_RESIDENT"  # set where the next message comes to the same process
+MAX_MACHINES = 32  # that one process of a simulation remembers
 
-def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
-    """The ServerApp that runs the configuration in this file; the app's own keys say the rest."""
+
+def server_app(config: Path | str, network: MakeNetwork | None = None) -> ServerApp:
+    """Return the ServerApp that runs the configuration in a file.
+
+    The app's own keys, in its pyproject.toml, say how the machines work together.
+    """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         given = context.run_config
-        settings = str(given.get("set", "")).split()
-        loaded = load_config(Path(config), settings)
-        terms = Terms(
+        loaded = load_config(Path(config), str(given.get("set", "")).split())
+        server_config = ServerConfig(
             run=Path(str(given.get("run", "runs/flower"))).expanduser(),
             clients=int(given.get("clients", 0)) or loaded.data.num_clients,
             most=int(given.get("most", 0)),
@@ -45,42 +55,41 @@ def server_app(config: Path | str, network: Network | None = None) -> ServerApp:
             transport="float16" if given.get("transport") == "float16" else "float32",
         )
 
-        def say(line: str) -> None:
+        def write_line(line: str) -> None:
             log(INFO, line)
 
-        def tell(event: Event) -> None:
+        def log_round(event: Event) -> None:
             if event["event"] == "round":
-                say(told(event))
+                write_line(round_line(event))
 
-        Server(GridPost(grid), loaded, terms, say).run(network, [tell, write_report_at_end])
+        server = Server(GridMessenger(grid), loaded, server_config, write_line)
+        server.run(network, [log_round, write_report_at_end])
 
     return app
 
 
-def told(event: Event) -> str:
-    """A round in one line of the server's log."""
+def round_line(event: Event) -> str:
+    """A round as one line of the server's log."""
     name, mean = score_name(metric_of(event)), event["client"]["mean"]
     return f"round {event['round']}/{event['rounds']}: mean {name} {mean:.4f}"
 
 
-# Where a process answers more than one message: a resident node, or a simulation of many.
-_data: dict[object, NodeData] = {}
-_sites: dict[object, Site] = {}
-NUM_KEPT = 32
-RESIDENT = "SOFA_FL_RESIDENT"  # set where the next message comes to the same process
+# For a process that answers more than one message: a resident one, or a simulation of many.
+_data: dict[object, MachineData] = {}
+_machines: dict[object, ClientMachine] = {}
 
 
-def client_app(load_data: LoadData, network: Network | None = None) -> ClientApp:
-    """The ClientApp of a node whose samples `load_data` gives."""
+def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> ClientApp:
+    """Return the ClientApp of a machine whose samples `load_data` returns."""
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
         began = time.perf_counter()
-        asked = from_record(message.content)
-        site = site_for(asked, context, load_data, network)
+        question = from_record(message.content)
+        machine = machine_for(question, context, load_data, network)
         prepared = time.perf_counter() - began
-        reply = site.answer(asked)
-        reply = Parcel({**reply.header, "prepared": prepared}, reply.arrays)
+        reply = machine.answer(question)
+        reply = WireMessage({**reply.header, "prepared": prepared}, reply.arrays)
         return Message(to_record(reply), reply_to=message)
 
     app.train()(answer)
@@ -89,47 +98,52 @@ def client_app(load_data: LoadData, network: Network | None = None) -> ClientApp
     return app
 
 
-def site_for(asked: Parcel, context: Context, load_data: LoadData, network: Network | None) -> Site:
-    """The site that answers; kept, so that a process loads the samples once."""
-    node = context.node_config
+def machine_for(
+    message: WireMessage, context: Context, load_data: LoadData, network: MakeNetwork | None
+) -> ClientMachine:
+    """Return the machine that answers; it is remembered, so that a process loads samples once."""
+    config = context.node_config
     who = (context.run_id, context.node_id)
     if who not in _data:
-        _data[who] = node_data(load_data(node))
-    setup = Setup.read(asked.header.get("setup"))
-    if (who, setup) not in _sites:
-        number = node.get("client", node.get("partition-id"))
+        _data[who] = as_machine_data(load_data(config))
+    setup = RunSetup.from_dict(message.header.get("setup"))
+    if (who, setup) not in _machines:
+        number = config.get("client", config.get("partition-id"))
         number = int(number) if number is not None else None
-        _sites[who, setup] = Site(_data[who], setup, cap_of(node), number, network)
-    for kept in (_data, _sites):
-        while len(kept) > NUM_KEPT:
-            del kept[next(iter(kept))]
-    shelf: Shelf = MemoryShelf(_memory(context))
-    if "state" in node:
-        shelf = FileShelf(Path(str(node["state"])).expanduser())
-    _sites[who, setup].keeps = RESIDENT in os.environ
-    _sites[who, setup].shelf = shelf  # what Flower keeps comes anew with every message
-    return _sites[who, setup]
+        _machines[who, setup] = ClientMachine(_data[who], setup, cap_of(config), number, network)
+    for remembered in (_data, _machines):
+        while len(remembered) > MAX_MACHINES:
+            del remembered[next(iter(remembered))]
+    machine = _machines[who, setup]
+    machine.caches_models = RESIDENT in os.environ
+    if "state" in config:
+        machine.store = FileStore(Path(str(config["state"])).expanduser())
+    else:  # Flower brings it back with every message
+        machine.store = MemoryStore(_flower_state(context))
+    return machine
 
 
-def cap_of(node: NodeConfig) -> float:
-    """What a node may ever give away: what it was started with, else nothing.
+def cap_of(config: MachineConfig) -> float:
+    """The fraction of its samples that a machine may ever disclose; by default none.
 
-    A node of a simulation is no other machine, so there everything may be given.
+    In a simulation it is all of them, since they leave no machine.
     """
-    if "max-disclosure" in node:
-        cap = float(node["max-disclosure"])
+    if "max-disclosure" in config:
+        cap = float(config["max-disclosure"])
         if not 0 <= cap <= 1:
-            raise ConfigError(f"max-disclosure must be between 0 and 1, got {cap}")
+            raise ConfigError(
+                f"max-disclosure must be between 0 and 1, got {cap}; change it in --node-config"
+            )
         return cap
     ray = sys.modules.get("ray")  # in which Flower simulates
-    simulated = ray is not None and "num-partitions" in node and ray.is_initialized()
-    return 1.0 if simulated else 0.0
+    is_simulated = ray is not None and "num-partitions" in config and ray.is_initialized()
+    return 1.0 if is_simulated else 0.0
 
 
-def _memory(context: Context) -> ConfigRecord:
-    """Flower keeps this for the node from message to message."""
+def _flower_state(context: Context) -> ConfigRecord:
+    """What Flower keeps for a machine from message to message."""
     if "sofa-fl" not in context.state:
         context.state["sofa-fl"] = ConfigRecord()
-    found = context.state["sofa-fl"]
-    assert isinstance(found, ConfigRecord)
-    return found
+    state = context.state["sofa-fl"]
+    assert isinstance(state, ConfigRecord)
+    return state

@@ -1,4 +1,4 @@
-"""Flower as the carrier: parcels as its messages, and its grid as our post."""
+"""Our messages as Flower's records, and Flower's grid as our messenger."""
 
 from __future__ import annotations
 
@@ -12,107 +12,117 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from sofa_fl.deploy.flower.flower_patches import hasten
-from sofa_fl.deploy.transport.wire import KINDS, GarbageError, Parcel
+from sofa_fl.deploy.flower.flower_patches import shorten_retries
+from sofa_fl.deploy.server.exchange import Answer
+from sofa_fl.deploy.transport.wire_message import (
+    ARRAY_TYPES,
+    UNREADABLE,
+    MessageError,
+    WireMessage,
+)
 
 RAW = "sofa-fl.raw"  # bytes as they lie in memory, little-endian
-SMALL = 1 << 26  # bytes that go along with the header; larger ones Flower cuts into pieces
+MAX_INLINE = 1 << 26  # bytes that go along with the header; Flower cuts more into pieces
 
 
-def to_record(parcel: Parcel) -> RecordDict:
-    """A parcel as what Flower sends: a text, and all arrays as one row of bytes; no pickle.
+def to_record(message: WireMessage) -> RecordDict:
+    """Convert a message: its header as JSON, all arrays as one run of bytes; no pickle.
 
-    One row, since Flower carries every array in requests of its own, and these are what a round
-    costs: as it is, 18 of them there and back.
+    One run, since Flower sends each array in requests of its own, and requests are what a round
+    costs: even so a message and its answer take 18.
     """
-    shapes = [(name, str(a.dtype), a.shape) for name, a in parcel.arrays.items()]
-    data = b"".join(_bytes(array) for array in parcel.arrays.values())
-    header = ConfigRecord({"json": json.dumps({"header": parcel.header, "arrays": shapes})})
-    if len(data) <= SMALL:
+    shapes = [(name, str(a.dtype), a.shape) for name, a in message.arrays.items()]
+    data = b"".join(_bytes(array) for array in message.arrays.values())
+    header = ConfigRecord({"json": json.dumps({"header": message.header, "arrays": shapes})})
+    if len(data) <= MAX_INLINE:
         header["data"] = data
         return RecordDict({"sofa": header})
     array = Array(dtype="uint8", shape=(len(data),), stype=RAW, data=data)
     return RecordDict({"sofa": header, "data": ArrayRecord({"data": array})})
 
 
-def from_record(record: RecordDict) -> Parcel:
-    """The parcel that `to_record` packed; anything else is garbage."""
+def from_record(record: RecordDict) -> WireMessage:
+    """Convert back what `to_record` returned; raise `MessageError` for anything else."""
     try:
         header = record.config_records["sofa"]
-        read = json.loads(str(header["json"]))
-        big = record.array_records.get("data")
-        data = header["data"] if big is None else big["data"].data
-        if not isinstance(data, bytes) or not isinstance(read["header"], dict):
+        content = json.loads(str(header["json"]))
+        large = record.array_records.get("data")
+        data = header["data"] if large is None else large["data"].data
+        if not isinstance(data, bytes) or not isinstance(content["header"], dict):
             raise TypeError("a header and bytes are needed")
-        return Parcel(read["header"], _cut(data, read["arrays"]))
+        return WireMessage(content["header"], _arrays(data, content["arrays"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise GarbageError(f"a message cannot be read: {error!r}") from None
+        raise MessageError(f"a message cannot be read: {error!r}") from None
 
 
 def _bytes(array: NDArray[Any]) -> bytes:
     return np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _cut(data: bytes, shapes: list[Any]) -> dict[str, NDArray[Any]]:
+def _arrays(data: bytes, shapes: list[Any]) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
-    at = 0
+    offset = 0
     for name, dtype, shape in shapes:
-        if dtype not in KINDS or not all(isinstance(n, int) and n >= 0 for n in shape):
-            raise ValueError(f"arrays of {dtype} and shape {shape}")
-        kind = np.dtype(dtype).newbyteorder("<")
-        read = np.frombuffer(data, dtype=kind, count=prod(shape), offset=at).reshape(shape)
-        arrays[str(name)] = read.astype(dtype, copy=False)
-        at += read.nbytes
-    if at != len(data):
-        raise ValueError(f"{len(data)} bytes, {at} of them in arrays")
+        if dtype not in ARRAY_TYPES or not all(isinstance(n, int) and n >= 0 for n in shape):
+            raise ValueError(f"an array cannot be {dtype} of shape {shape}")
+        little = np.dtype(dtype).newbyteorder("<")
+        array = np.frombuffer(data, little, count=prod(shape), offset=offset).reshape(shape)
+        arrays[str(name)] = array.astype(dtype, copy=False)
+        offset += array.nbytes
+    if offset != len(data):
+        raise ValueError(f"the arrays need {offset} bytes, got {len(data)}")
     return arrays
 
 
-def batches(parcels: Mapping[int, Parcel], most: int = SMALL) -> Iterator[dict[int, Parcel]]:
-    """Parcels of so many bytes together, or single ones; all of them, in their order."""
-    batch: dict[int, Parcel] = {}
+def in_batches(
+    messages: Mapping[int, WireMessage], max_bytes: int = MAX_INLINE
+) -> Iterator[dict[int, WireMessage]]:
+    """Group messages, in order, into batches of at most `max_bytes`, or of a single message."""
+    batch: dict[int, WireMessage] = {}
     size = 0
-    for node, parcel in parcels.items():
-        if batch and size + parcel.nbytes > most:
+    for machine, message in messages.items():
+        if batch and size + message.nbytes > max_bytes:
             yield batch
             batch, size = {}, 0
-        batch[node] = parcel
-        size += parcel.nbytes
+        batch[machine] = message
+        size += message.nbytes
     if batch:
         yield batch
 
 
-class GridPost:
-    """Flower's grid, without its pauses of three seconds."""
+class GridMessenger:
+    """Sends messages over Flower's grid, without its pauses of three seconds."""
 
     def __init__(self, grid: Grid) -> None:
-        hasten()
+        shorten_retries()
         self.grid = grid
 
-    def nodes(self) -> set[int]:
+    def machines(self) -> set[int]:
         return set(self.grid.get_node_ids())
 
-    def send(self, parcels: Mapping[int, Parcel], kind: str, seconds: float) -> dict[int, str]:
-        """Some at a time: one request announces them, and their parts travel side by side."""
+    def send(
+        self, messages: Mapping[int, WireMessage], kind: str, seconds: float
+    ) -> dict[int, str]:
+        """Send in batches: one request announces a batch, and its parts travel in parallel."""
         sent: dict[int, str] = {}
-        for batch in batches(parcels):
-            messages = [
-                Message(to_record(parcel), node, kind, ttl=seconds)
-                for node, parcel in batch.items()
+        for batch in in_batches(messages):
+            flower_messages = [
+                Message(to_record(message), machine, kind, ttl=seconds)
+                for machine, message in batch.items()
             ]
-            letters = self.grid.push_messages(messages)
-            sent |= {node: letter for node, letter in zip(batch, letters) if letter}
+            ids = self.grid.push_messages(flower_messages)
+            sent |= {machine: id for machine, id in zip(batch, ids) if id}
         return sent
 
-    def collect(self, letters: Iterable[str]) -> dict[str, Parcel | str]:
-        found: dict[str, Parcel | str] = {}
-        for message in self.grid.pull_messages(list(letters)):
-            letter = message.metadata.reply_to_message_id
+    def collect(self, ids: Iterable[str]) -> dict[str, Answer]:
+        answers: dict[str, Answer] = {}
+        for message in self.grid.pull_messages(list(ids)):
+            id = message.metadata.reply_to_message_id
             if message.has_error():
-                found[letter] = f"{message.error.code}: {message.error.reason}"
+                answers[id] = f"{message.error.code}: {message.error.reason}"
                 continue
             try:
-                found[letter] = from_record(message.content)
-            except GarbageError as error:
-                found[letter] = Parcel({"garbage": str(error)})
-        return found
+                answers[id] = from_record(message.content)
+            except MessageError as error:
+                answers[id] = WireMessage({UNREADABLE: str(error)})
+        return answers

@@ -1,7 +1,8 @@
-"""Shorter pauses for Flower, and one of its failures mended; for the process that calls it.
+"""Patches of Flower in the calling process: shorter retries, and a fix for a failure.
 
-A message is announced before its parts are there, and who asks for a part too early waits a second
-in Flower. None of it is Flower's public interface: the extra `flower` says of which version.
+Flower announces a message before its parts have arrived, and whoever asks for a part too early
+waits a second. The patched functions are not Flower's public interface: the extra `flower` pins
+its version.
 """
 
 from __future__ import annotations
@@ -13,37 +14,38 @@ from typing import Any
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.run import RunNotRunningException
 
-ASK_AGAIN = 0.05  # seconds until a part is asked for a second time; each wait is twice the last
+FIRST_RETRY = 0.05  # seconds until a part is requested again; each wait is twice the last
 
 
-def hasten() -> None:
-    """Ask again soon for parts of a message that are still under way."""
+def shorten_retries() -> None:
+    """Request parts of a message again soon if they have not arrived."""
     for pull in (inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree):
         assert pull.__kwdefaults__ is not None
-        pull.__kwdefaults__["initial_backoff"] = ASK_AGAIN
+        pull.__kwdefaults__["initial_backoff"] = FIRST_RETRY
 
 
-def tidy(pull_and_store: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Let a node forget a message whose run ends while the message is on its way.
+def drop_ended_runs(pull_and_store: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Let a SuperNode drop a message whose run ends while the message is on its way.
 
-    Flower ends a run by an exception that its own clean-up does not catch: the task stays, and who
-    takes it waits two hours for parts that will never come. As a common error it is cleaned up.
+    Flower ends a run with an exception that its own clean-up does not catch: the task stays, and
+    the process that takes it waits two hours for parts that never arrive. A `RuntimeError` is
+    caught.
     """
 
     @wraps(pull_and_store)
     def pull(**given: Any) -> int | None:
         names = ("pull_object", "confirm_message_received")
-        return pull_and_store(**{**given, **{name: _failing(given[name]) for name in names}})
+        return pull_and_store(**{**given, **{name: _caught(given[name]) for name in names}})
 
     return pull
 
 
-def _failing(call: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
+def _caught(call: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
     @wraps(call)
-    def failing(run_id: int, name: str) -> Any:
+    def caught(run_id: int, name: str) -> Any:
         try:
             return call(run_id, name)
         except RunNotRunningException as error:
             raise RuntimeError("the run has ended") from error
 
-    return failing
+    return caught

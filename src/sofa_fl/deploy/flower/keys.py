@@ -1,4 +1,8 @@
-"""Certificates for the server and keys for the nodes, made with what Flower brings along."""
+"""Certificates for the server and key pairs for SuperNodes, made with `cryptography`.
+
+Flower brings that package along. Private keys are readable by their owner alone, and no file is
+overwritten unless the user asks for it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import argparse
 import datetime
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -15,19 +19,23 @@ from cryptography.hazmat.primitives import serialization as serial
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.storage.disk import write_text
 
-DAYS = 825  # no longer: some systems do not accept it
+DAYS = 825  # some systems accept no longer validity
+ALWAYS = ("localhost", "127.0.0.1")  # every server certificate covers these, for checks on the spot
+PUBLIC, PRIVATE = 0o644, 0o600  # access rights of files
 
 
-def make_server(folder: Path, hosts: Sequence[str]) -> None:
-    """A certificate authority of one's own, and the server's certificate for these hosts.
+def make_server_files(folder: Path, hosts: Sequence[str], *, overwrite: bool = False) -> None:
+    """Create a certificate authority, and the server's certificate for these hosts.
 
-    The authority's key is not kept: a new server certificate means a new authority.
+    The authority's key is not stored: a new server certificate means a new authority.
     """
     ca_key, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "SOFA-FL CA")])
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    names = [_general_name(host) for host in dict.fromkeys([*hosts, *ALWAYS])]
     ca = (
         _builder(ca_name, ca_name, ca_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -40,7 +48,7 @@ def make_server(folder: Path, hosts: Sequence[str]) -> None:
     certificate = (
         _builder(name, ca_name, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_name(h) for h in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
@@ -48,25 +56,28 @@ def make_server(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(_usage(sign=True), critical=True)
         .sign(ca_key, hashes.SHA384())
     )
-    _write(folder / "ca.crt", ca.public_bytes(serial.Encoding.PEM), 0o644)
-    _write(folder / "server.pem", certificate.public_bytes(serial.Encoding.PEM), 0o644)
     pem = key.private_bytes(serial.Encoding.PEM, serial.PrivateFormat.PKCS8, serial.NoEncryption())
-    _write(folder / "server.key", pem, 0o600)
+    files = {
+        "ca.crt": (ca.public_bytes(serial.Encoding.PEM), PUBLIC),
+        "server.pem": (certificate.public_bytes(serial.Encoding.PEM), PUBLIC),
+        "server.key": (pem, PRIVATE),
+    }
+    _write(folder, files, overwrite)
 
 
-def make_node(folder: Path, name: str) -> None:
-    """A node's key pair, as `ssh-keygen -t ecdsa -b 384` makes it."""
+def make_supernode_keys(folder: Path, name: str, *, overwrite: bool = False) -> None:
+    """Create a SuperNode's key pair, as `ssh-keygen -t ecdsa -b 384` does."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serial.Encoding.PEM, serial.PrivateFormat.OpenSSH, serial.NoEncryption()
     )
     public = key.public_key().public_bytes(serial.Encoding.OpenSSH, serial.PublicFormat.OpenSSH)
-    _write(folder / name, private, 0o600)
-    _write(folder / f"{name}.pub", public + f" {name}\n".encode(), 0o644)
+    line = public + f" {name}\n".encode()
+    _write(folder, {name: (private, PRIVATE), f"{name}.pub": (line, PUBLIC)}, overwrite)
 
 
 def write_connection(app: Path, address: str) -> None:
-    """Tell `flwr` of the server, under the name `deployed`."""
+    """Add the server to the configuration of `flwr`, under the name `deployed`."""
     file = app / ".flwr" / "config.toml"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     text = text.partition("\n[superlink.deployed]")[0].rstrip("\n")
@@ -80,26 +91,28 @@ def write_connection(app: Path, address: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`python keys.py --server HOST:PORT --nodes 3`."""
+    """Run `python keys.py --server HOST:PORT --nodes 3`."""
     parser = argparse.ArgumentParser(description="Make certificates and keys.")
-    parser.add_argument("--server", help="HOST:PORT that nodes reach the server at")
-    parser.add_argument("--also", nargs="*", default=[], help="other names of that host")
-    parser.add_argument("--nodes", type=int, default=0, help="how many nodes")
-    parser.add_argument("--node", nargs="*", default=[], help="nodes by name")
+    parser.add_argument("--server", help="HOST:PORT at which machines reach the server")
+    parser.add_argument("--also", nargs="*", default=[], help="other names of the server")
+    parser.add_argument("--nodes", type=int, default=0, help="how many SuperNodes get a key")
+    parser.add_argument("--node", nargs="*", default=[], help="names of SuperNodes that get one")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
     parser.add_argument("--app", type=Path, default=Path.cwd(), help="the app's folder")
     given = parser.parse_args(arguments)
     folder: Path = given.app / "keys"
     folder.mkdir(mode=0o700, exist_ok=True)
-    if given.server:
-        host, _, port = given.server.rpartition(":")
-        if not host or not port.isdecimal():
-            parser.error(f"--server must be HOST:PORT, got {given.server}")
-        make_server(folder, [host, *given.also])
-        write_connection(given.app, given.server)
-    for name in [*(f"node-{i}" for i in range(given.nodes)), *given.node]:
-        if (folder / name).exists():
-            parser.error(f"{folder / name} is there already; delete it to make another")
-        make_node(folder, name)
+    try:
+        if given.server:
+            host, _, port = given.server.rpartition(":")
+            if not host or not port.isdecimal():
+                parser.error(f"--server must be HOST:PORT, got {given.server}")
+            make_server_files(folder, [host.strip("[]"), *given.also], overwrite=given.overwrite)
+            write_connection(given.app, given.server)
+        for name in [*(f"node-{i}" for i in range(given.nodes)), *given.node]:
+            make_supernode_keys(folder, name, overwrite=given.overwrite)
+    except ConfigError as error:
+        parser.error(str(error))
     print(f"wrote {', '.join(sorted(path.name for path in folder.iterdir()))} to {folder}")
 
 
@@ -119,7 +132,7 @@ def _builder(
 
 
 def _usage(*, sign: bool) -> x509.KeyUsage:
-    """What a key is for: to sign connections, or to sign certificates."""
+    """Allow a key to sign connections, or else certificates."""
     return x509.KeyUsage(
         digital_signature=sign,
         key_cert_sign=not sign,
@@ -133,17 +146,27 @@ def _usage(*, sign: bool) -> x509.KeyUsage:
     )
 
 
-def _name(host: str) -> x509.GeneralName:
+def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """With these rights from the first moment on."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(content)
+def _write(folder: Path, files: Mapping[str, tuple[bytes, int]], overwrite: bool) -> None:
+    """Write files with their access rights from the start; none if one of them exists."""
+    existing = [folder / name for name in files if (folder / name).exists()]
+    if existing and not overwrite:
+        raise ConfigError(
+            f"{existing[0]} exists already, and machines may rely on it; use --overwrite to "
+            "replace it"
+        )
+    for path in existing:
+        path.unlink()  # a file keeps its access rights when it is opened again
+    for name, (content, mode) in files.items():
+        opened = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(opened, "wb") as file:
+            file.write(content)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A new Flower app folder: all that is needed to run, and where to put one's own."""
+"""Create the folder of a new Flower app, ready to run, with places for the user's own code."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.storage.disk import write_text
 
-# What each file of the template becomes.
-FILES = {
+# Where each file of the template goes.
+TEMPLATE_FILES = {
     "pyproject.toml.txt": "pyproject.toml",
     "README.md.txt": "README.md",
     "env.sh.txt": "env.sh",
@@ -27,24 +27,25 @@ FILES = {
 
 
 def new_app(folder: Path) -> Path:
-    """Write an app into a new or empty folder; its name is the app's."""
+    """Write an app into a new or empty folder, whose name is the app's."""
     folder = folder.expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} is not an empty folder; choose another")
+        raise ConfigError(f"{folder} must be a new or an empty folder; choose another")
     package = re.sub(r"\W+", "_", folder.name.lower()).strip("_")
     if not package.isidentifier():
-        raise ConfigError(f"{folder.name!r} cannot be the name of an app; begin it with a letter")
-    values = {"name": package.replace("_", "-"), "package": package, "folder": str(folder)}
-    for source, target in FILES.items():
-        text = (
-            files("sofa_fl.deploy.flower").joinpath("template", source).read_text(encoding="utf-8")
+        raise ConfigError(
+            f"an app's name must begin with a letter, got {folder.name!r}; choose another folder"
         )
+    values = {"name": package.replace("_", "-"), "package": package, "folder": str(folder)}
+    template = files("sofa_fl.deploy.flower") / "template"
+    for source, target in TEMPLATE_FILES.items():
+        text = template.joinpath(source).read_text(encoding="utf-8")
         path = folder / target.format(package=package)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, filled(text, values))
+        write_text(path, fill(text, values))
     return folder
 
 
-def filled(text: str, values: dict[str, str]) -> str:
-    """The text with `$name`, `$package` and `$folder` filled in; other dollars stay."""
+def fill(text: str, values: dict[str, str]) -> str:
+    """Fill in `$name`, `$package` and `$folder`; leave other dollars."""
     return re.sub(r"\$(name|package|folder)\b", lambda match: values[match[1]], text)

@@ -1,9 +1,9 @@
-"""A SuperNode that answers at once: Flower's own, with a resident process for the ClientApp.
+"""Flower's SuperNode, with short polls and a resident process for the ClientApp.
 
-Flower's `flower-supernode` looks for messages every three seconds and starts a Python for each.
-This one looks often while a run goes on, and keeps one process that has torch and the samples
-loaded. Both speak the same protocol, so nodes of both kinds can be in one federation. It uses parts
-of Flower that are not its public interface: the extra `flower` says of which version.
+Flower's `flower-supernode` polls every three seconds and starts a Python for each message. This
+one polls often during a run, and keeps one process with torch and the samples loaded. Both speak
+the same protocol and can be in one federation. It uses parts of Flower that are not its public
+interface: the extra `flower` pins its version.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ import threading
 import time
 from collections.abc import Sequence
 
-SETTINGS = {
+FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-SHORTEST, LONGEST = 0.3, 1.0  # seconds between two looks: right after a message, and later
-TRIES = "SOFA_FL_TRIES"  # how often it has been refused
-MAX_TRIES, RETRY_AFTER, LONG = 24, 5.0, 60.0  # seconds, the last two
-DEFAULT_PORT = 9094  # of Flower's, for the process that the ClientApp runs in
+SHORTEST, LONGEST = 0.3, 1.0  # seconds between two polls: right after a message, and later
+TRIES = "SOFA_FL_TRIES"  # how often the server has refused it
+MAX_RETRIES = 24
+RETRY_AFTER = 5.0  # seconds
+CONNECTED = 60.0  # seconds after which tries are counted from zero again
+DEFAULT_PORT = 9094  # Flower's default, at which the ClientApp's process connects
 
 
-class Pace:
-    """What Flower's node takes for the module `time`: pauses that grow while nothing happens."""
+class PollingTime:
+    """Replaces the module `time` in Flower's SuperNode: pauses grow until a message comes."""
 
     def __init__(self) -> None:
         self.pause = SHORTEST
@@ -36,7 +38,7 @@ class Pace:
         return getattr(time, name)
 
     def sleep(self, seconds: float) -> None:
-        if seconds < 1:  # it waits for the ClientApp, so a message has come
+        if seconds < 1:  # Flower waits for the ClientApp, so a message has come
             self.pause = SHORTEST
             time.sleep(min(seconds, 0.05))
             return
@@ -46,22 +48,22 @@ class Pace:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperNode; `arguments` are those of `flower-supernode`."""
-    os.environ.update(SETTINGS)  # before Flower is imported: it reads them then
+    os.environ.update(FLOWER_ENVIRONMENT)  # Flower reads them when it is imported
     tries = int(os.environ.pop(TRIES, "0"))
     if tries:
         time.sleep(RETRY_AFTER)
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    from sofa_fl.deploy.flower.flower_patches import hasten, tidy
+    from sofa_fl.deploy.flower.flower_patches import drop_ended_runs, shorten_retries
 
     port = _value(arguments, "--port") or str(DEFAULT_PORT)
     host = _value(arguments, "--host") or "127.0.0.1"
-    worker = Worker(f"{host}:{port}")
-    threading.Thread(target=worker.keep, daemon=True).start()
-    hasten()
-    start_client_internal.time = Pace()  # type: ignore[attr-defined,assignment]
-    start_client_internal._pull_and_store_message = tidy(
+    resident = ResidentProcess(f"{host}:{port}")
+    threading.Thread(target=resident.keep_running, daemon=True).start()
+    shorten_retries()
+    start_client_internal.time = PollingTime()  # type: ignore[attr-defined,assignment]
+    start_client_internal._pull_and_store_message = drop_ended_runs(
         start_client_internal._pull_and_store_message
     )
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
@@ -69,20 +71,20 @@ def main(arguments: Sequence[str]) -> None:
     try:
         flower_supernode()
     except SystemExit as end:
-        worker.stop()
-        if time.monotonic() - began > LONG:
+        resident.stop()
+        if time.monotonic() - began > CONNECTED:
             tries = 0
-        if end.code in (None, 0) or tries >= MAX_TRIES:
+        if end.code in (None, 0) or tries >= MAX_RETRIES:
             raise
-        # For a minute after a node was cut off, the server takes it for there, and refuses it.
+        # For a minute after a SuperNode lost its connection, the server refuses it as a duplicate.
         os.environ[TRIES] = str(tries + 1)
         os.execv(
             sys.executable, [sys.executable, "-m", "sofa_fl.deploy.flower.supernode", *arguments]
         )
 
 
-class Worker:
-    """The process that the ClientApp runs in; another one is started should it die."""
+class ResidentProcess:
+    """The process of the ClientApp; it is started again if it dies."""
 
     def __init__(self, address: str) -> None:
         command = [
@@ -95,7 +97,7 @@ class Worker:
         self.command, self.stopped = command, threading.Event()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def keep(self) -> None:
+    def keep_running(self) -> None:
         while not self.stopped.is_set():
             self.process = subprocess.Popen(self.command)
             self.process.wait()
@@ -109,7 +111,7 @@ class Worker:
 
 
 def _value(arguments: Sequence[str], name: str) -> str | None:
-    """The value of an option, given as `--name value` or `--name=value`."""
+    """The value of an option, written as `--name value` or `--name=value`."""
     for argument, after in zip(arguments, [*arguments[1:], None]):
         if argument == name:
             return after

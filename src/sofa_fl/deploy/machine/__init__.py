@@ -1,1 +1,1 @@
-"""A machine's side of a deployment: its samples, and its answers."""
+"""A machine's side of a deployment: its samples, its answers, and what it may disclose."""

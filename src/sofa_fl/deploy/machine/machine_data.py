@@ -1,4 +1,4 @@
-"""What a node owns: its samples, as its loader gives them."""
+"""The samples that a machine owns, as the user's loader returns them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from sofa_fl.data.federate import federate
 from sofa_fl.data.partition import hold_out
 from sofa_fl.errors import DataError
 
-NodeConfig = Mapping[str, bool | float | int | str]  # what was said when the node was started
+MachineConfig = Mapping[str, bool | float | int | str]  # what --node-config said
 
 
 @dataclass(frozen=True, slots=True)
-class NodeData:
-    """The samples of one node.
+class MachineData:
+    """The samples of one machine.
 
     Attributes:
-        train: To train on, and to share of.
-        test: Only ever scored.
-        holdout: What losses are compared on; by default a part of `train` is taken for it.
-        ids: Numbers of the training samples, if they have some that no other node's have; by
-            default the server numbers them.
+        train: To train on, and to share.
+        test: For scores only.
+        holdout: To compare losses on; by default a part of `train`.
+        ids: Row numbers of the training samples, if they have some that no other machine uses; by
+            default the server assigns them.
     """
 
     train: Arrays
@@ -37,50 +37,59 @@ class NodeData:
 
     def __post_init__(self) -> None:
         if not len(self.train):
-            raise DataError("a node needs at least one sample to train on")
+            raise DataError("a machine needs at least one sample to train on; check load_data")
         if self.ids is not None and len(np.unique(self.ids)) != len(self.train):
-            raise DataError(f"{len(self.train)} samples need as many different ids")
+            raise DataError(
+                f"{len(self.train)} training samples need as many distinct ids, got "
+                f"{len(np.unique(self.ids))}"
+            )
 
 
-Loaded = NodeData | tuple[Arrays, Arrays]
-LoadData = Callable[[NodeConfig], Loaded]
+Loaded = MachineData | tuple[Arrays, Arrays]
+LoadData = Callable[[MachineConfig], Loaded]
 
 
-def node_data(loaded: Loaded) -> NodeData:
-    """What a loader returned: `NodeData`, or training and test samples."""
-    if isinstance(loaded, NodeData):
+def as_machine_data(loaded: Loaded) -> MachineData:
+    """Accept what a loader returned: `MachineData`, or training and test samples."""
+    if isinstance(loaded, MachineData):
         return loaded
     pair: Any = loaded  # a user's function may return anything
     if isinstance(pair, tuple) and [type(part) for part in pair] == [Arrays, Arrays]:
-        return NodeData(*pair)
-    raise DataError(f"load_data must return (train, test), got {type(loaded).__name__}")
+        return MachineData(*pair)
+    raise DataError(
+        f"load_data must return (train, test), got {type(loaded).__name__}; create both with "
+        "sofa_fl.from_arrays"
+    )
 
 
-def held_out(data: NodeData, fraction: float, seed: int, client: int) -> NodeData:
-    """The same samples with some of the training samples held out, if none are yet."""
+def with_holdout(data: MachineData, fraction: float, seed: int, client: int) -> MachineData:
+    """Hold out some of the training samples, unless some are already."""
     if data.holdout is not None or fraction == 0:
         return data
     rows, held = hold_out(np.arange(len(data.train)), fraction, seed, client)
     ids = None if data.ids is None else data.ids[rows]
-    return NodeData(data.train.take(rows), data.test, data.train.take(held), ids)
+    return MachineData(data.train.take(rows), data.test, data.train.take(held), ids)
 
 
-def part_of(config: DataConfig, seed: int, client: int) -> NodeData:
-    """What client number `client` owns when a dataset is dealt out: to try a federation with."""
+def example_data(config: DataConfig, seed: int, client: int) -> MachineData:
+    """What one client owns of a partitioned dataset, to try a federation with."""
     data = federate(config, seed)
     if not 0 <= client < len(data.clients):
-        raise DataError(f"there are {len(data.clients)} clients to be, and no {client}")
-    mine = data.clients[client]
-    return NodeData(
-        data.train.take(mine.train),
-        data.test.take(mine.test),
-        data.train.take(mine.holdout),
-        mine.train,
+        raise DataError(
+            f"client must be 0 to {len(data.clients) - 1}, got {client}; change it in "
+            "--node-config, or raise data.num_clients"
+        )
+    own = data.clients[client]
+    return MachineData(
+        data.train.take(own.train),
+        data.test.take(own.test),
+        data.train.take(own.holdout),
+        own.train,
     )
 
 
-def mark_of(data: NodeData) -> str:
-    """The same for the same samples, and for no others: says who a node is, not what it has."""
+def fingerprint_of(data: MachineData) -> str:
+    """A hash of all samples, by which a machine is recognized."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (data.train, data.holdout, data.test):
         for array in () if part is None else (part.x, part.y):

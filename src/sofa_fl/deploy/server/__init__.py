@@ -1,1 +1,1 @@
-"""The server's side of a deployment."""
+"""The server's side of a deployment: who takes part, what is asked of them, and the rounds."""

@@ -1,4 +1,4 @@
-"""The experiment whose clients are nodes: it lets new ones in, and asks for no more than it may."""
+"""The experiment of a deployment: each round admits new machines and plans within all caps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from sofa_fl.data.base import Samples
-from sofa_fl.deploy.server.described_data import Card
-from sofa_fl.deploy.server.remote_engine import RemoteEngine
+from sofa_fl.deploy.server.remote_engine import NO_ROWS, RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
+from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.loop import Experiment, Own
@@ -24,13 +24,13 @@ from sofa_fl.methods.registry import make_method
 from sofa_fl.sharing import foreign
 
 
-class Deployed(Experiment):
-    """The same rounds, and in each of them a look at who is there.
+class DeployedExperiment(Experiment):
+    """The rounds of any experiment, with an attendance check in each.
 
     Args:
-        attend: Lets nodes that are known take part again, waits until one of them is there, and
-            gives the cards of new ones.
-        patience: Rounds without a node after which it has left; 0: it never has.
+        attend: Lets known machines take part again, waits until at least one is present, and
+            returns the profiles of new ones.
+        patience: Rounds without a machine after which its client leaves; 0: it never does.
     """
 
     def __init__(
@@ -38,52 +38,52 @@ class Deployed(Experiment):
         config: Config,
         own: Own,
         engine: RemoteEngine,
-        attend: Callable[[], dict[int, Card]],
+        attend: Callable[[], dict[int, MachineProfile]],
         patience: int = 0,
     ) -> None:
         if own.metrics:
             raise ConfigError(
-                "own metrics are not available in a deployment: samples stay on the nodes, and the "
-                "server has none to compute them on"
+                "own metrics are not available in a deployment: samples stay on the machines, and "
+                "the server has none to compute them on; run without metrics"
             )
-        super().__init__(capped(config, engine.roster), own)
+        super().__init__(within_caps(config, engine.roster), own)
         self.remote, self.attend, self.patience = engine, attend, patience
-        self.examiner = OwnExaminer(self.fed)
-        self.newcomers: dict[int, Card] = {}
-        self.mark = time.monotonic(), replace(engine.office.traffic)
+        self.examiner = OwnTestExaminer(self.fed)
+        self.newcomers: dict[int, MachineProfile] = {}
+        self.last_round = time.monotonic(), replace(engine.exchange.traffic)
 
     def enter(self, round: int) -> Federation:
-        """A round begins: newcomers are clients from now on, and who is long gone is none."""
+        """Begin a round: add newcomers, and drop clients that have been away for long."""
         roster = self.remote.roster
         new = self.newcomers | self.attend()
         self.newcomers = {}
         if new:
             roster.admit(new, since=round)
-        if roster.come_and_go(round, self.patience) or new:
+        if roster.update_membership(round, self.patience) or new:
             self.fed = replace(self.fed, data=roster.describe())
-            self.config = capped(self.config, roster)
+            self.config = within_caps(self.config, roster)
             self.method = make_method(self.config)
         return super().enter(round)
 
     def close_round(
         self, folder: RunFolder, fed: Federation, notes: Notes, observers: Sequence[Observer]
     ) -> None:
-        """Samples that the next round needs are asked for together with the scores of this one."""
+        """Score the round, and ask in the same messages for samples that the next round needs."""
         view = self.method.view(self.state)
         rows = foreign(view.tree, view.shared.pools, fed.owned).values()
-        self.remote.expect(np.unique(np.concatenate([_NONE, *rows])))
+        self.remote.prefetch(np.unique(np.concatenate([NO_ROWS, *rows])))
         while True:
             try:
                 super().close_round(folder, fed, notes, observers)
                 break
-            except DataError:  # nobody was left who could be scored
+            except DataError:  # no machine is left to score on
                 if self.remote.roster.present:
                     raise
                 self.newcomers |= self.attend()
                 self.examiner.turn_to(fed)
-        now, (began, before) = time.monotonic(), self.mark
-        traffic = self.remote.office.traffic
-        self.remote.office.record(
+        now, (began, before) = time.monotonic(), self.last_round
+        traffic = self.remote.exchange.traffic
+        self.remote.exchange.record(
             {
                 "round": fed.round,
                 "seconds": round(now - began, 3),
@@ -92,27 +92,21 @@ class Deployed(Experiment):
                 "present": len(self.remote.roster.present),
             }
         )
-        self.mark = now, replace(traffic)
+        self.last_round = now, replace(traffic)
 
 
-class OwnExaminer(Examiner):
-    """Scores a client's models on its own test samples only.
-
-    Everybody's test samples are nowhere in one place, and the model of one is no other's business.
-    """
+class OwnTestExaminer(Examiner):
+    """Scores a client's models on its own test samples only; no machine has those of all."""
 
     def test_set(self, num_models: int) -> Samples:
-        return _NONE
+        return NO_ROWS
 
 
-def capped(config: Config, roster: Roster) -> Config:
-    """Plan with what the nodes said they would give; they keep to it in any case."""
+def within_caps(config: Config, roster: Roster) -> Config:
+    """Plan with the caps that machines have stated; they enforce them themselves."""
     sharing = config.sharing
     caps = {
-        int(client): min(member.card.cap, sharing.cap_of(client))
+        int(client): min(member.profile.cap, sharing.cap_of(client))
         for client, member in roster.members.items()
     }
     return replace(config, sharing=replace(sharing, max_disclosure=caps))
-
-
-_NONE: Samples = np.empty(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Messages to nodes and their answers: polled fast, each waited for once, all counted."""
+"""Exchanges with machines: send messages, poll for answers until a timeout, count bytes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,32 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sofa_fl.deploy.transport.wire import Parcel
+from sofa_fl.deploy.transport.wire_message import WireMessage
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.25  # seconds between two looks for answers
-MARGIN = 5.0  # seconds that a message lives longer than its answer is waited for
-LOOK_AROUND = 3.0  # seconds between two looks at who is connected at all
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.25  # seconds between two polls for answers
+EXTRA_LIFE = 5.0  # seconds that a message lives beyond the wait for its answer
+HELLO_LIFE = 24 * 3600.0  # seconds that a hello may stay unanswered
+CONNECTION_CHECK = 3.0  # seconds between two checks of who is connected
+WORK = ("tasks", "exams", "embeds", "give")  # what a message may ask for
+Answer = WireMessage | str  # an answer, or the reason why there is none
 
 
-class Post(Protocol):
-    """What carries messages; `grid.py` has Flower's."""
+class Messenger(Protocol):
+    """Carries messages; `flower/flower_messages.py` does it with Flower."""
 
-    def nodes(self) -> set[int]:
-        """Who is connected, as far as the carrier knows."""
+    def machines(self) -> set[int]:
+        """The machines that are connected, as far as the messenger knows."""
 
-    def send(self, parcels: Mapping[int, Parcel], kind: str, seconds: float) -> dict[int, str]:
-        """Send one message to each; a name for every message that was taken."""
+    def send(
+        self, messages: Mapping[int, WireMessage], kind: str, seconds: float
+    ) -> dict[int, str]:
+        """Send one message to each machine; return the ids of the messages that were accepted.
 
-    def collect(self, letters: Iterable[str]) -> dict[str, Parcel | str]:
-        """The answers that are there, by the name of the message; a text says what went wrong."""
+        After `seconds` a message and its answer may be dropped.
+        """
+
+    def collect(self, ids: Iterable[str]) -> dict[str, Answer]:
+        """The answers that have arrived, by the ids of their messages."""
 
 
 @dataclass(slots=True)
@@ -35,114 +43,110 @@ class Traffic:
     up: int = 0
 
 
-Recorder = Callable[[dict[str, Any]], None]
-
-
-def ignore(_event: dict[str, Any]) -> None:
+def record_nothing(_event: dict[str, Any]) -> None:
     """Record nothing."""
 
 
 @dataclass(slots=True)
-class Office:
-    """Sends and collects.
+class Exchange:
+    """Sends messages and collects the answers.
 
     Attributes:
-        timeout: Seconds after which an answer is not waited for any longer.
-        record: Is told of every exchange: how long it took, and what went wrong.
+        timeout: Seconds to wait for an answer.
+        record: Called after every exchange with how long it took and what failed.
     """
 
-    post: Post
+    messenger: Messenger
     timeout: float
-    record: Recorder = ignore
+    record: Callable[[dict[str, Any]], None] = record_nothing
     traffic: Traffic = field(default_factory=Traffic)
     _hellos: dict[int, str] = field(default_factory=dict)  # sent, and not yet answered
 
-    def exchange(self, asks: Mapping[int, Parcel], kind: str) -> dict[int, Parcel | str]:
-        """Send to all, and wait for all; who does not answer in time answers with a text."""
-        if not asks:
+    def ask(self, messages: Mapping[int, WireMessage], kind: str) -> dict[int, Answer]:
+        """Send to all machines and wait for all; who does not answer in time has a reason."""
+        if not messages:
             return {}
         began = time.monotonic()
-        letters = self.send(asks, kind)
+        waiting = self._send(messages, kind, self.timeout + EXTRA_LIFE)
         sent = time.monotonic() - began
-        answers: dict[int, Parcel | str] = dict.fromkeys(asks.keys() - letters.keys(), "not sent")
+        answers: dict[int, Answer] = dict.fromkeys(messages.keys() - waiting.keys(), "not sent")
         arrived: dict[int, float] = {}
-        pause, looked, gone = FIRST_PAUSE, began, set[int]()
-        while letters:
-            found = self.collect(letters)
+        pause, last_check, missing = FIRST_PAUSE, began, set[int]()
+        while waiting:
+            new = self._collect(waiting)
             now = time.monotonic()
-            answers |= found
-            arrived |= dict.fromkeys(found, round(now - began, 3))
-            letters = {node: letter for node, letter in letters.items() if node not in found}
-            if letters and now - began > self.timeout:
-                answers |= dict.fromkeys(letters, f"no answer within {self.timeout:g} s")
+            answers |= new
+            arrived |= dict.fromkeys(new, round(now - began, 3))
+            waiting = {machine: id for machine, id in waiting.items() if machine not in new}
+            if waiting and now - began > self.timeout:
+                answers |= dict.fromkeys(waiting, f"no answer within {self.timeout:g} s")
                 break
-            if letters and now - looked > LOOK_AROUND:
-                away = letters.keys() - self.post.nodes()
-                answers |= dict.fromkeys(away & gone, "disconnected")  # seen to be gone twice
-                letters = {n: letter for n, letter in letters.items() if n not in away & gone}
-                gone, looked = set(away), now
-            if letters:
+            if waiting and now - last_check > CONNECTION_CHECK:
+                away = waiting.keys() - self.messenger.machines()
+                lost = away & missing  # in two checks: one may have missed a short reconnection
+                answers |= dict.fromkeys(lost, "disconnected")
+                waiting = {machine: id for machine, id in waiting.items() if machine not in lost}
+                missing, last_check = set(away), now
+            if waiting:
                 time.sleep(pause)
-            pause = FIRST_PAUSE if found else min(pause * 1.3, LONGEST_PAUSE)
-        self._record(asks, answers, kind, began, sent, arrived)
+            pause = FIRST_PAUSE if new else min(pause * 1.3, LONGEST_PAUSE)
+        self._record(messages, answers, kind, began, sent, arrived)
         return answers
 
-    def greet(self, parcel: Parcel, known: Iterable[int]) -> dict[int, Parcel | str]:
-        """Say hello to all who are connected but not `known`, and return answers to that.
+    def greet(self, hello: WireMessage, known: Iterable[int]) -> dict[int, Answer]:
+        """Send a hello to connected machines that are not `known`; return answers to hellos.
 
-        Nobody is waited for: who does not answer costs nothing, and is heard whenever it does.
+        It does not wait: a machine may answer during any later call.
         """
-        strangers = self.post.nodes() - set(known)
-        new = strangers - self._hellos.keys()
+        new = self.messenger.machines() - set(known) - self._hellos.keys()
         if new:
-            self._hellos |= self.send(dict.fromkeys(new, parcel), "query", wait=24 * 3600)
-        found = self.collect(self._hellos)
-        for node in found:
-            del self._hellos[node]
-        return found
+            self._hellos |= self._send(dict.fromkeys(new, hello), "query", HELLO_LIFE)
+        answers = self._collect(self._hellos)
+        for machine in answers:
+            del self._hellos[machine]
+        return answers
 
-    def send(self, asks: Mapping[int, Parcel], kind: str, wait: float = 0) -> dict[int, str]:
-        self.traffic.down += sum(parcel.nbytes for parcel in asks.values())
-        return self.post.send(asks, kind, wait or self.timeout + MARGIN)
+    def _send(
+        self, messages: Mapping[int, WireMessage], kind: str, seconds: float
+    ) -> dict[int, str]:
+        self.traffic.down += sum(message.nbytes for message in messages.values())
+        return self.messenger.send(messages, kind, seconds)
 
-    def collect(self, letters: Mapping[int, str]) -> dict[int, Parcel | str]:
-        if not letters:
+    def _collect(self, waiting: Mapping[int, str]) -> dict[int, Answer]:
+        if not waiting:
             return {}
-        nodes = {letter: node for node, letter in letters.items()}
-        found = {nodes[letter]: a for letter, a in self.post.collect(nodes).items()}
-        self.traffic.up += sum(a.nbytes for a in found.values() if isinstance(a, Parcel))
-        return found
+        machines = {id: machine for machine, id in waiting.items()}
+        answers = {machines[id]: a for id, a in self.messenger.collect(machines).items()}
+        self.traffic.up += sum(a.nbytes for a in answers.values() if isinstance(a, WireMessage))
+        return answers
 
     def _record(
         self,
-        asks: Mapping[int, Parcel],
-        answers: Mapping[int, Parcel | str],
+        messages: Mapping[int, WireMessage],
+        answers: Mapping[int, Answer],
         kind: str,
         began: float,
         sent: float,
         arrived: Mapping[int, float],
     ) -> None:
-        good = {node: a for node, a in answers.items() if isinstance(a, Parcel)}
+        good = {n: answer for n, answer in answers.items() if isinstance(answer, WireMessage)}
         self.record(
             {
                 "exchange": kind,
-                "asks": {str(n): sorted(k for k, v in p.header.items() if v and k in WORK)
-                         for n, p in asks.items()},
+                "asks": {str(n): [k for k in sorted(WORK) if m.header.get(k)]
+                         for n, m in messages.items()},
                 "seconds": round(time.monotonic() - began, 3),
                 "sending": round(sent, 3),
-                "arrived": {str(node): when for node, when in arrived.items()},
+                "arrived": {str(n): when for n, when in arrived.items()},
                 "worked": {str(n): _seconds(a, "worked") for n, a in good.items()},
                 "prepared": {str(n): _seconds(a, "prepared") for n, a in good.items()},
-                "bytes_down": {str(node): ask.nbytes for node, ask in asks.items()},
-                "bytes_up": {str(node): answer.nbytes for node, answer in good.items()},
+                "bytes_down": {str(n): message.nbytes for n, message in messages.items()},
+                "bytes_up": {str(n): answer.nbytes for n, answer in good.items()},
                 "failed": {str(n): a for n, a in answers.items() if isinstance(a, str)},
             }
         )  # fmt: skip
 
 
-WORK = ("tasks", "exams", "embeds", "give")
-
-
-def _seconds(answer: Parcel, name: str) -> float:
-    found = answer.header.get(name)
-    return round(found, 3) if isinstance(found, float) else 0.0
+def _seconds(answer: WireMessage, name: str) -> float:
+    value = answer.header.get(name)
+    return round(value, 3) if isinstance(value, float) else 0.0

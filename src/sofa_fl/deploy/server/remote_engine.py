@@ -1,50 +1,68 @@
-"""The engine of a deployment: tasks and exams are messages to the nodes that own the samples."""
+"""The engine of a deployment: tasks and exams are messages to the machines that own the samples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Arrays, Samples, Split
-from sofa_fl.deploy.machine.model_cache import NOTHING, Kept, kept_outcomes
-from sofa_fl.deploy.server.exchange import Office
-from sofa_fl.deploy.server.roster import Index, Roster
-from sofa_fl.deploy.server.sample_relay import Lending
-from sofa_fl.deploy.transport.run_setup import Setup
-from sofa_fl.deploy.transport.task_codec import (
-    foreign_rows,
+from sofa_fl.data.base import Arrays, Samples
+from sofa_fl.deploy.server.exchange import Exchange
+from sofa_fl.deploy.server.known_models import KnownModels
+from sofa_fl.deploy.server.roster import Roster
+from sofa_fl.deploy.server.row_owners import RowOwners
+from sofa_fl.deploy.server.sample_relay import SampleRelay
+from sofa_fl.deploy.server.task_messages import (
+    mean_score,
+    pack_request,
     pack_tasks,
     read_outcomes,
     read_scores,
-    together,
+    rows_of_others,
 )
-from sofa_fl.deploy.transport.wire import GarbageError, Packer, Parcel, check_version
+from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.wire_message import (
+    MessageBuilder,
+    MessageError,
+    WireMessage,
+    check_version,
+)
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner, Store
+from sofa_fl.engine.task_codec import Embedding, Header
 from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import FlatNetwork, Vector
-from sofa_fl.models.mix import identity
+from sofa_fl.models.identity import IdentityDict
 from sofa_fl.models.networks import NetworkFactory, build
-from sofa_fl.topology.tree import NodeId
+
+NO_ROWS: Samples = np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class _ExamMessage:
+    """The exams of one machine, and which of all exams each is a part of."""
+
+    builder: MessageBuilder
+    headers: list[Header] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
 
 
 class RemoteEngine:
-    """Asks nodes; who is not there, or gives no proper answer, has no outcome and no score."""
+    """Asks machines; for one that is absent or answers wrongly there is no outcome and no score."""
 
     def __init__(
-        self, office: Office, roster: Roster, setup: Setup, factory: NetworkFactory
+        self, exchange: Exchange, roster: Roster, setup: RunSetup, factory: NetworkFactory
     ) -> None:
-        self.office, self.roster, self.setup, self.factory = office, roster, setup, factory
-        self.lending = Lending()
+        self.exchange, self.roster, self.setup, self.factory = exchange, roster, setup, factory
+        self.relay = SampleRelay()
         self._size = len(self.initial(0))
-        self._expected: Samples = np.empty(0, dtype=np.int64)
-        self._kept: dict[int, Kept] = {}  # by node, which models it has still
-        self._known: dict[object, tuple[Exam, Score]] = {}  # with the exam: ids must stay taken
+        self._prefetch = NO_ROWS
+        self._models: dict[int, KnownModels] = {}  # by machine, which it still holds
+        self._scores: IdentityDict[Score] = IdentityDict()  # of exams since the last training
 
     @cached_property
     def num_trainable(self) -> int:
@@ -53,214 +71,204 @@ class RemoteEngine:
     def initial(self, seed: int) -> Vector:
         return FlatNetwork(build(self.factory, seed)).vector
 
-    def expect(self, rows: Samples) -> None:
-        """These samples will be needed by others: ask for them together with the next exams."""
-        self._expected = rows
+    def prefetch(self, rows: Samples) -> None:
+        """Ask for these samples together with the next exams: other machines will need them."""
+        self._prefetch = rows
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
         asked = list(tasks)
-        index = self.roster.index("train")
-        needed = [foreign_rows(task, index) for task in asked]
-        self._borrow(np.unique(np.concatenate([*needed, self._expected[:0]])), index)
-        by_node: dict[int, list[int]] = {}
+        owners = self.roster.row_owners("train")
+        needed = np.concatenate([NO_ROWS, *(rows_of_others(task, owners) for task in asked)])
+        self._fetch(np.unique(needed))
+        by_machine: dict[int, list[int]] = {}
         outcomes: list[Outcome | None] = [None] * len(asked)
         for number, task in enumerate(asked):
-            if task.site not in self.roster.members:  # a cluster, which learns from its pool
+            if task.site not in self.roster.members:  # a cluster, which trains on its pool
                 outcomes[number] = self._train_here(task)
-            elif (node := self.roster.node_of(task.site)) is not None:
-                by_node.setdefault(node, []).append(number)
-        parcels = {
-            node: self._training([asked[i] for i in numbers], index)
-            for node, numbers in by_node.items()
+            elif (machine := self.roster.machine_of(task.site)) is not None:
+                by_machine.setdefault(machine, []).append(number)
+        messages = {
+            machine: self._training(machine, [asked[i] for i in numbers], owners)
+            for machine, numbers in by_machine.items()
         }
-        self._kept = {}
-        for node, answer in self._exchange(parcels, "train").items():
+        self._models = {}
+        for machine, answer in self._ask(messages, "train").items():
+            numbers = by_machine[machine]
             try:
-                size, transport = self._size, self.setup.transport
-                found = read_outcomes(answer, len(by_node[node]), size, transport)
-            except GarbageError as error:
-                self._set_aside(node, str(error))
+                found = read_outcomes(answer, len(numbers), self._size, self.setup.transport)
+            except MessageError as error:
+                self._set_aside(machine, str(error))
                 continue
-            self.roster.did_work(node)
-            for number, outcome in zip(by_node[node], found):
+            self.roster.clear_silences(machine)
+            for number, outcome in zip(numbers, found):
                 outcomes[number] = outcome
-            self._kept[node] = kept_outcomes(answer, found)
-        self.lending.keep(np.concatenate([*needed, self._expected[:0]]))
-        self._known = {}
+            self._known(machine).add_trained(found, answer)
+        self.relay.drop_all_but(needed)
+        self._scores.clear()
         return outcomes
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        """What was asked since the last training is not asked again: nodes' samples stay."""
-        keys = [(identity(e.params), id(e.samples), e.split, e.prior is not None) for e in exams]
-        new = {key: exam for key, exam in zip(keys, exams) if key not in self._known}
-        found = dict(zip(new, self._evaluate(list(new.values()))))
-        self._known |= {k: (new[k], score) for k, score in found.items() if score.num_samples}
-        return [self._known[key][1] if key in self._known else found[key] for key in keys]
+        """Score exams; none is asked twice between two trainings, since samples do not change."""
+        keys = [(exam.params, exam.samples, exam.split, exam.prior is not None) for exam in exams]
+        new: IdentityDict[Exam] = IdentityDict()
+        for key, exam in zip(keys, exams):
+            if key not in self._scores:
+                new[key] = exam
+        scores: IdentityDict[Score] = IdentityDict()
+        scores.update(zip(new, self._evaluate(list(new.values()))))
+        self._scores.update((key, score) for key, score in scores.items() if score.num_samples)
+        return [self._scores[key] if key in self._scores else scores[key] for key in keys]
 
     def _evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        parts = [
-            (number, exam, owner, rows)
-            for number, exam in enumerate(exams)
-            for owner, rows in self._by_owner(exam.samples, exam.split)
-        ]
-        packers: dict[int, tuple[Packer, list[dict[str, Any]], list[int]]] = {}
-        for number, exam, owner, rows in parts:
-            if (node := self.roster.node_of(owner)) is None:
-                continue
-            packer, specs, numbers = packers.setdefault(
-                node, (Packer(self.setup.transport), [], [])
-            )
-            specs.append(
-                {
-                    "model": self._kept.get(node, NOTHING).name(exam.params, packer),
-                    "split": exam.split,
-                    "rows": packer.add(rows.astype(np.int32)),
-                    "prior": exam.prior is not None,
-                }
-            )
-            numbers.append(number)
-        wanted = self._wanted(self._expected)
-        self._expected = self._expected[:0]
-        parcels = {}
-        for node in packers.keys() | wanted.keys():
-            packer, specs, _ = packers.setdefault(node, (Packer(self.setup.transport), [], []))
-            parcels[node] = self._parcel(packer, exams=specs, give=wanted.get(node))
-        found: list[list[Score]] = [[] for _ in exams]
-        for node, answer in self._exchange(parcels, "evaluate").items():
-            numbers = packers[node][2]
+        wanted = self._wanted(self._prefetch)
+        self._prefetch = NO_ROWS
+        parts = {machine: _ExamMessage(self._builder()) for machine in wanted}
+        owners = {split: self.roster.row_owners(split) for split in {e.split for e in exams}}
+        for number, exam in enumerate(exams):
+            for client, positions in owners[exam.split].by_client(exam.samples):
+                if (machine := self.roster.machine_of(client)) is None:
+                    continue
+                part = parts.setdefault(machine, _ExamMessage(self._builder()))
+                known = self._known(machine)
+                part.headers.append(pack_request(exam, positions, part.builder, known))
+                part.numbers.append(number)
+        messages = {
+            machine: self._message(part.builder, wanted.get(machine), exams=part.headers)
+            for machine, part in parts.items()
+        }
+        scores: list[list[Score]] = [[] for _ in exams]
+        for machine, answer in self._ask(messages, "evaluate").items():
+            part = parts[machine]
             try:
-                scores = read_scores(answer, len(numbers))
-                self._lend(node, answer, wanted.get(node))
-                self._kept[node] = self._kept.get(node, NOTHING).with_sent(answer, packers[node][0])
-            except GarbageError as error:
-                self._set_aside(node, str(error))
+                found = read_scores(answer, len(part.numbers))
+                self._take_samples(machine, answer, wanted.get(machine))
+            except MessageError as error:
+                self._set_aside(machine, str(error))
                 continue
-            for number, score in zip(numbers, scores):
-                found[number].append(score)
-        return [together(scores) for scores in found]
+            self._known(machine).add_sent(part.builder, answer)
+            for number, score in zip(part.numbers, found):
+                scores[number].append(score)
+        return [mean_score(found) for found in scores]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
-        parts = self._by_owner(samples, "train")
-        parcels, weights = {}, {}
-        for owner, rows in parts:
-            if (node := self.roster.node_of(owner)) is None:
+        messages, weights = {}, {}
+        for client, positions in self.roster.row_owners("train").by_client(samples):
+            if (machine := self.roster.machine_of(client)) is None:
                 continue
-            packer = Packer(self.setup.transport)
-            where = packer.add(rows.astype(np.int32))
-            specs = [{"model": packer.add_model(model), "rows": where} for model in models]
-            parcels[node] = self._parcel(packer, embeds=specs)
-            weights[node] = len(rows)
+            builder, known = self._builder(), self._known(machine)
+            asked = [Embedding(model, samples) for model in models]
+            headers = [pack_request(one, positions, builder, known) for one in asked]
+            messages[machine] = self._message(builder, embeds=headers)
+            weights[machine] = len(positions)
         features, counts = [], []
-        for node, answer in self._exchange(parcels, "evaluate").items():
+        for machine, answer in self._ask(messages, "evaluate").items():
             try:
                 names = answer.value("embeds", list)
-                rows_found = [answer.array(name, "float64", (None,)) for name in names]
-                if len({len(row) for row in rows_found}) != 1 or len(names) != len(models):
-                    raise GarbageError("features are missing")
-            except GarbageError as error:
-                self._set_aside(node, str(error))
+                rows = [answer.array(name, "float64", (None,)) for name in names]
+                if len({len(row) for row in rows}) != 1 or len(names) != len(models):
+                    raise MessageError(f"{len(models)} rows of features are needed: {names}")
+            except MessageError as error:
+                self._set_aside(machine, str(error))
                 continue
-            features.append(np.stack(rows_found))
-            counts.append(weights[node])
+            features.append(np.stack(rows))
+            counts.append(weights[machine])
         if not features:
-            raise GarbageError("no node gave features of its samples; use sofa.position=weights")
+            raise MessageError(
+                "sofa.position=latent needs the features of at least one machine, and none "
+                "answered; use sofa.position=weights"
+            )
         return np.average(np.stack(features), axis=0, weights=counts)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
-    def _borrow(self, rows: Samples, index: Index) -> None:
+    def _fetch(self, rows: Samples) -> None:
         """Ask the owners for the samples that are not here yet."""
         wanted = self._wanted(rows)
-        parcels = {
-            node: self._parcel(Packer(self.setup.transport), give=positions)
-            for node, positions in wanted.items()
+        messages = {
+            machine: self._message(self._builder(), positions)
+            for machine, positions in wanted.items()
         }
-        for node, answer in self._exchange(parcels, "evaluate").items():
+        for machine, answer in self._ask(messages, "evaluate").items():
             try:
-                self._lend(node, answer, wanted[node])
-            except GarbageError as error:
-                self._set_aside(node, str(error))
+                self._take_samples(machine, answer, wanted[machine])
+            except MessageError as error:
+                self._set_aside(machine, str(error))
 
     def _wanted(self, rows: Samples) -> dict[int, Samples]:
-        """By node, which of these samples to ask it for."""
-        missing = self.lending.missing(rows)
-        found = {}
-        for owner, positions in self._by_owner(missing, "train"):
-            if (node := self.roster.node_of(owner)) is not None:
-                found[node] = positions
-        return found
+        """Which of these samples to ask each machine for, by their positions there."""
+        wanted = {}
+        missing = self.relay.missing(rows)
+        for client, positions in self.roster.row_owners("train").by_client(missing):
+            if (machine := self.roster.machine_of(client)) is not None:
+                wanted[machine] = positions
+        return wanted
 
-    def _lend(self, node: int, answer: Parcel, asked: Samples | None) -> None:
-        """Take what a node gave; what it did not give it is not asked for again."""
+    def _take_samples(self, machine: int, answer: WireMessage, asked: Samples | None) -> None:
+        """Keep the samples that a machine gave, and note which it refused."""
         if asked is None:
             return
-        client = self.roster.client_at(node)
+        client = self.roster.client_of(machine)
         assert client is not None
         member = self.roster.members[client]
-        kind = member.card.kind
+        format = member.profile.format
         gave = answer.array("gave", "int32", (None,)).astype(np.int64)
-        x = answer.array("gave_x", kind.input[0], (len(gave), *kind.input[1]))
-        y = answer.array("gave_y", kind.target[0], (len(gave), *kind.target[1]))
+        x = answer.array("gave_x", format.input[0], (len(gave), *format.input[1]))
+        y = answer.array("gave_y", format.target[0], (len(gave), *format.target[1]))
         if not np.isin(gave, asked).all():
-            raise GarbageError("it gave samples that nobody asked for")
-        self.lending.put(member.rows.train[gave], x, y)
-        self.lending.refuse(member.rows.train[np.setdiff1d(asked, gave)])
+            raise MessageError("a machine must give only samples that it was asked for")
+        self.relay.put(member.rows.train[gave], x, y)
+        self.relay.refuse(member.rows.train[np.setdiff1d(asked, gave)])
 
     def _train_here(self, task: Task) -> Outcome | None:
-        """Train a cluster on its pool, which has passed through here."""
-        here = task.samples[self.lending.has(task.samples)]
-        if not len(here):
+        """Train a cluster on its pool, whose samples have passed through the server."""
+        rows = task.samples[self.relay.has(task.samples)]
+        if not len(rows):
             return None
-        x, y = self.lending.get(here)
-        card = next(iter(self.roster.members.values())).card
-        arrays = Arrays(x, y, card.kind.scale, card.kind.shift)
-        learner = Learner(self.factory, {"train": Store(arrays)}, self.setup.local)
+        x, y = self.relay.get(rows)
+        format = next(iter(self.roster.members.values())).profile.format
+        store = Store(Arrays(x, y, format.scale, format.shift))
+        learner = Learner(self.factory, {"train": store}, self.setup.local)
         prior = task.prior
         if prior is not None:
             prior = log_shares(np.bincount(y, minlength=self.setup.num_outputs))
-        return learner.train(replace(task, samples=np.arange(len(here)), prior=prior))
+        return learner.train(replace(task, samples=np.arange(len(rows)), prior=prior))
 
-    def _training(self, tasks: Sequence[Task], index: Index) -> Parcel:
-        packer = Packer(self.setup.transport)
-        card = self.roster.members[tasks[0].site].card
-        size = card.num_train + card.num_holdout
-        node = self.roster.node_of(tasks[0].site)
-        kept = NOTHING if node is None else self._kept.get(node, NOTHING)
-        specs = pack_tasks(tasks, index, size, self.lending, self.num_trainable, packer, kept)
-        return self._parcel(packer, tasks=specs)
+    def _training(self, machine: int, tasks: Sequence[Task], owners: RowOwners) -> WireMessage:
+        builder, known = self._builder(), self._known(machine)
+        profile = self.roster.members[tasks[0].site].profile
+        num_own = profile.num_train + profile.num_holdout
+        headers = pack_tasks(tasks, owners, num_own, self.relay, builder, known)
+        return self._message(builder, tasks=headers)
 
-    def _parcel(self, packer: Packer, give: Samples | None = None, **header: Any) -> Parcel:
+    def _builder(self) -> MessageBuilder:
+        return MessageBuilder(self.setup.transport)
+
+    def _known(self, machine: int) -> KnownModels:
+        return self._models.setdefault(machine, KnownModels())
+
+    def _message(
+        self, builder: MessageBuilder, give: Samples | None = None, **header: Any
+    ) -> WireMessage:
         if give is not None:
-            packer.add(give.astype(np.int32), "give")
-        return packer.parcel(setup=self.setup.plain(), give=give is not None, **header)
+            builder.add(give.astype(np.int32), "give")
+        return builder.message(setup=self.setup.to_dict(), give=give is not None, **header)
 
-    def _exchange(self, parcels: Mapping[int, Parcel], kind: str) -> dict[int, Parcel]:
-        """Ask, and set aside who gives no answer."""
-        good = {}
-        for node, answer in self.office.exchange(parcels, kind).items():
+    def _ask(self, messages: Mapping[int, WireMessage], kind: str) -> dict[int, WireMessage]:
+        """Ask machines, and set those aside that do not answer."""
+        answers = {}
+        for machine, answer in sorted(self.exchange.ask(messages, kind).items()):
             try:
                 if isinstance(answer, str):
-                    raise GarbageError(answer)
+                    raise MessageError(answer)
                 check_version(answer)
-            except GarbageError as error:
-                self._set_aside(node, str(error), silent=isinstance(answer, str))
-                continue
-            good[node] = answer
-        return dict(sorted(good.items()))
+                answers[machine] = answer
+            except MessageError as error:
+                self._set_aside(machine, str(error), silent=isinstance(answer, str))
+        return answers
 
-    def _set_aside(self, node: int, why: str, silent: bool = False) -> None:
-        self.roster.set_aside(node, why, strike=not silent, silent=silent)
-        self.office.record(
-            {"set_aside": str(node), "client": self.roster.client_at(node), "why": why}
+    def _set_aside(self, machine: int, why: str, silent: bool = False) -> None:
+        self.roster.set_aside(machine, why, strike=not silent, silent=silent)
+        self.exchange.record(
+            {"set_aside": str(machine), "client": self.roster.client_of(machine), "why": why}
         )
-
-    def _by_owner(self, rows: Samples, split: Split) -> list[tuple[NodeId, Samples]]:
-        """Rows by owner, as their numbers with the owner, in the order given."""
-        index = self.roster.index(split)
-        owners = index.owner[rows]
-        return [
-            (NodeId(owner), index.position[rows[owners == owner]])
-            for owner in np.unique(owners).tolist()
-            if owner >= 0
-        ]

@@ -1,4 +1,4 @@
-"""The roster on disk: who was which client, so that a restarted server knows them again."""
+"""The roster on disk: which machine is which client, so that a restarted server recognizes them."""
 
 from __future__ import annotations
 
@@ -10,92 +10,95 @@ from typing import Any
 import numpy as np
 
 from sofa_fl.data.base import ClientData
-from sofa_fl.deploy.server.described_data import Card, Kind, read_look
+from sofa_fl.deploy.transport.machine_profile import ARRAYS, MachineProfile
+from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.topology.tree import NodeId
 
-ARRAYS = {"ids": np.int64, "target_sums": np.float64, "target_squares": np.float64}
-NUMBERS = ("num_train", "num_holdout", "num_test", "num_classes", "number", "mark", "cap")
-
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A client, and the node that is it.
+    """A client, and its machine.
 
     Attributes:
-        since: The round in which it came.
-        away: From which round to which (None: still) it had left.
+        machine: Flower's id of the machine.
+        since: The round in which it joined.
+        absences: The rounds in which it left and came back (None: not yet).
     """
 
-    node: int
-    card: Card
+    machine: int
+    profile: MachineProfile
     rows: ClientData
     since: int = 0
-    away: tuple[tuple[int, int | None], ...] = ()
+    absences: tuple[tuple[int, int | None], ...] = ()
 
     def is_client(self, round: int) -> bool:
         """Whether it belongs to the federation in a round."""
-        gone = any(left <= round and (back is None or round < back) for left, back in self.away)
-        return self.since <= round and not gone
+        is_away = any(
+            left <= round and (back is None or round < back) for left, back in self.absences
+        )
+        return self.since <= round and not is_away
 
     @property
-    def is_gone(self) -> bool:
+    def has_left(self) -> bool:
         """Whether it has left and not come back."""
-        return bool(self.away) and self.away[-1][1] is None
+        return bool(self.absences) and self.absences[-1][1] is None
 
-    def left(self, round: int) -> Member:
-        return replace(self, away=(*self.away, (round, None)))
+    def leaving(self, round: int) -> Member:
+        return replace(self, absences=(*self.absences, (round, None)))
 
-    def back(self, round: int) -> Member:
-        *before, (left, _) = self.away
-        return replace(self, away=(*before, (left, round)))
+    def returning(self, round: int) -> Member:
+        *before, (left, _) = self.absences
+        return replace(self, absences=(*before, (left, round)))
+
+    def changes(self) -> set[int]:
+        """The rounds in which it joined, left or came back."""
+        return {self.since, *(r for absence in self.absences for r in absence if r is not None)}
 
 
 def save_members(file: Path, members: dict[NodeId, Member]) -> None:
-    plain = {str(client): _plain(member) for client, member in members.items()}
+    plain = {str(client): _to_json(member) for client, member in members.items()}
     write_text(file, json.dumps(plain) + "\n")
 
 
 def load_members(file: Path) -> dict[NodeId, Member]:
-    """The members written there; none if there is no such file."""
+    """The members in a file; none if it does not exist."""
     if not file.exists():
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        return {NodeId(int(client)): _member(plain) for client, plain in found.items()}
+        return {NodeId(int(client)): _from_json(values) for client, values in found.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{file} is damaged: {error!r}") from None
+        raise RunError(
+            f"{file} must list the machines of the run, and cannot be read: {error!r}; restore it "
+            "from a backup, or choose another run folder"
+        ) from None
 
 
-def _plain(member: Member) -> dict[str, Any]:
-    card, rows = member.card, member.rows
-    kind = card.kind
-    arrays = {name: getattr(card, name) for name in ARRAYS}
+def _to_json(member: Member) -> dict[str, Any]:
+    profile, rows = member.profile, member.rows
+    header = profile.header()
     return {
-        "node": str(member.node),  # larger than what JSON readers elsewhere take for a number
+        "node": str(member.machine),  # as text: other JSON readers round numbers of this size
         "since": member.since,
-        "away": member.away,
+        "away": member.absences,
         "first": [int(r[0]) if len(r) else 0 for r in (rows.train, rows.holdout, rows.test)],
-        "input": [kind.input[0], *kind.input[1]],
-        "target": [kind.target[0], *kind.target[1]],
-        "scale": kind.scale,
-        "shift": kind.shift,
-        **{name: getattr(card, name) for name in NUMBERS},
-        **{name: None if array is None else array.tolist() for name, array in arrays.items()},
+        "mark": header.pop("fingerprint"),
+        **header,
+        **{name: array.tolist() for name, array in profile.arrays().items()},
     }
 
 
-def _member(plain: dict[str, Any]) -> Member:
-    arrays: dict[str, Any] = {
-        name: None if plain[name] is None else np.array(plain[name], dtype=dtype)
+def _from_json(values: dict[str, Any]) -> Member:
+    arrays = {
+        name: np.array(values[name], dtype)
         for name, dtype in ARRAYS.items()
+        if values.get(name) is not None
     }
-    looks = read_look(plain["input"]), read_look(plain["target"])
-    kind = Kind(*looks, plain["scale"], plain["shift"])
-    card = Card(kind=kind, **{name: plain[name] for name in NUMBERS}, **arrays)
-    sizes = (card.num_train, card.num_holdout, card.num_test)
-    train, holdout, test = (np.arange(a, a + n) for a, n in zip(plain["first"], sizes))
-    rows = ClientData(train if card.ids is None else card.ids, holdout, test)
-    away = tuple((left, back) for left, back in plain["away"])
-    return Member(int(plain["node"]), card, rows, plain["since"], away)
+    profile = MachineProfile.read(WireMessage({**values, "fingerprint": values["mark"]}, arrays))
+    sizes = (profile.num_train, profile.num_holdout, profile.num_test)
+    train, holdout, test = (np.arange(a, a + n) for a, n in zip(values["first"], sizes))
+    rows = ClientData(train if profile.ids is None else profile.ids, holdout, test)
+    absences = tuple((left, back) for left, back in values["away"])
+    return Member(int(values["node"]), profile, rows, values["since"], absences)

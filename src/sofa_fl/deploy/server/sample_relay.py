@@ -1,4 +1,4 @@
-"""The samples that pass through the server: given by one node, on their way to others."""
+"""Samples that pass through the server, from the machine that gave them to others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sofa_fl.data.base import Samples
 
 
-class Lending:
-    """Samples by row number, in memory only, and no longer than somebody trains on them."""
+class SampleRelay:
+    """Samples by row, in memory only, and only as long as a task trains on them."""
 
     def __init__(self) -> None:
         self._samples: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
@@ -21,15 +21,14 @@ class Lending:
         self._samples |= {row: (x[i].copy(), y[i].copy()) for i, row in enumerate(rows.tolist())}
 
     def refuse(self, rows: Samples) -> None:
-        """These were asked for and not given: they are not asked for again."""
+        """Remember that the owner refused these, so that it is not asked for them again."""
         self._refused |= set(rows.tolist())
 
-    def keep(self, rows: Samples) -> None:
-        """Drop all but these."""
+    def drop_all_but(self, rows: Samples) -> None:
         self._samples = {row: self._samples[row] for row in rows.tolist() if row in self._samples}
 
     def missing(self, rows: Samples) -> Samples:
-        """Those that are neither here nor refused."""
+        """The rows that are neither here nor refused."""
         known = self._samples.keys() | self._refused
         return np.array([row for row in rows.tolist() if row not in known], dtype=np.int64)
 
@@ -37,5 +36,5 @@ class Lending:
         return np.array([row in self._samples for row in rows.tolist()], dtype=np.bool_)
 
     def get(self, rows: Samples) -> tuple[NDArray[Any], NDArray[Any]]:
-        found = [self._samples[row] for row in rows.tolist()]
-        return np.stack([x for x, _ in found]), np.stack([y for _, y in found])
+        samples = [self._samples[row] for row in rows.tolist()]
+        return np.stack([x for x, _ in samples]), np.stack([y for _, y in samples])

@@ -1,1 +1,1 @@
-"""What travels between server and machines, as bytes."""
+"""What server and machines send each other: messages, and the setup of a run."""

@@ -1,53 +1,67 @@
-"""What a node has to know of a run: how it trains, and how messages travel."""
+"""What a machine must know of a run: how it trains, and how models travel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sofa_fl.deploy.transport.wire import GarbageError, Transport, typed
+from torch import nn
+
+from sofa_fl.deploy.transport.wire_message import MessageError, ModelType, checked
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import parse_config
-from sofa_fl.models.networks import ModelConfig
+from sofa_fl.models.networks import ModelConfig, NetworkFactory, network_factory
+
+# A user's own network, of the shape of an input and the number of outputs.
+MakeNetwork = Callable[[tuple[int, ...], int], nn.Module]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """The part of a run's configuration that goes to the nodes, with every message.
+class RunSetup:
+    """The part of a run's configuration that every message to a machine carries.
 
     Attributes:
-        num_outputs: Size of a network's last layer; 0 before all nodes have said what they have.
+        transport: The type in which models travel.
+        num_outputs: Size of the network's last layer; 0 until all machines have described their
+            samples.
     """
 
     seed: int
     holdout: float
     local: LocalConfig
     model: ModelConfig
-    transport: Transport = "float32"
+    transport: ModelType = "float32"
     num_outputs: int = 0
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def read(cls, values: Any) -> Setup:
-        """What `plain` wrote; anything else is garbage."""
+    def from_dict(cls, values: Any) -> RunSetup:
+        """Read what `to_dict` wrote."""
         if not isinstance(values, Mapping):
-            raise GarbageError("a message must say how the run trains")
+            raise MessageError(f"a message must hold the setup of the run, got {values!r}")
         try:
             parts = {key: values.get(key, {}) for key in ("local", "model")}
             parts["data"] = {"holdout": values.get("holdout")}
             config = parse_config(parts)
         except ConfigError as error:
-            raise GarbageError(str(error)) from None
-        transport: Transport = "float16" if values.get("transport") == "float16" else "float32"
+            raise MessageError(str(error)) from None
         return cls(
-            seed=typed(values, "seed", int),
+            seed=checked(values, "seed", int),
             holdout=config.data.holdout,
             local=config.local,
             model=config.model,
-            transport=transport,
-            num_outputs=typed(values, "num_outputs", int),
+            transport="float16" if values.get("transport") == "float16" else "float32",
+            num_outputs=checked(values, "num_outputs", int),
         )
+
+    def network_factory(
+        self, input_shape: tuple[int, ...], make_network: MakeNetwork | None
+    ) -> NetworkFactory:
+        """Return what creates the run's network: the configured one, or the user's own."""
+        if make_network is None:
+            return network_factory(self.model, input_shape, self.num_outputs)
+        return lambda: make_network(input_shape, self.num_outputs)

@@ -49,6 +49,7 @@ def describe_round(
             str(client): {str(node): loss for node, loss in losses.items()}
             for client, losses in notes.path_loss.items()
         },
+        **objective(notes),
         "tree": {str(node): parent for node, parent in view.tree.parent.items()},
         "edits": [edit_to_json(edit) for edit in notes.edits],
         "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
@@ -123,6 +124,12 @@ def group_agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any
         "purity": [purity(tree, level) for level in levels],
     }
     return {"groups": found}
+
+
+def objective(notes: Notes) -> dict[str, Any]:
+    """The value of the objective and its terms; nothing for methods without one."""
+    terms = {name: value for name, value in notes.objective.items() if np.isfinite(value)}
+    return {"objective": {"value": sum(terms.values()), **terms}} if terms else {}
 
 
 def attendance(fed: Federation) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from sofa_fl.errors import DataError
 from sofa_fl.experiment.scoring.metric_names import R2
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
-from sofa_fl.models.mix import Model, identity
+from sofa_fl.models.identity import IdentityDict
+from sofa_fl.models.mix import Model
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -50,7 +51,7 @@ class Examiner:
     def __init__(self, fed: Federation) -> None:
         self.fed = fed
         self._tests: dict[int, Samples] = {}  # by their number
-        self._known: dict[object, tuple[Exam, Score]] = {}  # with the exam: ids must stay taken
+        self._known: IdentityDict[Score] = IdentityDict()
 
     def test_set(self, num_models: int) -> Samples:
         """The whole test set; for very many models a fixed random part of it."""
@@ -66,20 +67,18 @@ class Examiner:
         return [score.accuracy for score in self.scores(asks)]
 
     def scores(self, asks: Sequence[Ask]) -> list[Score]:
-        keys = [(identity(model), id(samples), id(prior)) for model, samples, prior in asks]
-        new = {
-            key: Exam(model, samples, "test", prior)
-            for key, (model, samples, prior) in zip(keys, asks)
-            if key not in self._known
-        }
+        new: IdentityDict[Exam] = IdentityDict()
+        for model, samples, prior in asks:
+            if (model, samples, prior) not in self._known:
+                new[model, samples, prior] = Exam(model, samples, "test", prior)
         scores = self.fed.engine.evaluate(list(new.values()))
-        self._known |= {k: (e, s) for (k, e), s in zip(new.items(), scores)}
-        return [self._known[key][1] for key in keys]
+        self._known.update(zip(new, scores))
+        return [self._known[model, samples, prior] for model, samples, prior in asks]
 
     def turn_to(self, fed: Federation) -> None:
         """From now on score by the samples of another round; let go of all models."""
         self.fed = fed
-        self._known = {}
+        self._known.clear()
 
 
 def client_scores(used: Mapping[NodeId, Model], examiner: Examiner) -> list[Score]:

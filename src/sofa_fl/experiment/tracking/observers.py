@@ -136,6 +136,8 @@ def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
     if event["path_loss"]:
         best = [min(losses.values()) for losses in event["path_loss"].values() if losses]
         values["loss/held out"] = float(np.mean(best))
+    for name, value in event.get("objective", {}).items():
+        values[f"objective/{name}"] = value
     parents = {int(node): parent for node, parent in event["tree"].items()}
     values["tree/levels"] = _depth(parents)
     values["tree/clusters"] = len(set(parents.values()) - {None})

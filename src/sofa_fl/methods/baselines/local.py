@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.registry import register
-from sofa_fl.methods.rules.hierarchy import children_mean
+from sofa_fl.methods.rules.path import blend
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
@@ -50,5 +50,6 @@ class Local:
     def view(self, state: LocalState) -> View:
         """The root shows what averaging models that never met would give."""
         tree = state.tree
-        root: dict[NodeId, Model] = {tree.root: children_mean(tree, state.models, tree.root)}
+        everyone = dict.fromkeys(tree.children[tree.root] or (tree.root,), 1.0)
+        root: dict[NodeId, Model] = {tree.root: blend(state.models, everyone)}
         return View(tree=tree, models=root | state.models, served=state.models, shared=state.shared)

@@ -13,6 +13,28 @@ from sofa_fl.topology.clustering.dmac import DmacConfig
 from sofa_fl.topology.clustering.shape import ShapeConfig
 from sofa_fl.topology.geometry.space import Linkage, Metric
 
+PullWeight = Annotated[float, Ge(0)]
+RuleSet = Literal["default", "paper"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesConfig:
+    """Which rules SHAPE goes by: ours (`default`) or as the paper writes them (`paper`).
+
+    Attributes:
+        graft: A node's distance to its parent: without the node itself, or with it (`paper`).
+        merge: Near siblings merge unless the separation test tells them apart; or by their
+            distance alone (`paper`).
+        split: A wide cluster is split into parts that pass the separation test; or into the
+            first parts by k-means that are coherent (`paper`).
+        passes: Graft, merge, split and prune until nothing changes; or once a round (`paper`).
+    """
+
+    graft: RuleSet = "default"
+    merge: RuleSet = "default"
+    split: RuleSet = "default"
+    passes: RuleSet = "default"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SofaConfig:
@@ -24,8 +46,13 @@ class SofaConfig:
             its path, from that cluster's model; the budget is divided among them.
         eta: Weight of the clients in a cluster's model, against the cluster's own training on
             its pool; at 1 clusters do not train.
-        pull_siblings: Weight of the pull to the siblings' models (alpha).
-        pull_parent: Weight of the pull to the parent's model (beta).
+        pull_siblings: Weight of the pull to the siblings' models (alpha): one number, or one for
+            each level of the cluster above them (from 1 up; the last one goes on).
+        pull_parent: Weight of the pull to the parent's model (beta), likewise.
+        start: A client starts from the blend of the `clusters` above it, or goes on from its
+            `own` model.
+        clusters: A cluster's model is the `mean` of its clients; or `regularized`, pulled to its
+            siblings and its parent besides, as the objective has it above the client level.
         position: What tells clients apart: their `weights`, their `updates` or their `latent`
             features on a fixed batch.
         metric: How far apart two positions are.
@@ -46,14 +73,17 @@ class SofaConfig:
         alert: A client whose parent's model loses more for it than when it was last measured, by
             this fraction of what a blind guess loses, looks for another place in the tree at
             once; at a large number it waits for SHAPE.
+        rules: Which rules SHAPE goes by.
         dmac: How the tree is built.
         shape: When it changes.
     """
 
     propagation: Literal["onepass", "cascade"] = "onepass"
     eta: Annotated[float, Interval(ge=0, le=1)] = 1.0
-    pull_siblings: Annotated[float, Ge(0)] = 1e-3
-    pull_parent: Annotated[float, Ge(0)] = 1e-3
+    pull_siblings: PullWeight | tuple[PullWeight, ...] = 1e-3
+    pull_parent: PullWeight | tuple[PullWeight, ...] = 1e-3
+    start: Literal["clusters", "own"] = "clusters"
+    clusters: Literal["mean", "regularized"] = "mean"
     position: PositionKind = "weights"
     metric: Metric = "euclidean"
     linkage: Linkage = "average"
@@ -63,9 +93,25 @@ class SofaConfig:
     steadiness: Annotated[float, Ge(0)] = 500.0
     serve: Literal["blend", "best", "own"] = "blend"
     alert: Annotated[float, Gt(0)] = 0.2
+    rules: RulesConfig = field(default_factory=RulesConfig)
     dmac: DmacConfig = field(default_factory=DmacConfig)
     shape: ShapeConfig = field(default_factory=ShapeConfig)
 
     def __post_init__(self) -> None:
         if self.metric == "manhattan" and self.linkage == "average":
             raise ConfigError("the manhattan metric needs sofa.linkage=centroid")
+
+    def alpha(self, level: int) -> float:
+        """α_j of a cluster j on this level."""
+        return by_level(self.pull_siblings, level)
+
+    def beta(self, level: int) -> float:
+        """β_j of a cluster j on this level."""
+        return by_level(self.pull_parent, level)
+
+
+def by_level(values: float | tuple[float, ...], level: int) -> float:
+    """The value for clusters on a level, from 1 up; the last one goes on, and () is 0."""
+    if isinstance(values, tuple):
+        return values[max(0, min(level, len(values)) - 1)] if values else 0.0
+    return values

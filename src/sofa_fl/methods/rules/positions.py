@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.federation import Federation
 from sofa_fl.models.flat import Vector, inner_products, products_with
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.geometry.map import map_of
 from sofa_fl.topology.geometry.node_positions import Floats
@@ -27,28 +26,26 @@ NUM_SAMPLED = 1 << 14  # numbers of a model that a map for the eye is made of
 
 
 def positions_of(
-    lessons: Sequence[tuple[Task, Outcome]],
-    position: PositionKind,
+    models: Sequence[Vector],
+    starts: Sequence[Model],
+    kind: PositionKind,
     metric: Metric,
     fed: Federation,
     sketch: int = 0,
 ) -> Floats:
-    """One row per lesson: the model, how it moved, or its features on a fixed batch.
+    """One row per client: its model, how that moved from its start, or features on a fixed batch.
 
     Only trainable parameters count. Rows are brought to as few coordinates as there are clients,
-    with the same distances, or, if these are too many, `sketched`; the manhattan metric
-    knows no such coordinates and takes the numbers as they are.
+    with the same distances, or, for many clients, `sketched`. The manhattan metric has no such
+    coordinates and takes the parameters as they are.
     """
-    if position == "latent":
-        models = [outcome.params for _, outcome in lessons]
+    if kind == "latent":
         features = fed.engine.embed(models, fed.probe(PROBE_SIZE))
         return np.asarray(features, dtype=np.float64)
     n = fed.engine.num_trainable
-    vectors = [outcome.params[:n] for _, outcome in lessons]
-    if position == "updates":
-        vectors = [
-            vector - as_vector(task.start)[:n] for vector, (task, _) in zip(vectors, lessons)
-        ]
+    vectors = [model[:n] for model in models]
+    if kind == "updates":
+        vectors = [vector - as_vector(start)[:n] for vector, start in zip(vectors, starts)]
     if metric == "manhattan":
         return torch.stack(vectors).double().cpu().numpy()
     if not sketch or len(vectors) <= NUM_EXACT:

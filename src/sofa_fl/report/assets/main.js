@@ -132,7 +132,7 @@ function kindsOf(run) {
   const some = (test) => run.history.some(test);
   return ["main", run.frames.length < run.history.length && "thinned", some((r) => r.levels.length) && "levels",
     run.frames.some((frame) => frame.raw.positions) && "map", some((r) => (r.disclosed || {}).max) && "sharing",
-    some((r) => r.metrics) && `metrics ${metricsOf(run.history)}`, some((r) => r.groups) && "groups", some((r) => r.absent || r.set_aside || r.quarantined) && "aside"].filter(Boolean);
+    some((r) => r.metrics) && `metrics ${metricsOf(run.history)}`, some((r) => r.objective) && "objective", some((r) => r.groups) && "groups", some((r) => r.absent || r.set_aside || r.quarantined) && "aside"].filter(Boolean);
 }
 
 function cardsFor(app, kinds) {
@@ -157,6 +157,9 @@ function cardsFor(app, kinds) {
   if (levels || map) found.push(h("div", { class: "row" }, levels, map));
   if (kinds.has("sharing")) {
     found.push(card("sharing-card", "Sharing", null, add(sharingView(app))));
+  }
+  if (kinds.has("objective")) {
+    found.push(card("objective-card", "Objective", "The paper's L, which training is to lower: held-out loss of every node, and how far nodes are from their siblings and parents.", add(objectiveView(app))));
   }
   if (kinds.has("groups")) {
     found.push(card("groups-card", "Known groups", "How well the tree agrees with the groups in the data, which only the oracle is told; 1 is exactly.", add(groupsView(app))));

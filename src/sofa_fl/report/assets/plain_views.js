@@ -1,4 +1,4 @@
-// The simpler cards: time and bytes, known groups, clients set aside, the configuration.
+// The simpler cards: time and bytes, the objective, known groups, clients set aside, the configuration.
 
 function costView(app) {
   const perRound = (keys) => () => {
@@ -30,6 +30,22 @@ function costView(app) {
   }
 
   return { element, draw };
+}
+
+// The paper's objective L: what all terms add up to, and each of them.
+const TERMS = [["value", "L", "strong"], ["loss", "loss", ""], ["siblings", "siblings", "dashed"], ["parent", "parent", "dashed"]];
+
+function objectiveView(app) {
+  const chart = lineChart(app, { label: "The objective over rounds", height: 200, named: true, content });
+
+  function content() {
+    const history = app.run.history.filter((record) => record.objective);
+    const lines = TERMS.map(([key, name, kind], i) => ({ name, kind, colour: hue(i), points: history.map((r) => [r.round, r.objective[key]]) }));
+    const values = lines.flatMap((line) => line.points.map(([, value]) => value));
+    return { lines, axis: linearAxis(values, anyNumber, true) };
+  }
+
+  return { element: chart.element, draw: chart.draw };
 }
 
 // How well the tree agrees with groups that the data are known to have.

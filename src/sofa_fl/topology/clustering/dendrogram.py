@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sofa_fl.topology.clustering.fast.nearest_neighbors import Nearest
-from sofa_fl.topology.geometry.space import Space
-
-Rows = NDArray[np.intp]
+from sofa_fl.topology.clustering.neighbors import Neighbors, linked
+from sofa_fl.topology.tree.tree_arrays import Rows
 
 
 @dataclass(frozen=True)
@@ -19,41 +16,34 @@ class Dendrogram:
 
     Attributes:
         joins: The members of each join, all of them earlier rows.
-        order: The clients, those of every row side by side.
-        first: Where in `order` the clients of each row begin.
-        last: One behind where they end.
+        clients: The rows of the clients in every row.
     """
 
     joins: list[list[int]]
-    order: Rows
-    first: Rows
-    last: Rows
-
-    def positions(self, row: int) -> Rows:
-        """Where in `order` the clients of a row are."""
-        return np.arange(self.first[row], self.last[row])
+    clients: list[Rows]
 
 
-def dendrogram(space: Space) -> Dendrogram:
+def dendrogram(nodes: Neighbors) -> Dendrogram:
     """Join the nearest until one is left; those at the same distance in one.
 
     With average linkage, joining two that are each other's nearest brings nobody nearer to
     anybody: so all such pairs can be joined at once, and the tree is that of one join at a time.
     """
-    nodes, joins = Nearest(space), list[list[int]]()
-    while nodes.num_alive > 1:
-        groups = nodes.mutual()
+    joins = list[list[int]]()
+    clients = [np.array([row]) for row in range(nodes.size)]
+    rank = list(range(nodes.size))  # a new node takes the rank of its first member
+    while len(nodes.alive) > 1:
+        groups = sorted(mutual(*nodes.nearest()), key=lambda group: min(rank[r] for r in group))
         nodes.join(groups)
-        joins += [group.tolist() for group in groups]
-    n = len(space.clients)
-    size = np.ones(n + len(joins), dtype=np.intp)
-    for at, join in enumerate(joins):
-        size[n + at] = size[join].sum()
-    first = np.zeros(n + len(joins), dtype=np.intp)
-    for at in range(len(joins) - 1, -1, -1):
-        start = first[n + at]
-        for member in joins[at]:
-            first[member], start = start, start + size[member]
-    order = np.empty(n, dtype=np.intp)
-    order[first[:n]] = np.arange(n)
-    return Dendrogram(joins, order, first, first + size)
+        for group in groups:
+            joins.append(group.tolist())
+            clients.append(np.concatenate([clients[member] for member in group]))
+            rank.append(rank[group[0]])
+    return Dendrogram(joins, clients)
+
+
+def mutual(nodes: Rows, nearest: Rows) -> list[Rows]:
+    """The groups of nodes that are each other's nearest, given the nearest of every node."""
+    most = 1 + int(nodes.max())
+    both = np.isin(nodes * most + nearest, nearest * most + nodes)
+    return linked(nodes[both], nearest[both])

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from sofa_fl.topology.clustering.shape import find_prunes
+from sofa_fl.topology.clustering.default_edits import find_prunes, ids
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Join, Leave, apply_all
@@ -15,25 +15,22 @@ from sofa_fl.topology.tree.edits import Edit, Join, Leave, apply_all
 def find_joins(tree: Tree, space: Space) -> list[Edit]:
     """Every client of `space` that is not in the tree joins the cluster it is nearest to.
 
-    By the tree as it is: newcomers do not wait for each other. Where nobody of the tree is in the
-    space, there is nothing to be near to, and they join the root.
+    By the tree as it is: newcomers do not wait for each other. Where no client of the tree is in
+    the space, there is nothing to be near to, and they join the root.
     """
     rows = [row for row, client in enumerate(space.clients) if client not in tree.members]
     if not rows:
         return []
     new = [space.clients[row] for row in rows]
-    bodies = space.locate(tree)
-    clusters = np.flatnonzero(bodies.settled & ~tree.arrays.is_client)
+    nodes = space.locate(tree)
+    clusters = np.flatnonzero(nodes.known & ~tree.arrays.is_client)
     if not len(clusters):
         return joins_onto(tree, dict.fromkeys(new, tree.root))
-    apart = space.apart(
-        space.positions[rows],
-        bodies.positions[clusters],
-        np.zeros(len(rows)),
-        bodies.inertia[clusters],
+    distances = space.distances(
+        space.positions[rows], nodes.positions[clusters], 0.0, nodes.variances[clusters]
     )
-    nearest = tree.arrays.nodes[clusters[apart.argmin(axis=1)]]
-    return joins_onto(tree, dict(zip(new, map(NodeId, nearest.tolist()))))
+    nearest = clusters[distances.argmin(axis=1)]
+    return joins_onto(tree, dict(zip(new, ids(nodes, *nearest))))
 
 
 def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:

@@ -43,8 +43,8 @@ def purity(tree: Tree, groups: Sequence[int]) -> float:
     counts[rows, [of[node] for node in order.nodes[rows].tolist()]] = 1
     pairs = np.zeros_like(counts)  # of clients of one group that meet in a node, or below it
     for row in range(len(order.nodes) - 1, 0, -1):
-        counts[order.up[row]] += counts[row]
-        pairs[order.up[row]] -= counts[row] * (counts[row] - 1) / 2
+        counts[order.parents[row]] += counts[row]
+        pairs[order.parents[row]] -= counts[row] * (counts[row] - 1) / 2
     pairs += counts * (counts - 1) / 2
     total = pairs.sum()
     sizes = np.maximum(counts.sum(axis=1, keepdims=True), 1)

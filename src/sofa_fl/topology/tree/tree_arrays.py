@@ -1,8 +1,8 @@
-"""A tree as arrays, so that all of its nodes are looked at together and none by recursion."""
+"""A tree as arrays, so that rules can look at all of its nodes at once and none by recursion."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -11,66 +11,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.intp]
-Floats = NDArray[np.float64]
 Id = TypeVar("Id", bound=int)
-NUMBERS = 1 << 16  # that fit into a cache
 
 
 @dataclass(frozen=True)
 class TreeArrays:
-    """The nodes of a tree by row, parents before children, every subtree in one piece.
+    """The nodes of a tree by row: parents before children, every subtree contiguous.
 
     Attributes:
         nodes: Their ids.
-        up: The row of each one's parent; -1 for the root, which is row 0.
-        size: How many nodes there are in the subtree, itself included.
-        level: Longest way down to a leaf.
-        is_client: Whether it stands for a client.
+        parents: The row of each node's parent; -1 for the root, which is row 0.
+        sizes: The number of nodes in each subtree, its root included.
+        level: The longest way down to a leaf.
+        is_client: Whether the node is a client.
     """
 
     nodes: NDArray[np.int64]
-    up: Rows
-    size: Rows
+    parents: Rows
+    sizes: Rows
     level: Rows
     is_client: NDArray[np.bool_]
 
     @cached_property
     def num_children(self) -> Rows:
-        return np.bincount(self.up[1:], minlength=len(self.up)).astype(np.intp)
+        return np.bincount(self.parents[1:], minlength=len(self.parents)).astype(np.intp)
 
     @cached_property
     def by_parent(self) -> Rows:
         """All rows but the root's, the children of each parent side by side."""
-        return 1 + np.argsort(self.up[1:], kind="stable")
+        return 1 + np.argsort(self.parents[1:], kind="stable")
 
     @cached_property
-    def _first(self) -> Rows:
+    def first_child(self) -> Rows:
+        """Where in `by_parent` the children of each row begin, and one more: where all end."""
         return np.concatenate([[0], np.cumsum(self.num_children)])
 
     def children(self, row: int) -> Rows:
-        return self.by_parent[self._first[row] : self._first[row + 1]]
+        return self.by_parent[self.first_child[row] : self.first_child[row + 1]]
 
-    @cached_property
-    def clients_before(self) -> Rows:
-        """How many clients there are in the rows before each, and, at the end, in all."""
-        return np.concatenate([[0], np.cumsum(self.is_client)])
-
-    @cached_property
-    def below(self) -> NDArray[np.uint64]:
-        """A number for every node that tells it by the leaves below it."""
-        leaf = self.num_children == 0
-        tokens = np.where(self.is_client, _scatter(self.nodes), np.uint64(1)) * leaf
-        before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(tokens, dtype=np.uint64)])
-        return np.asarray(before[np.arange(len(self.up)) + self.size] - before[:-1], np.uint64)
+    def clients(self, row: int) -> Rows:
+        """The clients in the subtree of a row."""
+        subtree = np.arange(row, row + self.sizes[row])
+        return subtree[self.is_client[subtree]]
 
     @property
     def form(self) -> int:
         """A number that is the same for trees that differ only in the ids of their clusters.
 
-        A tree is told by its nodes and their parents.
+        A node is identified by the leaves below it, a tree by all pairs of a node and its parent.
         """
-        above = np.where(self.up < 0, np.uint64(0), self.below[self.up])
-        pairs = _scatter((_scatter(self.below) + np.uint64(3) * above).astype(np.uint64))
+        leaves = np.where(self.is_client, _hash(self.nodes), np.uint64(1)) * (self.sizes == 1)
+        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(leaves, dtype=np.uint64)])
+        below = (ends[np.arange(len(self.nodes)) + self.sizes] - ends[:-1]).astype(np.uint64)
+        above = np.where(self.parents < 0, np.uint64(0), below[self.parents])
+        pairs = _hash((_hash(below) + np.uint64(3) * above).astype(np.uint64))
         return int(pairs.sum(dtype=np.uint64))
 
 
@@ -78,56 +72,23 @@ def arrays_of(
     walk: Sequence[Id], parent: Mapping[Id, Id | None], clients: Collection[Id]
 ) -> TreeArrays:
     """The arrays of the tree whose nodes are `walk`, parents first."""
-    row = {node: at for at, node in enumerate(walk)}
-    up = [-1 if (above := parent[node]) is None else row[above] for node in walk]
-    size, level = [1] * len(up), [0] * len(up)
-    for at in range(len(up) - 1, 0, -1):
-        over = up[at]
-        size[over] += size[at]
-        if level[at] >= level[over]:
-            level[over] = level[at] + 1
+    row_of = {node: row for row, node in enumerate(walk)}
+    parents = [-1 if (up := parent[node]) is None else row_of[up] for node in walk]
+    sizes, level = [1] * len(walk), [0] * len(walk)
+    for row in range(len(walk) - 1, 0, -1):
+        up = parents[row]
+        sizes[up] += sizes[row]
+        level[up] = max(level[up], level[row] + 1)
     return TreeArrays(
         np.array(walk, dtype=np.int64),
-        np.array(up, dtype=np.intp),
-        np.array(size, dtype=np.intp),
+        np.array(parents, dtype=np.intp),
+        np.array(sizes, dtype=np.intp),
         np.array(level, dtype=np.intp),
         np.array([node in clients for node in walk], dtype=bool),
     )
 
 
-def slices(num_rows: int, width: int) -> Iterator[slice]:
-    """All rows, as many at a time as the processor has at hand: a thousand rows of a thousand
-    numbers take as long to fetch as to work with."""
-    step = max(1, NUMBERS // max(1, width))
-    for start in range(0, num_rows, step):
-        yield slice(start, start + step)
-
-
-def interval_sums(values: Floats, low: Rows, high: Rows) -> Floats:
-    """The sums of `values[low:high]`, for intervals that may lie within one another.
-
-    By halves and halves of halves: no difference of large sums, no time that grows with depth.
-    """
-    sums = np.zeros((len(low), *values.shape[1:]))
-    low, high = low.copy(), high.copy()
-    left = np.flatnonzero(low < high)
-    while len(left):
-        odd = left[low[left] % 2 == 1]
-        sums[odd] += values[low[odd]]
-        low[odd] += 1
-        odd = left[(high[left] % 2 == 1) & (low[left] < high[left])]
-        high[odd] -= 1
-        sums[odd] += values[high[odd]]
-        low, high = low // 2, high // 2
-        left = left[low[left] < high[left]]
-        half = np.empty(((len(values) + 1) // 2, *values.shape[1:]))
-        np.add(values[: len(values) - 1 : 2], values[1::2], out=half[: len(values) // 2])
-        half[len(values) // 2 :] = values[len(values) - len(values) % 2 :]
-        values = half
-    return sums
-
-
-def _scatter(numbers: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _hash(numbers: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Numbers that look random, and differ if `numbers` do (the finalizer of SplitMix64)."""
     x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""Clients without structure: a part that is nearly all, and what may lie apart from it."""
+"""Bounds for clients without structure: one part is nearly all, and little lies apart from it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sofa_fl.topology.clustering.fast.mean_distances import SURE, Means
+from sofa_fl.topology.clustering.fast.mean_distances import SURE, MeanDistances
 from sofa_fl.topology.tree.tree_arrays import Rows
 
 LARGEST = 2048  # of a matrix that is decomposed
 GRID = 1.2 ** np.arange(24)  # times the average: how much there may be along one line
 
 
-def without_main_part(means: Means, numbers: Sequence[int]) -> list[int]:
+def without_main_part(means: MeanDistances, numbers: Sequence[int]) -> list[int]:
     """Those numbers of parts that are not ruled out by how evenly the clients lie around.
 
     Let L bound what the clients scatter along any line. Two parts a and b whose centres are apart
@@ -21,7 +21,8 @@ def without_main_part(means: Means, numbers: Sequence[int]) -> list[int]:
     Parts that stand out have such a g, by how far the clients of the loosest are from each other.
     So all but one are small, and that main one is so much of all that its centre and its tightness
     are nearly those of all. Now a small part stands out only if its clients lie far outside,
-    farther on average than anybody does. All of this is worked out with the worst for each number.
+    farther on average than any client does. All of this is worked out with the worst case for each
+    number of parts.
     """
     if means.slope != 1 or not numbers:
         return list(numbers)
@@ -35,17 +36,17 @@ def without_main_part(means: Means, numbers: Sequence[int]) -> list[int]:
 class _Cloud:
     """The nodes around the centre of all their clients."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: MeanDistances) -> None:
         self._means, num = means, means.num
         self._n = int(num.sum())
         away = means.positions - num @ means.positions / self._n
         squares = np.einsum("ij,ij->i", away, away)
         self._rows = away * np.sqrt(num)[:, None]
         self._average = float(num @ squares) / min(away.shape)  # scatter along a line
-        far = squares + means.own / num**2
+        far = squares + means.sums_within / num**2
         order = np.argsort(-far, kind="stable")
         mass, sums = np.cumsum(num[order]), np.cumsum((num * far)[order])
-        self._scatter, self._own = float(sums[-1]), float(means.own.sum())
+        self._scatter, self._within = float(sums[-1]), float(means.sums_within.sum())
         # Of so many clients, at most, the squared distances to the centre, summed up.
         self._top = np.interp(np.arange(self._n), np.append(0, mass), np.append(0, sums))
         multi, self._clearly = means.factors
@@ -66,7 +67,7 @@ class _Cloud:
 
     def _outside(self, k: int, limit: float) -> Rows:
         """How many clients may not be of the main part; none if there need not be such a part."""
-        n, own = self._n, self._own
+        n, within = self._n, self._within
         size = np.arange(int(self._means.num.max()), (n - 1) // k + 1)  # of a small part, at most
         if not len(size):
             return size
@@ -74,21 +75,21 @@ class _Cloud:
         t = np.arange((k - 1) * int(size[-1]) + 1)
         share = np.minimum.accumulate((self._scatter - self._top[t] - (k - 1) * limit) / (n - t))
         small = (k - 1) * size
-        share = share[small] - own / (size * (n - small))
-        apart = 2 * (self._factor - 1) * share - 2 * own / size**2 - self._means.slack
+        share = share[small] - within / (size * (n - small))
+        apart = 2 * (self._factor - 1) * share - 2 * within / size**2 - self._means.slack
         enough = np.flatnonzero((share > 0) & (size * apart / 2 > limit * (1 + SURE)))
         return np.arange(1, 1 + small[enough[0]] if len(enough) else 1)
 
     def _rules_out(self, k: int, limit: float) -> bool:
         """Whether there is a main part, and too few lie far enough out to be another."""
-        n, own = self._n, self._own
+        n, within = self._n, self._within
         t = self._outside(k, limit)
         main = n - t
-        inner = 2 * (self._scatter - self._top[t] - limit * t / n) / main - 2 * own / main**2
-        found = self._top[t] + (t + 2 * main) * limit * t / (n * main)
+        inner = 2 * (self._scatter - self._top[t] - limit * t / n) / main - 2 * within / main**2
+        outside = self._top[t] + (t + 2 * main) * limit * t / (n * main)
         factor = np.where(t == 1, self._clearly, self._factor)  # a client alone
-        needed = t * ((factor - 0.5) * inner - own / main**2 - self._means.slack)
-        return len(t) > 0 and bool((found < needed * (1 - SURE)).all())
+        needed = t * ((factor - 0.5) * inner - within / main**2 - self._means.slack)
+        return len(t) > 0 and bool((outside < needed * (1 - SURE)).all())
 
     def bounded(self, limit: float) -> bool:
         """Whether the scatter along no line is above `limit`.

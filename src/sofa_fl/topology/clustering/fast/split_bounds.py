@@ -1,7 +1,7 @@
-"""Into how many parts a cluster may fall: what no partition can do, k-means need not be asked.
+"""Into how many parts a cluster may be split: what no partition can do, k-means need not try.
 
-Nothing here knows k-means. Of all ways to part the children, at most one part a child alone, each
-bound shows that in none the parts stand out against each other (`Parts.stand_out`).
+Nothing here depends on k-means. Of all partitions of the children in which at most one part is a
+child alone, each bound shows that in none the parts stand out (`PartSeparation.stand_out`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.topology.clustering.fast.main_part_bounds import without_main_part
-from sofa_fl.topology.clustering.fast.mean_distances import SURE, Means
-from sofa_fl.topology.clustering.separation import DEVIATIONS, student
+from sofa_fl.topology.clustering.fast.mean_distances import SURE, MeanDistances
+from sofa_fl.topology.clustering.separation import Pairs, stands_out
 from sofa_fl.topology.geometry.node_positions import Floats
 from sofa_fl.topology.tree.tree_arrays import Rows
 
@@ -25,9 +25,11 @@ FEW = 256  # children of which all pairs are
 Bools = NDArray[np.bool_]
 
 
-def possible(means: Means, numbers: Sequence[int]) -> list[int]:
+def possible_numbers(means: MeanDistances, numbers: Sequence[int]) -> list[int]:
     """Those of `numbers` into which the nodes may be parted, as far as means tell."""
     m = len(means.num)
+    if not numbers:
+        return []
     if m <= TINY:
         return _by_sets(means, numbers)
     if m <= FEW:
@@ -35,7 +37,7 @@ def possible(means: Means, numbers: Sequence[int]) -> list[int]:
     return without_main_part(means, numbers) if numbers else []
 
 
-def _by_rows(means: Means, numbers: Sequence[int]) -> list[int]:
+def _by_rows(means: MeanDistances, numbers: Sequence[int]) -> list[int]:
     """By how many nodes a part may have.
 
     The clients of a part are on average farther from all others than from each other. So there is
@@ -116,7 +118,7 @@ def _sets(m: int) -> tuple[Floats, Floats]:
     return a[chosen].astype(np.float64), b[chosen].astype(np.float64)
 
 
-def _by_sets(means: Means, numbers: Sequence[int]) -> list[int]:
+def _by_sets(means: MeanDistances, numbers: Sequence[int]) -> list[int]:
     """By looking at every two sets of few nodes: any two of the parts are such."""
     apart = means.between()
     np.fill_diagonal(apart, 0)
@@ -128,32 +130,26 @@ def _by_sets(means: Means, numbers: Sequence[int]) -> list[int]:
     first, second = (left * a).sum(axis=2) / 2, (right * b).sum(axis=2) / 2
     across = (left * b).sum(axis=2)
     alone = b.sum(axis=1) == 1
-    second[:, alone] = [[1], [0], [0]]  # not to divide by zero; nobody asks for it
+    second[:, alone] = [[1], [0], [0]]  # not to divide by zero; nothing depends on it
     halfway = (first[1] / first[0] + second[1] / second[0]) / 2
-    good = _may_stand_out(means, first, across, np.where(alone, 0, halfway), b @ means.num == 1)
-    good &= alone | _may_stand_out(means, second, across, halfway, np.zeros(len(b), dtype=bool))
+    single = b @ means.num == 1
+    multi, clearly = means.factors
+    factor = np.where(single | (not means.of_clients), clearly, multi)
+    pairs_a, pairs_b, outer = (_optimistic(values) for values in (first, second, across))
+    outer = Pairs(outer.num, outer.mean * (1 + 2 * SURE) + means.slack, outer.scatter)
+    lowered = factor * (1 - SURE)
+    good = stands_out(pairs_a, outer, lowered, np.where(alone, 0, halfway * (1 - SURE)))
+    good &= alone | stands_out(pairs_b, outer, lowered, halfway * (1 - SURE))
     full = (a + b).all(axis=1)
     some = {2: bool(good[full].any()), 3: bool(good[~full].any())}
     return [k for k in numbers if some[min(k, 3)]]
 
 
-def _may_stand_out(
-    means: Means, inner: Floats, outer: Floats, halfway: Floats, single: Bools
-) -> Bools:
-    """As `Separation.stands_out`, given numbers of pairs, sums and sums of squares of distances.
+def _optimistic(values: Floats) -> Pairs:
+    """Pairs from their numbers, sums and sums of squares of distances.
 
-    Of nodes that are clusters only means are known, so what is there of deviations is too little.
+    Of nodes that are clusters only means are known, so their scatter is at least this.
     """
-    near, far = inner[1] / inner[0], outer[1] / outer[0]
-    base = np.maximum(near, halfway)
-    multi, clearly = means.factors
-    least = base * np.where(single | (not means.of_clients), clearly, multi)
-    degrees = np.maximum(inner[0] + outer[0] - 2, 1)
-    scatter = inner[2] - inner[0] * near**2 + outer[2] - outer[0] * far**2
-    times = np.full(len(far), DEVIATIONS)
-    if means.of_clients:
-        chance = np.array([student(each) for each in degrees.tolist()])
-        times = np.maximum(times, chance * np.sqrt(1 / inner[0] + 1 / outer[0]))
-    clear = np.sqrt(np.maximum(scatter, 0) / degrees) * times
-    enough = far - base >= clear * (1 - SURE) - SURE * far - means.slack
-    return np.asarray(enough & (far >= least * (1 - SURE) - means.slack))
+    num, total, squares = values
+    scatter = np.maximum(squares - total**2 / num, 0.0)
+    return Pairs(num, total / num * (1 - SURE), scatter * (1 - SURE))

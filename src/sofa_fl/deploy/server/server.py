@@ -1,0 +1,174 @@
+"""The server of a run: wait for the machines, then run the rounds of any experiment."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
+from sofa_fl.deploy.server.exchange import Exchange, Messenger
+from sofa_fl.deploy.server.remote_engine import RemoteEngine
+from sofa_fl.deploy.server.roster import Roster
+from sofa_fl.deploy.transport.machine_profile import MachineProfile
+from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
+from sofa_fl.deploy.transport.wire_message import (
+    MessageBuilder,
+    MessageError,
+    ModelType,
+    WireMessage,
+    check_version,
+)
+from sofa_fl.errors import RunError
+from sofa_fl.experiment.run.config import Config, config_to_dict, load_config
+from sofa_fl.experiment.run.launch import recorded_config
+from sofa_fl.experiment.run.loop import Own, Result
+from sofa_fl.experiment.storage.disk import write_text
+from sofa_fl.experiment.storage.run_folder import RunFolder
+from sofa_fl.experiment.tracking.observers import Observer, all_observers
+
+ROSTER_FILE = "nodes.json"
+EXCHANGES_FILE = "exchanges.jsonl"
+LOG_EVERY = 30.0  # seconds between two lines while waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """How the server runs a deployment.
+
+    Attributes:
+        run: The run folder on the server.
+        clients: How many machines to wait for before the first round.
+        most: How many clients there may ever be; 0: twice as many as `clients`.
+        leave: Rounds without a machine after which its client leaves; 0: it never does.
+        timeout: Seconds to wait for an answer.
+        transport: How models travel: `float32`, or `float16` in half the bytes.
+    """
+
+    run: Path
+    clients: int
+    most: int = 0
+    leave: int = 0
+    timeout: float = 600.0
+    transport: ModelType = "float32"
+
+
+class Server:
+    """Connects a messenger with an experiment."""
+
+    def __init__(
+        self,
+        messenger: Messenger,
+        config: Config,
+        server_config: ServerConfig,
+        log: Callable[[str], None] = print,
+    ) -> None:
+        self.server_config, self.log = server_config, log
+        run = server_config.run
+        self.folder = RunFolder(run)
+        if self.folder.summary() is not None:
+            raise RunError(f"the run in {run} has ended; choose another folder")
+        run.mkdir(parents=True, exist_ok=True)
+        if self.folder.config_file.exists():
+            config = load_config(self.folder.config_file)
+        self.config = replace(config, out=str(run))
+        self.exchange = Exchange(messenger, server_config.timeout, self.record)
+        max_clients = server_config.most or 2 * server_config.clients
+        self.roster = Roster.load(run / ROSTER_FILE, max_clients)
+        self.setup = RunSetup(
+            seed=config.seed,
+            holdout=config.data.holdout,
+            local=config.local,
+            model=config.model,
+            transport=server_config.transport,
+        )
+
+    def run(
+        self, make_network: MakeNetwork | None = None, observers: Sequence[Observer] = ()
+    ) -> Result:
+        """Run all rounds, from the first or from where the folder left off."""
+        observers = all_observers(self.config.track, observers)
+        self.wait_for_machines()
+        data = self.roster.describe()
+        self.setup = replace(self.setup, num_outputs=data.num_outputs)
+        factory = self.setup.network_factory(tuple(data.train.x.shape[1:]), make_network)
+        engine = RemoteEngine(self.exchange, self.roster, self.setup, factory)
+        if not self.folder.config_file.exists():
+            given = Own(data, factory if make_network else None, engine=engine)
+            self.config = recorded_config(self.config, given)
+            text = yaml.safe_dump(config_to_dict(self.config), sort_keys=False)
+            write_text(self.folder.config_file, text)
+        own, leave = Own(data, factory, engine=engine), self.server_config.leave
+        with DeployedExperiment(self.config, own, engine, self.attend, leave) as experiment:
+            return experiment.run(self.folder, observers)
+
+    def wait_for_machines(self) -> None:
+        """Wait until enough machines are present; in a resumed run, no longer than `timeout`."""
+        known = sum(not member.has_left for member in self.roster.members.values())
+        self.log(f"waiting for {known or self.server_config.clients} machines")
+        deadline = time.monotonic() + self.server_config.timeout
+        waiting: dict[int, MachineProfile] = {}
+        pause, logged = 0.05, time.monotonic()
+        while True:
+            waiting |= self.greet(waiting)
+            present = len(self.roster.present)
+            if known and (present >= known or (present and time.monotonic() > deadline)):
+                return
+            if not known and len(waiting) >= self.server_config.clients:
+                self.roster.admit(waiting, since=0)
+                return
+            if time.monotonic() - logged > LOG_EVERY:
+                self.log(f"{max(present, len(waiting))} machines are present, waiting for more")
+                logged = time.monotonic()
+            time.sleep(pause)
+            pause = min(pause * 1.3, 1.0)
+
+    def attend(self) -> dict[int, MachineProfile]:
+        """Greet machines, wait until at least one is present, and return profiles of new ones."""
+        new = self.greet(resting=self.roster.take_resting())
+        if not self.roster.present:
+            self.log("no machine is present; waiting for one")
+        while not self.roster.present:
+            time.sleep(1.0)
+            new |= self.greet(new)
+        return new
+
+    def greet(
+        self, waiting: dict[int, MachineProfile] | None = None, resting: Collection[int] = ()
+    ) -> dict[int, MachineProfile]:
+        """Let known machines take part again; return the profiles of others that may."""
+        hello = MessageBuilder().message(ask="hello", setup=self.setup.to_dict())
+        new: dict[int, MachineProfile] = {}
+        skipped = {*self.roster.present, *self.roster.barred, *(waiting or {}), *resting}
+        for machine, answer in self.exchange.greet(hello, skipped).items():
+            try:
+                if isinstance(answer, str):
+                    raise MessageError(answer)
+                check_version(answer)
+                profile = MachineProfile.read(answer)
+                if self.roster.readmit(machine, profile):
+                    continue
+                members = [member.profile for member in self.roster.members.values()]
+                others = [*members, *(waiting or {}).values(), *new.values()]
+                if (why := self.roster.refusal(machine, profile, others)) is not None:
+                    raise MessageError(why)
+                new[machine] = profile
+            except MessageError as error:
+                # A machine that disconnected before it could answer gets no strike.
+                self.roster.set_aside(machine, str(error), strike=isinstance(answer, WireMessage))
+                self.record({"set_aside": str(machine), "client": None, "why": str(error)})
+        return new
+
+    def record(self, event: dict[str, Any]) -> None:
+        """Append to the log of exchanges, and print what a person should see."""
+        with (self.server_config.run / EXCHANGES_FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"time": round(time.time(), 3), **event}) + "\n")
+        if "set_aside" in event:
+            client = event["client"]
+            who = f"machine {event['set_aside']}" if client is None else f"client {client}"
+            self.log(f"{who} is set aside: {event['why']}")

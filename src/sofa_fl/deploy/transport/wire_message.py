@@ -1,0 +1,120 @@
+"""A message between server and machine: a header of plain values, and arrays as bytes; no pickle.
+
+Reading checks every type and shape, since the sender may be broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sofa_fl.errors import SofaError
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.identity import IdentityDict
+from sofa_fl.models.mix import Model, as_vector
+
+VERSION = 3  # of the content of messages; both sides must have the same
+ModelType = Literal["float32", "float16"]  # in which models travel
+ARRAY_TYPES = ("float32", "float16", "float64", "uint8", "int32", "int64")
+ModelName = str | list[list[Any]]  # an array's name; for a mix, pairs of such a name and a weight
+
+
+class MessageError(SofaError, ValueError):
+    """A message does not hold what it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireMessage:
+    """One message, in either direction."""
+
+    header: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the arrays; a header is small beside them."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def array(self, name: Any, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """Return an array by name, checked for its type and shape (None: any size)."""
+        found = self.arrays.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise MessageError(f"the message must hold the array {name!r}, and does not")
+        fits = len(found.shape) == len(shape) and all(
+            wanted in (None, size) for size, wanted in zip(found.shape, shape)
+        )
+        if not fits or found.dtype != np.dtype(dtype):
+            wanted = f"{dtype} of shape {shape}"
+            raise MessageError(f"{name} must be {wanted}, got {found.dtype} of {found.shape}")
+        return found
+
+    def value(self, name: str, kind: type[Any]) -> Any:
+        """Return a plain value of the header, checked for its type."""
+        return checked(self.header, name, kind)
+
+    def model(self, name: Any, size: int | None, model_type: ModelType) -> Vector:
+        """Return a model, in float32 however it travelled."""
+        array = self.array(name, model_type, (size,))
+        return torch.from_numpy(np.array(array, dtype=np.float32))
+
+
+def checked(values: Any, name: str, kind: type[Any]) -> Any:
+    """Return `values[name]`, checked for its type; a whole number is also a float."""
+    found = values.get(name) if isinstance(values, Mapping) else None
+    if isinstance(found, int) and not isinstance(found, bool) and kind is float:
+        return float(found)
+    if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+        raise MessageError(f"{name} must be of type {kind.__name__}, got {found!r}")
+    return found
+
+
+def read_mix(name: list[Any]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Return the names and the weights of a mix."""
+    try:
+        pairs = [(str(part), float(weight)) for part, weight in name]
+        names, weights = zip(*pairs, strict=True)
+    except (TypeError, ValueError):
+        raise MessageError(f"a mix must be pairs of a name and a weight, got {name!r}") from None
+    return names, weights
+
+
+class MessageBuilder:
+    """Collects the arrays of a message; a model that is used twice goes in once."""
+
+    def __init__(self, model_type: ModelType = "float32") -> None:
+        self.model_type = model_type
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self.models: IdentityDict[str] = IdentityDict()  # the array of each model
+
+    def add(self, array: NDArray[Any], name: str = "") -> str:
+        name = name or f"a{len(self.arrays)}"
+        self.arrays[name] = array
+        return name
+
+    def add_model(self, model: Model) -> str:
+        if model not in self.models:
+            numbers = as_vector(model).cpu().numpy()
+            self.models[model] = self.add(numbers.astype(self.model_type, copy=False))
+        return self.models[model]
+
+    def message(self, **header: Any) -> WireMessage:
+        return WireMessage({"version": VERSION, **header}, self.arrays)
+
+
+UNREADABLE = "unreadable"  # the header's key for what was wrong with the bytes of a message
+
+
+def check_version(message: WireMessage) -> None:
+    """Raise if a message could not be read, or if its sender has another version of sofa-fl."""
+    if UNREADABLE in message.header:
+        raise MessageError(str(message.header[UNREADABLE]))
+    if (found := message.header.get("version")) != VERSION:
+        raise MessageError(
+            f"messages must be of version {VERSION}, got {found!r}; install the same sofa-fl on "
+            "all machines"
+        )

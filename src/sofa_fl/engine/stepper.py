@@ -1,0 +1,140 @@
+"""One optimizer step that trains a whole stack, captured on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sofa_fl.engine.base import LocalConfig
+from sofa_fl.engine.learner import EachLoss, Store, optimizer_for
+from sofa_fl.engine.stack import Stack
+from sofa_fl.models.flat import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Pulls:
+    """What a captured step must know of its clients' pulls: the weight decay they agree on.
+
+    It is the optimizer's to do; where clients `differ`, all of it is done apart, since a step
+    that depended on their numbers would have to be captured anew with every change of the tree.
+    """
+
+    some: bool = False
+    decay: float = 0.0
+    differ: bool = False
+
+    @classmethod
+    def of(cls, terms: Sequence[tuple[float, Tensor]]) -> Pulls:
+        decays = {decay for decay, _ in terms}
+        if len(decays) == 1:
+            return cls(True, decays.pop())
+        return cls(bool(decays), differ=bool(decays))
+
+
+class Stepper:
+    """One optimizer step of a whole stack; on a GPU captured once and replayed.
+
+    A step is some eighty small kernels, and for few clients it would take longer to launch them
+    than to run them. A captured step reads its batch, and writes its losses, at fixed places.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        store: Store,
+        loss: EachLoss,
+        local: LocalConfig,
+        pulls: Pulls,
+        num_outputs: int,
+    ) -> None:
+        self.stack, self.store, self.loss, self.pulls = stack, store, loss, pulls
+        device = stack.weights[0].device
+        self.rows = torch.zeros(stack.num * local.batch_size, dtype=torch.int64, device=device)
+        self.losses = torch.zeros(stack.num, device=device)
+        self.constants = [torch.zeros_like(w) for w in stack.weights] if pulls.some else []
+        self.decay = torch.zeros(stack.num, device=device)
+        self.offsets = torch.zeros(stack.num, num_outputs, device=device)
+        self.learning_rate = local.learning_rate
+        self.rate = torch.tensor(local.learning_rate, device=device)
+        self.optimizer = optimizer_for(stack.weights, local, pulls.decay)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate  # a captured step reads it where it is
+        self.bf16 = local.precision == "bf16"
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if device.type == "cuda":
+            self.capture()
+
+    def begin(
+        self,
+        vectors: Sequence[Vector],
+        seeds: Sequence[int],
+        terms: Sequence[tuple[float, Tensor]],
+        offsets: Tensor,
+        pace: float,
+    ) -> None:
+        """Start again from these models, each pulled so (see `pull_terms`)."""
+        self.stack.load(vectors, seeds)
+        self.offsets.copy_(offsets)
+        self.rate.fill_(self.learning_rate * pace)
+        for state in self.optimizer.state.values():
+            for value in state.values():  # the moments, and how many steps there were
+                value.zero_()
+        if terms:
+            decays, constants = zip(*terms)
+            self.decay.copy_(torch.tensor(decays))
+            new = self.stack.trainable(torch.stack(constants))
+            for constant, value in zip(self.constants, new):
+                constant.copy_(value)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Train on these rows, `batch_size` per client; every client's loss, until the next."""
+        self.rows.copy_(rows)
+        if self.graph is None:
+            self.step()
+        else:
+            self.graph.replay()
+        return self.losses
+
+    def step(self) -> None:
+        for weight in self.stack.weights:
+            weight.grad = None
+        x, y = self.store.batch(self.rows)
+        out = self.stack.forward(x, training=True, bf16=self.bf16)
+        out = (out.view(self.stack.num, -1, out.shape[1]) + self.offsets[:, None]).view(out.shape)
+        each = self.loss(out, y)
+        losses = each.view(self.stack.num, -1).mean(dim=1)
+        torch.autograd.backward(losses.sum())
+        for weight in self.stack.weights:
+            if weight.grad is None:  # not in use; it decays and is pulled all the same
+                weight.grad = torch.zeros_like(weight)
+        for weight, constant in zip(self.stack.weights, self.constants):
+            assert weight.grad is not None
+            weight.grad.add_(constant)
+            if self.pulls.differ:
+                decay = self.decay.view(-1, *[1] * (weight.ndim - 1))
+                weight.grad.addcmul_(decay, weight.detach())
+        self.optimizer.step()
+        self.losses.copy_(losses.detach())
+
+    def capture(self) -> None:
+        """Record a step, unless the network waits for the GPU in it: then it is run as it is."""
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(2):  # what is compiled or allocated once must be before
+                self.step()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        try:
+            # Of this thread alone: another may be copying the last models into a checkpoint.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self.step()
+            self.graph = graph
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            torch.cuda.set_stream(stream)  # a capture that fails stays on its own
+            torch.cuda.synchronize()

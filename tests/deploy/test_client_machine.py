@@ -1,0 +1,169 @@
+"""What a machine answers, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sofa_fl.data.own import from_arrays
+from sofa_fl.deploy.machine.client_machine import ClientMachine
+from sofa_fl.deploy.machine.machine_data import (
+    MachineData,
+    as_machine_data,
+    example_data,
+    fingerprint_of,
+    with_holdout,
+)
+from sofa_fl.deploy.server.described_data import DescribedData
+from sofa_fl.deploy.transport.machine_profile import MachineProfile
+from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.wire_message import (
+    MessageBuilder,
+    MessageError,
+    WireMessage,
+    read_mix,
+)
+from sofa_fl.errors import DataError
+from tests.deploy.cases import tiny
+
+CONFIG = tiny()
+SETUP = RunSetup(
+    seed=0, holdout=0.1, local=CONFIG.local, model=CONFIG.model, num_outputs=10
+)  # fmt: skip
+DATA = example_data(CONFIG.data, 0, 1)
+
+
+def machine(data: MachineData = DATA, cap: float = 1.0) -> ClientMachine:
+    return ClientMachine(data, SETUP, cap, 1)
+
+
+def test_a_setup_survives_the_wire() -> None:
+    assert RunSetup.from_dict(SETUP.to_dict()) == SETUP
+
+
+@pytest.mark.parametrize("values", [None, {}, {**SETUP.to_dict(), "local": {"batches": -1}}])
+def test_an_invalid_setup_is_refused(values: Any) -> None:
+    with pytest.raises(MessageError):
+        RunSetup.from_dict(values)
+
+
+def test_a_machine_describes_itself() -> None:
+    profile = MachineProfile.read(machine().hello())
+    assert (profile.num_train, profile.number, profile.cap) == (len(DATA.train), 1, 1.0)
+    assert profile.format.input == ("uint8", (1, 28, 28))
+    assert profile.format.placeholder(5).x.shape == (5, 1, 28, 28)
+    assert profile.format.placeholder(5).x.strides == (0, 0, 0, 0), "no memory"
+    assert np.array_equal(profile.ids, DATA.ids)  # type: ignore[arg-type]
+
+
+def test_a_regression_says_how_its_targets_spread() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    data = as_machine_data((from_arrays(x, x[:, :2]), from_arrays(x[:5], x[:5, :2])))
+    profile = MachineProfile.read(machine(data).hello())
+    assert profile.format.is_regression
+    assert profile.target_sums is not None
+    assert profile.num_train == 45
+    assert profile.num_holdout == 5
+
+
+def ask(**header: Any) -> WireMessage:
+    return MessageBuilder().message(setup=SETUP.to_dict(), **header)
+
+
+def test_a_machine_trains_only_on_samples_that_exist() -> None:
+    builder = MessageBuilder()
+    here = machine()
+    spec = {
+        "start": builder.add_model(here.learner.initial(0)),
+        "samples": builder.add(np.array([0, 10_000], dtype=np.int32)),
+        "given": False,
+        "batches": 1,
+        "seed": 0,
+        "pulls": None,
+        "pace": 1.0,
+        "prior": True,
+    }
+    with pytest.raises(MessageError, match="numbered from 0"):
+        here.answer(builder.message(tasks=[spec]))
+
+
+def test_another_version_of_the_messages_is_refused() -> None:
+    with pytest.raises(MessageError, match="install the same sofa-fl"):
+        machine().answer(WireMessage({"version": 0}))
+
+
+def test_held_out_samples_are_not_given() -> None:
+    here = machine(with_holdout(replace(DATA, holdout=None), 0.5, 0, 1))
+    builder = MessageBuilder()
+    builder.add(np.arange(len(here.samples), dtype=np.int32), "give")
+    answer = here.answer(builder.message(setup=SETUP.to_dict(), give=True))
+    assert answer.arrays["gave"].tolist() == list(range(len(here.data.train)))
+    assert np.array_equal(answer.arrays["gave_x"], here.data.train.x)
+
+
+def test_the_same_samples_have_the_same_fingerprint() -> None:
+    assert fingerprint_of(DATA) == fingerprint_of(example_data(CONFIG.data, 0, 1))
+    assert fingerprint_of(DATA) != fingerprint_of(example_data(CONFIG.data, 0, 2))
+
+
+@pytest.mark.parametrize("loaded", [None, (1, 2), (DATA.train,)])
+def test_what_a_loader_must_return(loaded: Any) -> None:
+    with pytest.raises(DataError, match=r"must return \(train, test\)"):
+        as_machine_data(loaded)
+
+
+def test_a_description_knows_no_class() -> None:
+    profile = MachineProfile.read(machine().hello())
+    format = profile.format
+    data = DescribedData(format.placeholder(3), format.placeholder(1), (), 10, fingerprints=("a",))
+    assert data.class_counts(np.arange(3)).tolist() == [0] * 10
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_train": 0}, {"num_train": "x"}, {"num_test": -1}, {"number": -1}, {"number": "1"},
+        {"input": ["object", 3]}, {"input": []}, {"target": ["int64", -1]}, {"fingerprint": 3},
+        {"scale": None}, {"num_train": 3},
+    ],
+)  # fmt: skip
+def test_an_invalid_hello_is_refused(change: dict[str, Any]) -> None:
+    hello = machine().hello()
+    with pytest.raises(MessageError):
+        MachineProfile.read(WireMessage({**hello.header, **change}, hello.arrays))
+
+
+@pytest.mark.parametrize("name", [[], [["a"]], [["a", 1.0, 2.0]], [["a", "b"]], [3], ["ab"]])
+def test_an_invalid_mix_is_refused(name: list[Any]) -> None:
+    with pytest.raises(MessageError, match="a mix must be pairs"):
+        read_mix(name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batches": 1.5}, {"seed": None}, {"pace": "fast"}, {"start": 3}, {"samples": "none"},
+        {"given": None}, {"pulls": 3}, {"pulls": {"target": "a0", "weight": "x", "decay": 0.0}},
+        {"pulls": {"weight": 1.0, "decay": 0.0}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_invalid_task_is_refused(change: dict[str, Any]) -> None:
+    here, builder = machine(), MessageBuilder()
+    header = {
+        "start": builder.add_model(here.learner.initial(0)),
+        "samples": builder.add(np.arange(9, dtype=np.int32)),
+        "given": False, "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+    }  # fmt: skip
+    assert len(here.answer(builder.message(tasks=[header])).header["outcomes"]) == 1
+    with pytest.raises(MessageError):
+        here.answer(builder.message(tasks=[{**header, **change}]))
+
+
+@pytest.mark.parametrize("tasks", ["all", [3], {"start": "a0"}])
+def test_what_is_no_list_of_tasks_is_refused(tasks: Any) -> None:
+    with pytest.raises(MessageError, match="tasks must be a list of mappings"):
+        machine().answer(MessageBuilder().message(tasks=tasks))

@@ -1,0 +1,210 @@
+"""Models on a tree: what new nodes inherit, what is measured, whom to trust."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up
+from sofa_fl.methods.rules.losses import Losses, compare_losses, steady
+from sofa_fl.methods.rules.path import agreement, trust
+from sofa_fl.models.flat import Vector, mean
+from sofa_fl.models.mix import as_vector
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
+from tests.methods.cases import Spy, federation
+
+FED = federation(6, spy=True)
+CLIENTS = FED.clients
+ROOT, A, B, C = map(NodeId, (10, 11, 12, 13))
+PARENT: dict[NodeId, NodeId | None] = {ROOT: None, A: ROOT, B: ROOT, C: ROOT}
+TREE = Tree(PARENT | dict(zip(CLIENTS, (A, A, B, B, B, C))), CLIENTS, 14)
+MODELS: dict[NodeId, Vector] = {n: FED.initial(int(n)) for n in TREE.parent}
+
+
+def of_clients(clients: list[int]) -> Vector:
+    nodes = [NodeId(c) for c in clients]
+    return mean([MODELS[c] for c in nodes], [len(FED.owned[c]) for c in nodes])
+
+
+def inherited(*edits: Edit) -> dict[NodeId, Vector]:
+    models = inherit(TREE, MODELS, edits, FED)
+    after = apply_all(TREE, edits)
+    assert set(models) == set(after.parent)
+    for node in set(models) & set(MODELS):
+        assert torch.equal(models[node], MODELS[node]), "no model of a node that stays is changed"
+    return models
+
+
+def test_no_edit_changes_nothing() -> None:
+    assert list(inherited()) == list(MODELS)
+
+
+def test_graft_moves_a_node_and_no_model() -> None:
+    assert set(inherited(Graft(CLIENTS[0], B))) == set(MODELS)
+
+
+def test_merge_is_the_mean_of_those_merged_by_samples_below() -> None:
+    models = inherited(Merge((A, B), NodeId(14)))
+    sizes = {c: len(FED.owned[c]) for c in CLIENTS}
+    below = [sum(sizes[c] for c in CLIENTS[:2]), sum(sizes[c] for c in CLIENTS[2:5])]
+    torch.testing.assert_close(models[NodeId(14)], mean([MODELS[A], MODELS[B]], below))
+    assert A not in models
+
+
+def test_split_parts_are_the_means_of_their_children() -> None:
+    into = (NodeId(14), NodeId(15))
+    models = inherited(Split(B, into, ((CLIENTS[2],), (CLIENTS[3], CLIENTS[4]))))
+    torch.testing.assert_close(models[into[0]], MODELS[CLIENTS[2]])
+    torch.testing.assert_close(models[into[1]], of_clients([3, 4]))
+    assert B not in models
+
+
+def test_split_of_the_root_keeps_the_root() -> None:
+    into = (NodeId(14), NodeId(15))
+    models = inherited(Split(ROOT, into, ((A, B), (C,))))
+    assert torch.equal(models[ROOT], MODELS[ROOT])
+    torch.testing.assert_close(models[into[1]], MODELS[C])
+
+
+def test_prune_forgets_the_cluster_alone() -> None:
+    models = inherited(Prune(C))
+    assert set(MODELS) - set(models) == {C}
+
+
+def test_edits_build_on_each_other() -> None:
+    models = inherited(
+        Graft(CLIENTS[5], A),
+        Prune(C),
+        Split(A, (NodeId(14), NodeId(15)), ((CLIENTS[0], CLIENTS[5]), (CLIENTS[1],))),
+        Merge((NodeId(14), B), NodeId(16)),
+        Prune(NodeId(15)),
+    )
+    sizes = [len(FED.owned[CLIENTS[i]]) for i in range(6)]
+    part = mean([MODELS[CLIENTS[0]], MODELS[CLIENTS[5]]], [sizes[0], sizes[5]])
+    expected = mean([part, MODELS[B]], [sizes[0] + sizes[5], sum(sizes[2:5])])
+    torch.testing.assert_close(models[NodeId(16)], expected)
+
+
+def test_mean_of_weighs_by_samples_below() -> None:
+    sizes = [sum(len(FED.owned[c]) for c in TREE.clients_of(n)) for n in (A, B, C)]
+    expected = mean([MODELS[n] for n in (A, B, C)], sizes)
+    assert torch.equal(mean_of((A, B, C), TREE, MODELS, FED), expected)
+
+
+def test_means_up_are_those_of_all_clients_below() -> None:
+    clients = {client: MODELS[client] for client in CLIENTS}
+    found = means_up(TREE, clients, FED)
+    assert set(found) == set(TREE.parent)
+    for cluster in TREE.clusters:
+        below = TREE.clients_of(cluster)
+        expected = mean([MODELS[c] for c in below], [len(FED.owned[c]) for c in below])
+        torch.testing.assert_close(found[cluster], expected)
+    assert all(found[client] is MODELS[client] for client in CLIENTS), "no copies"
+
+
+def test_compare_measures_every_path_on_held_out_samples() -> None:
+    losses = compare_losses(TREE, MODELS, FED)
+    assert set(losses) == set(CLIENTS)
+    for client, row in losses.items():
+        assert set(row) == set(TREE.path(client))
+        for node, loss in row.items():
+            points = torch.from_numpy(FED.data.train.x[FED.data.clients[client].holdout])
+            expected = (points - MODELS[node]).square().sum(dim=1).mean()
+            assert loss == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_compare_does_not_measure_what_is_known() -> None:
+    assert isinstance(FED.engine, Spy)
+    known = compare_losses(TREE, MODELS, FED)
+    FED.engine.exams.clear()
+    assert compare_losses(TREE, MODELS, FED, known=known) == known
+    assert FED.engine.exams == []
+    moved = Graft(CLIENTS[0], B).apply(TREE)
+    losses = compare_losses(moved, MODELS, FED, known=known)
+    (exam,) = FED.engine.exams
+    assert torch.equal(as_vector(exam.params), MODELS[B])
+    assert set(losses[CLIENTS[0]]) == {ROOT, B, CLIENTS[0]}, "what left the path is forgotten"
+    assert {c: losses[c] for c in CLIENTS[1:]} == {c: known[c] for c in CLIENTS[1:]}
+
+
+losses_strategy = st.dictionaries(
+    st.integers(0, 9).map(NodeId), st.floats(0, 1e6), min_size=1, max_size=6
+)
+sharpnesses = st.one_of(st.floats(0, 10), st.sampled_from([100.0, 1e4, math.inf]))
+
+
+@given(losses_strategy, sharpnesses)
+def test_trust_is_a_share_and_the_lower_loss_has_more(
+    losses: dict[NodeId, float], sharpness: float
+) -> None:
+    shares = trust(losses, sharpness)
+    assert list(shares) == list(losses)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert all(0 <= share <= 1 for share in shares.values())
+    for a in losses:
+        for b in losses:
+            if losses[a] < losses[b]:
+                assert shares[a] >= shares[b]
+    if sharpness == 0:
+        assert all(share == pytest.approx(1 / len(losses)) for share in shares.values())
+
+
+def test_trust_goes_by_the_power_of_the_loss() -> None:
+    shares = trust({A: 0.1, B: 0.2, C: 0.4}, 2.0)
+    assert shares[A] / shares[B] == pytest.approx(4)
+    assert shares[B] / shares[C] == pytest.approx(4)
+    assert list(trust({A: 0.2, B: 0.1}, math.inf).values()) == [0, 1]
+    assert trust({A: 0.9, B: 0.8, C: 5.0}, 500.0)[B] == pytest.approx(1)
+
+
+def test_losses_near_zero_do_not_outweigh_each_other() -> None:
+    assert trust({A: 0.0, B: 1e-12, C: 1e-3}, 3.0) == pytest.approx(dict.fromkeys((A, B, C), 1 / 3))
+
+
+def losses_of(own: list[float], parent: list[float], root: list[float]) -> Losses:
+    paths = [TREE.path(client) for client in CLIENTS]
+    return {p[-1]: dict(zip(p, x)) for p, x in zip(paths, zip(root, parent, own), strict=True)}
+
+
+def test_losses_are_steadied_by_those_of_siblings() -> None:
+    losses = losses_of([1, 3, 1, 1, 7, 5], [2, 2, 4, 5, 6, 8], [9] * 6)
+    (count,) = {len(FED.judged_on(client)) for client in CLIENTS}
+    for client, found in steady(TREE, losses, FED, 3 * count).items():
+        path = TREE.path(client)
+        siblings = [c for c in TREE.children[path[-2]] if c in CLIENTS]
+        for depth, node in enumerate(path):
+            mean = sum(losses[c][TREE.path(c)[depth]] for c in siblings) / len(siblings)
+            assert found[node] == pytest.approx(0.25 * losses[client][node] + 0.75 * mean)
+    assert steady(TREE, losses, FED, 0) == losses
+
+
+def test_a_client_unlike_its_siblings_still_trusts_its_own() -> None:
+    losses = losses_of([0.05] * 6, [0.04, 0.04, 0.04, 0.04, 4.0, 0.04], [0.04] * 6)
+    odd, other = NodeId(4), NodeId(2)
+    found = steady(TREE, losses, FED, 6)
+    assert trust(found[odd], 4)[odd] > 10 * trust(found[odd], 4)[B]
+    assert trust(found[NodeId(0)], 4)[A] > trust(found[NodeId(0)], 4)[NodeId(0)]
+    assert found[other][other] == pytest.approx(0.05)
+
+
+def test_it_does_not_matter_in_which_order_losses_were_measured() -> None:
+    losses = losses_of([1, 3, 1, 1, 7, 5], [2, 2, 4, 5, 6, 8], [9] * 6)
+    turned = {c: dict(reversed(list(row.items()))) for c, row in losses.items()}
+    assert steady(TREE, turned, FED, 6) == steady(TREE, losses, FED, 6)
+
+
+def test_models_that_do_not_contradict_a_client_count_alike() -> None:
+    nearly_nothing = {ROOT: 0.03, A: 0.0001}
+    assert agreement(nearly_nothing, 0.2)[ROOT] == pytest.approx(0.46, abs=0.01)
+    assert trust(nearly_nothing, 4)[ROOT] < 1e-5
+    wrong = {ROOT: 1.9, A: 0.7, B: 0.1}
+    found = agreement(wrong, 0.2)
+    assert sum(found.values()) == pytest.approx(1)
+    assert found[B] > 0.9
+    assert found[ROOT] < 1e-3
+    assert agreement({ROOT: 1e9, A: 0.0}, 1e-3) == {ROOT: 0.0, A: 1.0}  # no overflow
