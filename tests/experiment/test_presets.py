@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sofa_fl.experiment.run.config import Config, config_to_dict, load_config, p
 from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.presets import PRESETS
 from sofa_fl.experiment.run.values import value_at
+from sofa_fl.methods.rules.rule_set import paper_rules, rules_of
 from tests.experiment.cases import TINY, own_data
 
 
@@ -28,6 +30,13 @@ def test_a_preset_changes_what_it_names_and_nothing_else(name: str) -> None:
 
 def _yaml(value: object) -> str:
     return "null" if value is None else str(value)
+
+
+def test_paper_has_the_papers_rules() -> None:
+    named, written = rules_of(preset("paper").sofa), paper_rules()
+    for each in dataclasses.fields(written):
+        if each.name != "build":  # DMAC as the paper has it is a value, not a function
+            assert getattr(named, each.name) is getattr(written, each.name), each.name
 
 
 def test_the_file_and_then_settings_come_after_it(tmp_path: Path) -> None:

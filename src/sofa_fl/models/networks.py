@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Ge
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedParameter
 
 from sofa_fl.errors import ModelError
 from sofa_fl.seeding import seed_for
@@ -117,7 +117,7 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
     if not isinstance(network, nn.Module):
         raise ModelError(f"a network must be a torch.nn.Module, got {type(network).__name__}")
     parameters: list[tuple[str, object]] = list(network.named_parameters())
-    if lazy := [name for name, p in parameters if isinstance(p, UninitializedTensorMixin)]:
+    if lazy := [name for name, p in parameters if isinstance(p, UninitializedParameter)]:
         raise ModelError(
             f"the size of {lazy[0]} is not known until the network is used; give every layer its "
             "sizes, for example Linear in place of LazyLinear"

@@ -63,7 +63,10 @@ def compare(
         config: What all of them run. Every run has a folder `<name>-<seed>` in `config.out`
             (default `runs/compare`); a run that was stopped there is resumed.
         seeds: Run every method once per seed, in place of `config.seed`.
-        data, network, metrics, observers: As in `run`.
+        data: As in `run`.
+        network: As in `run`.
+        metrics: As in `run`.
+        observers: As in `run`.
 
     Returns:
         The result of every method by name; with `seeds`, a list of results, one per seed.
