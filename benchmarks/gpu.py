@@ -25,7 +25,7 @@ from sofa_fl.engine.base import Engine, LocalConfig, Precision, Pull, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.experiment.run.config import Config
-from sofa_fl.experiment.run.loop import run
+from sofa_fl.experiment.run.launch import run
 from sofa_fl.federation import Federation
 from sofa_fl.models.networks import ModelConfig, network_factory
 

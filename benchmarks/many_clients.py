@@ -24,10 +24,9 @@ from process_tree import descendants, proportional_bytes
 
 from sofa_fl import sharing
 from sofa_fl.engine import select
-from sofa_fl.experiment.run import loop, records
+from sofa_fl.experiment.run import launch, loop, records
 from sofa_fl.experiment.run.config import Config, parse_config
-from sofa_fl.methods import sofa
-from sofa_fl.methods.baselines import clustered
+from sofa_fl.methods import clustered, sofa
 
 PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
 
@@ -132,7 +131,7 @@ def measure(config: Config) -> tuple[list[dict[str, float]], int]:
             raise DoneError
 
     with timed_phases(clock), Memory() as memory, suppress(DoneError):
-        loop.run(config, observers=[observe])
+        launch.run(config, observers=[observe])
     return rounds, memory.peak
 
 

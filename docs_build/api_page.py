@@ -8,10 +8,24 @@ import sofa_fl
 GROUPS = {
     "Runs": ("experiment.", "errors"),
     "Data": ("data.",),
-    "Writing a method": ("methods.base", "federation", "models.", "engine.", "sharing", "guard"),
+    "Writing a method": (
+        "methods.base",
+        "methods.registry",
+        "federation",
+        "models.",
+        "engine.",
+        "sharing",
+        "guard",
+    ),
     "The tree": ("topology.",),
 }
-WRAPPED = {"api": "experiment.run.loop"}  # where that is written which is only wrapped elsewhere
+# Where the functions are defined that `sofa_fl.api` wraps.
+WRAPPED = {
+    "run": "experiment.run.launch",
+    "resume": "experiment.run.launch",
+    "run_or_resume": "experiment.run.launch",
+    "compare": "experiment.run.comparison",
+}
 
 
 def api_page() -> str:
@@ -20,7 +34,7 @@ def api_page() -> str:
     for title, homes in GROUPS.items():
         lines += [f"## {title}", ""]
         for name in sofa_fl.__all__:
-            home = WRAPPED.get(sofa_fl._HOME[name], sofa_fl._HOME[name])
+            home = WRAPPED.get(name, sofa_fl._HOME[name])
             if home.startswith(homes) and not is_section(name):
                 lines += [f"::: sofa_fl.{home}.{name}", ""]
     sections = ", ".join(f"`{name}`" for name in sofa_fl.__all__ if is_section(name))

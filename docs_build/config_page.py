@@ -14,7 +14,13 @@ from annotated_types import Ge, Gt, Interval, Le, Lt
 
 from sofa_fl.experiment.run.config import Config, config_to_dict
 
-PLAIN = {int: "whole number", float: "number", str: "text", bool: "`true` or `false`"}
+PLAIN = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    bool: "`true` or `false`",
+    Any: "values by key",
+}
 
 
 def config_page() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sofa_fl
-from sofa_fl.experiment.run import loop
+from sofa_fl.experiment.run import comparison, launch
 from sofa_fl.report import page
 from tests.experiment.cases import tiny
 
@@ -36,6 +36,7 @@ def test_a_report_that_fails_loses_nothing(
     ]
 
 
-def test_they_are_called_as_those_of_the_loop() -> None:
-    assert inspect.signature(sofa_fl.run) == inspect.signature(loop.run)
-    assert inspect.signature(sofa_fl.resume) == inspect.signature(loop.resume)
+def test_they_are_called_as_those_of_the_experiment() -> None:
+    assert inspect.signature(sofa_fl.run) == inspect.signature(launch.run)
+    assert inspect.signature(sofa_fl.resume) == inspect.signature(launch.resume)
+    assert inspect.signature(sofa_fl.compare) == inspect.signature(comparison.compare)

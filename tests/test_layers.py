@@ -57,7 +57,7 @@ OUTSIDE = {
     "rich": {"cli", "data/download"},
     "sklearn": {"topology"},
     "threadpoolctl": {"topology"},
-    "scipy": {"topology", "data", "methods"},
+    "scipy": {"topology", "data", "methods", "cli/show_comparison"},
     "matplotlib": {"jobs/plotting"},
     "study": {"cli/reproduce"},  # the repository's, not in the wheel
 }

@@ -59,9 +59,12 @@ PUBLIC = [
     "from_partitions",
     "load_config",
     "predict",
+    "preset",
     "read_csv",
+    "register",
     "resume",
     "run",
+    "run_or_resume",
     "shape",
     "split",
 ]

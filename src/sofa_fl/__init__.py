@@ -16,8 +16,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sofa_fl.api import compare as compare
     from sofa_fl.api import resume as resume
     from sofa_fl.api import run as run
+    from sofa_fl.api import run_or_resume as run_or_resume
     from sofa_fl.data.base import Arrays as Arrays
     from sofa_fl.data.base import ClientData as ClientData
     from sofa_fl.data.base import FederatedData as FederatedData
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
     from sofa_fl.engine.base import LocalConfig as LocalConfig
     from sofa_fl.engine.faulty import FaultsConfig as FaultsConfig
     from sofa_fl.errors import SofaError as SofaError
-    from sofa_fl.experiment.run.comparison import compare as compare
     from sofa_fl.experiment.run.config import Config as Config
     from sofa_fl.experiment.run.config import load_config as load_config
+    from sofa_fl.experiment.run.config import preset as preset
     from sofa_fl.experiment.run.loop import Result as Result
     from sofa_fl.experiment.serving.export import Exported as Exported
     from sofa_fl.experiment.serving.export import export as export
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from sofa_fl.methods.baselines.hierfavg import HierFavgConfig as HierFavgConfig
     from sofa_fl.methods.baselines.hypcluster import HypClusterConfig as HypClusterConfig
     from sofa_fl.methods.baselines.oracle import OracleConfig as OracleConfig
+    from sofa_fl.methods.registry import register as register
     from sofa_fl.methods.rules.config import SofaConfig as SofaConfig
     from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
@@ -94,15 +97,17 @@ _HOME = {
     "LocalConfig": "engine.base",
     "FaultsConfig": "engine.faulty",
     "SofaError": "errors",
-    "compare": "experiment.run.comparison",
+    "compare": "api",
     "Config": "experiment.run.config",
     "load_config": "experiment.run.config",
+    "preset": "experiment.run.config",
     "Exported": "experiment.serving.export",
     "export": "experiment.serving.export",
     "predict": "experiment.serving.export",
     "Result": "experiment.run.loop",
     "resume": "api",
     "run": "api",
+    "run_or_resume": "api",
     "Federation": "federation",
     "GuardConfig": "guard",
     "Method": "methods.base",
@@ -116,6 +121,7 @@ _HOME = {
     "HierFavgConfig": "methods.baselines.hierfavg",
     "HypClusterConfig": "methods.baselines.hypcluster",
     "OracleConfig": "methods.baselines.oracle",
+    "register": "methods.registry",
     "SofaConfig": "methods.rules.config",
     "as_vector": "models.mix",
     "ModelConfig": "models.networks",

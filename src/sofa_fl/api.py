@@ -1,28 +1,29 @@
-"""What `sofa_fl.run` and `sofa_fl.resume` are: the loop's, with a report at the end."""
+"""What `sofa_fl.run`, `resume` and `compare` are: those of the experiment, with a report."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, TypeVar, cast
 
-from sofa_fl.experiment.run import loop
+from sofa_fl.experiment.run import comparison, launch
 from sofa_fl.report.page import write_report_at_end
 
-P = ParamSpec("P")
+Call = TypeVar("Call", bound=Callable[..., Any])
 
 
-def reporting(call: Callable[P, loop.Result]) -> Callable[P, loop.Result]:
-    """The same function, with the report as its last observer: it cannot break the run."""
+def with_report(call: Call) -> Call:
+    """The same function, with the report as its last observer: it cannot break a run."""
 
     @wraps(call)
-    def with_report(*args: P.args, **kwargs: P.kwargs) -> loop.Result:
-        given: dict[str, Any] = dict(kwargs)
-        given["observers"] = [*given.get("observers", ()), write_report_at_end]
-        return call(*args, **given)
+    def reporting(*args: Any, **kwargs: Any) -> Any:
+        observers = [*kwargs.pop("observers", ()), write_report_at_end]
+        return call(*args, observers=observers, **kwargs)
 
-    return with_report
+    return cast("Call", reporting)
 
 
-run = reporting(loop.run)
-resume = reporting(loop.resume)
+run = with_report(launch.run)
+resume = with_report(launch.resume)
+run_or_resume = with_report(launch.run_or_resume)
+compare = with_report(comparison.compare)

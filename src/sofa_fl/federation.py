@@ -246,7 +246,7 @@ class Federation:
         flaws = flaws_of(heard, size, self.guard.scale)
         # Of few it may well be that they are bad; of most it is the training.
         if 2 * len({sites[at] for at in heard}) > len(self.clients):
-            refuse_divergence(flaws, sites, len(heard), self.round)
+            refuse_divergence(flaws, len(heard), self.round)
         for at, (start, _) in heard.items():
             self.meter.bytes_up += _bytes(start)
             if at in flaws:

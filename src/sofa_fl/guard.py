@@ -121,12 +121,10 @@ def flaws_of(
     return flaws
 
 
-def refuse_divergence(
-    flaws: Mapping[int, str], sites: Sequence[NodeId], num_answers: int, round: int
-) -> None:
-    """Raise if no answer is finite; `flaws` are by position in `sites`."""
+def refuse_divergence(flaws: Mapping[int, str], num_answers: int, round: int) -> None:
+    """Raise if no answer is finite; `flaws` has an entry for every flawed answer."""
     if flaws and len(flaws) == num_answers and set(flaws.values()) == {NOT_FINITE}:
         raise ModelError(
-            f"the model that node {sites[min(flaws)]} trained is not finite in round {round}, "
-            "and so are all others; lower local.learning_rate"
+            f"every model trained in round {round} has values that are not finite; lower "
+            "local.learning_rate"
         )

@@ -7,25 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 
-from sofa_fl.report.words import title_of
+from sofa_fl.experiment.run.presets import PRESETS
+from sofa_fl.methods.registry import title_of
 from study.design.settings import PAPER, PAPER_SHARING, Overrides, Setting
-
-try:
-    from sofa_fl.experiment.run.presets import PRESETS
-except ModuleNotFoundError:  # until the presets are there: what of the paper can be set without
-    PRESETS = {
-        "paper": {
-            "local.final_rate": 1.0,
-            "local.prior": False,
-            "sofa.linkage": "centroid",
-            "sofa.dmac.increase": 1.2,
-            "sofa.serve": "own",
-            "sofa.steadiness": 0.0,
-            "sofa.alert": 1e9,
-            "sharing.accumulate": True,
-            "sharing.reshare": True,
-        }
-    }
 
 PAPER_K = 3  # clusters of HypCluster in the paper
 RATES = (1e-3, 2e-3)

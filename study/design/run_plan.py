@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config, load_config
+from sofa_fl.experiment.run.values import read_setting
+from sofa_fl.methods.registry import built_in_methods
 from study.design.choices import Choices, Key
 from study.design.contenders import (
     ABLATED,
@@ -51,7 +54,8 @@ class Scope:
     def contenders(self, setting: str) -> list[Contender]:
         """The benchmark's contenders that are asked for and fit a setting."""
         asked = (CONTENDERS[label] for label in self.methods if label in CONTENDERS)
-        return [contender for contender in asked if contender.fits(SETTINGS[setting])]
+        fitting = [contender for contender in asked if contender.fits(SETTINGS[setting])]
+        return [contender for contender in fitting if contender.method in built_in_methods()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,22 +190,15 @@ def make_entry(
 
 def configure(values: Overrides, data_dir: str | None = None) -> Config:
     """A configuration from values by dotted key."""
-    config = load_config(settings=[f"{key}={json.dumps(value)}" for key, value in values.items()])
+    words = {key: ".inf" if value == inf else json.dumps(value) for key, value in values.items()}
+    config = load_config(settings=[f"{key}={word}" for key, word in words.items()])
     return replace(config, data=replace(config.data, dir=data_dir)) if data_dir else config
 
 
 def read_extra(settings: Sequence[str]) -> dict[str, Any]:
-    """The values given with `--set`, by key; read as JSON, or else as text."""
-    return dict(_read(setting) for setting in settings)
-
-
-def _read(setting: str) -> tuple[str, Any]:
-    key, equals, text = (part.strip() for part in setting.partition("="))
-    if not equals or not key:
-        raise ConfigError(f"a setting must be key=value, got {setting!r}")
-    if key in ("seed", "method", "out"):
-        raise ConfigError(f"the study sets {key} itself, got --set {setting}; leave it out")
-    try:
-        return key, json.loads(text)
-    except ValueError:
-        return key, text
+    """The values given with `--set`, by key."""
+    extra = dict(map(read_setting, settings))
+    for key in ("seed", "method", "out"):
+        if key in extra:
+            raise ConfigError(f"the study sets {key} itself; leave out --set {key}={extra[key]}")
+    return extra

@@ -36,12 +36,12 @@ def table1(rows: Sequence[Row]) -> str:
     head += ["*paper: SOFA-FL*", f"*paper: {title(PAPER_HYPCLUSTER)}*"]
     lines = []
     for key, name, *paper in FAIRNESS:
-        found = [estimate(column(of, key)) for of in columns.values()]
+        estimates = [estimate(column(of, key)) for of in columns.values()]
         if key == "jain":
-            cells = [f"{e.mean:.5f}" for e in found]
+            cells = [f"{e.mean:.5f}" for e in estimates]
             lines.append([name, *cells, *(f"{value:.4f}" for value in paper)])
         else:
-            lines.append([name, *map(with_interval, found), *map(share, paper)])
+            lines.append([name, *map(with_interval, estimates), *map(share, paper)])
     return table(head, lines)
 
 

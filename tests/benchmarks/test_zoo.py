@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import zoo
 from zoo import TOLERANCE, Row, allowed, apart, judged_again, measure, plain, table
@@ -44,7 +46,10 @@ def test_lower_precision_is_allowed_no_less_than_float32() -> None:
 def test_a_recorded_run_is_judged_by_the_present_limits() -> None:
     strict = Row("GRU", "bf16", difference=0.9 * TOLERANCE, allowed=0.3 * TOLERANCE)
     apart_from_it = Row("MLP", "bf16", difference=1.1 * TOLERANCE, allowed=0.3 * TOLERANCE)
-    record = {"machine": "a GPU", "rows": plain([strict, apart_from_it, Row("ViT", error="no")])}
+    record: dict[str, Any] = {
+        "machine": "a GPU",
+        "rows": plain([strict, apart_from_it, Row("ViT", error="no")]),
+    }
     assert [row["same"] for row in record["rows"]] == [False, False, False]
     again = judged_again(record)
     assert [row["same"] for row in again["rows"]] == [True, False, False]

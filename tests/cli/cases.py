@@ -25,8 +25,9 @@ main()
 SOFA_FL = (sys.executable, "-c", MAIN)
 
 SUMMARY_KEYS = {
-    "method", "seed", "engine", "rounds", "seconds", "samples_trained", "client", "full",
-    "full_samples", "test_samples", "root", "levels", "tree", "edits", "sharing", "run",
+    "method", "title", "data", "own", "seed", "engine", "rounds", "seconds", "samples_trained",
+    "client", "full", "full_samples", "test_samples", "root", "levels", "tree", "edits", "sharing",
+    "run",
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ SETTINGS = {
     "alpha zero": ("data.alpha=0", "data.alpha"),
     "alpha negative": ("data.alpha=-1", "data.alpha"),
     "alpha no number": ("data.alpha=.nan", "data.alpha"),
-    "unknown method": ("method=fedsgd", "'fedavg'"),
+    "unknown method": ("method=fedavgg", "did you mean fedavg?"),
     "unknown dataset": ("data.name=mnits", "mnist"),
     "too many samples": ("data.num_train=301", "data.num_train"),
     "images too small": ("model.name=cnn", "8 by 8"),
@@ -53,7 +53,7 @@ SETTINGS = {
 def test_settings(
     cli: Cli, tiny: list[str], work_dir: Path, command: tuple[str, ...], setting: str, words: str
 ) -> None:
-    if setting == "method=fedsgd":
+    if setting == "method=fedavgg":
         command = ("run",)  # a comparison sets the method itself
     assert_refused(cli(*command, *tiny, "--set", setting), words)
     assert files_in(work_dir) == {}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from sofa_fl.experiment.run.loop import run
+from sofa_fl.experiment.run.launch import run
 from tests.cli.cases import Cli, assert_refused
 from tests.experiment.cases import own_data, tiny
 from tests.experiment.test_export import own_network
@@ -29,7 +29,7 @@ def test_what_a_client_uses_as_onnx(cli: Cli, finished: Path, work_dir: Path) ->
 
 def test_refused(cli: Cli, finished: Path, work_dir: Path) -> None:
     assert_refused(cli("export", "nowhere"), "nowhere is not a run folder")
-    assert_refused(cli("export", str(finished), "--node", "client:77"), "there is no client 77")
+    assert_refused(cli("export", str(finished), "--node", "client:77"), "client 77 is not in")
     assert_refused(cli("export", str(finished), "--format", "pt"), "safetensors or onnx")
     folder = run(tiny(work_dir / "own", rounds=1), data=own_data(), network=own_network).run
-    assert_refused(cli("export", str(folder)), "an own network", "sofa_fl.export(")
+    assert_refused(cli("export", str(folder)), "a network of your own", "sofa_fl.export(")

@@ -49,7 +49,7 @@ def test_it_keeps_to_its_room() -> None:
 def test_who_is_missing_is_told() -> None:
     panel, [event] = Panel(), events(20, 0)
     panel.take(event | {"absent": [3, 4], "set_aside": {"5": "not finite"}})
-    said = "2 clients not heard, 1 update set aside (client 5: not finite)"
+    said = "2 clients absent, 1 update set aside (client 5: not finite)"
     assert shown(panel, 10)[2] == said
 
 

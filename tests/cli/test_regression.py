@@ -15,7 +15,7 @@ import sofa_fl
 from sofa_fl.cli.progress import Lines
 from sofa_fl.cli.show import show_run
 from sofa_fl.cli.show_comparison import show_comparison
-from sofa_fl.cli.sweep import draw, show
+from sofa_fl.cli.sweep import draw_figure, show_rows
 from sofa_fl.data.dealing import deal
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.flower.apps import round_line
@@ -102,10 +102,10 @@ def test_tables(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert f"{summary['client']['mean']:.3f}" in text
 
     rows = rows_of([Point({"warmup": 3}, tiny(run))], [summary])
-    show(rows)
+    show_rows(rows)
     text = capsys.readouterr().out
     check(text)
     assert f"{summary['client']['min']:.3f}" in text
-    figure = draw(rows, tmp_path / "sweep.svg")
+    figure = draw_figure(rows, tmp_path / "sweep.svg")
     assert figure is not None
     assert "R², mean client (dashed: worst)<" in figure.read_text()

@@ -48,7 +48,7 @@ def test_report_has_the_tables_the_tree_and_the_folder(
 def test_a_report_says_if_it_took_a_part_of_the_test_set(
     cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = "of so many models each is scored on"
+    words = "each model is scored on"
     assert words not in cli("run", *tiny, "--rounds", "1").stdout
     monkeypatch.setattr(metrics, "MANY", 60)
     monkeypatch.setattr(metrics, "FEWEST", 3)
@@ -118,8 +118,8 @@ def test_resume_continues_to_the_same_end(cli: Cli, run_folder: Path, finished: 
 def test_time_left_is_for_the_rounds_to_come() -> None:
     lines = Lines()
     lines.mark = (2, 0.0)
-    assert lines.left(2, 10) is None
-    at_four, at_six = lines.left(4, 10), lines.left(6, 10)
+    assert lines.seconds_left(2, 10) is None
+    at_four, at_six = lines.seconds_left(4, 10), lines.seconds_left(6, 10)
     assert at_four is not None
     assert at_six is not None
     assert at_four / 3 == pytest.approx(at_six, rel=1e-3)

@@ -16,7 +16,7 @@ import yaml
 from machines import Machine, closing, free_port, wait_until
 
 from sofa_fl.experiment.run.config import load_config
-from sofa_fl.experiment.run.loop import run
+from sofa_fl.experiment.run.launch import run
 from tests.deploy.cases import events, lines
 
 pytest.importorskip("flwr")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +17,9 @@ from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, VERSION, WireMessage
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config
-from sofa_fl.experiment.run.loop import Result, run
-from sofa_fl.methods.registry import MethodName
+from sofa_fl.experiment.run.launch import run
+from sofa_fl.experiment.run.loop import Result
+from sofa_fl.methods.registry import built_in_methods
 from tests.deploy.cases import (
     NUM_CLIENTS,
     FakeMachine,
@@ -30,7 +31,7 @@ from tests.deploy.cases import (
     tiny,
 )
 
-METHODS = [name for name in get_args(MethodName) if name != "oracle"]  # it must know true groups
+METHODS = [name for name in built_in_methods() if name != "oracle"]  # it must know true groups
 UNLIKE = {"seconds", "groups"}  # how long it took; what only somebody who has all data knows
 
 

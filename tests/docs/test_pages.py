@@ -44,7 +44,7 @@ def test_every_key_can_be_set() -> None:
 
 def test_a_row_has_meaning_range_and_default() -> None:
     (row,) = [line for line in config_page().splitlines() if line.startswith("| `participation`")]
-    assert "asked in a round" in row
+    assert "take part in a round" in row
     assert "number, above 0, at most 1; default `1.0`" in row
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from tests.experiment.cases import events_of, own_data, summary_of, tiny
 from tests.experiment.faults import full_disk, small_files
@@ -148,7 +148,7 @@ def test_none_that_is_whole_is_one_sentence(stopped: RunFolder, draws: random.Ra
         with pytest.raises(RunError) as error:
             go_on(stopped.path)
         assert "has no checkpoint left to resume from: the checkpoint" in str(error.value)
-        again = f"begin anew with 'sofa-fl run {stopped.config_file} --out DIR'"
+        again = f"start over with 'sofa-fl run {stopped.config_file} --out DIR'"
         assert str(error.value).endswith(again)
         assert "\n" not in str(error.value)
         assert {path: path.read_bytes() for path in stopped.path.rglob("*.*")} == before
@@ -161,7 +161,7 @@ def test_a_warm_up_that_is_damaged_is_made_again(
     flip(RunFolder(tmp_path / "run").checkpoint(0), draws)
     first = go_on(tmp_path / "run")
     assert first["round"] is None
-    assert first["note"].endswith("its checksum does not fit; beginning anew")
+    assert first["note"].endswith("its checksum does not fit; starting over")
     assert_the_same(tmp_path / "run", whole)
 
 

@@ -16,7 +16,8 @@ from torch import nn
 
 from sofa_fl.data.federate import federate
 from sofa_fl.errors import ConfigError, RunError
-from sofa_fl.experiment.run.loop import Result, run
+from sofa_fl.experiment.run.launch import run
+from sofa_fl.experiment.run.loop import Result
 from sofa_fl.experiment.serving.export import export
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
@@ -72,8 +73,8 @@ def test_every_node_with_a_model(result: Result, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("node", "words"),
     [
-        ("client:99", "there is no client 99 in the last round; there are 0, 1"),
-        ("77", "no node '77' has a model; take root, client:N"),
+        ("client:99", "client 99 is not in the last round; its clients: 0, 1"),
+        ("77", "no node '77' has a model; name root, client:N"),
         ("leaf", "no node 'leaf' has a model"),
         ("client:x", "no node 'client:x' has a model"),
     ],
@@ -99,7 +100,9 @@ def own_network() -> nn.Module:
 
 def test_an_own_network_is_passed_again(tmp_path: Path) -> None:
     folder = run(tiny(tmp_path / "run"), data=(TRAIN, TEST), network=own_network).run
-    with pytest.raises(RunError, match=r"an own network.*sofa_fl\.export\(\.\.\., network=\.\.\."):
+    with pytest.raises(
+        RunError, match=r"network of your own.*sofa_fl\.export\(\.\.\., network=\.\.\."
+    ):
         export(folder, tmp_path / "a.safetensors")
     with pytest.raises(RunError, match="was made with another network"):
         export(folder, tmp_path / "a.safetensors", network=lambda: nn.Linear(2, 2))
@@ -125,7 +128,7 @@ class Mine:
 
 def test_an_own_method_is_passed_again(tmp_path: Path) -> None:
     folder = run(tiny(tmp_path / "run"), data=(TRAIN, TEST), method=Mine()).run
-    with pytest.raises(RunError, match="an own method"):
+    with pytest.raises(RunError, match="a method of your own"):
         export(folder, tmp_path / "a.safetensors")
     assert export(folder, tmp_path / "a.safetensors", method=Mine()).round == 3
 
@@ -137,7 +140,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     assert export(folder, tmp_path / "a.safetensors").round == 2
     for file in (folder / "checkpoints").iterdir():
         file.unlink()
-    with pytest.raises(RunError, match="no checkpoint"):
+    with pytest.raises(RunError, match="no intact checkpoint"):
         export(folder, tmp_path / "a.safetensors")
 
 

@@ -16,9 +16,9 @@ from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.faulty import draw_bad
 from sofa_fl.experiment.run.config import load_config
-from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage import checkpoint
-from sofa_fl.experiment.storage.saving import Progress
+from sofa_fl.experiment.storage.saving import RunProgress
 from sofa_fl.guard import Register
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import edit_from_json
@@ -92,8 +92,8 @@ def test_who_is_in_quarantine_is_in_the_checkpoint(tmp_path: Path) -> None:
     expected = Register(dict.fromkeys(sorted(bad), 1), dict.fromkeys(sorted(bad), 3))
     for round in (0, 1, 2):  # out after the warm-up, for two rounds
         path = folder / "checkpoints" / f"round-{round:05d}.safetensors"
-        assert checkpoint.load(path, "progress", Progress).register == expected
-    again = checkpoint.load(path.with_stem("round-00003"), "progress", Progress).register
+        assert checkpoint.load(path, "progress", RunProgress).register == expected
+    again = checkpoint.load(path.with_stem("round-00003"), "progress", RunProgress).register
     assert again == Register(dict.fromkeys(sorted(bad), 2), dict.fromkeys(sorted(bad), 6))
     found = [(event.get("set_aside"), event.get("absent")) for event in events_of(folder)]
     flaws, names = {str(c): "not finite" for c in sorted(bad)}, sorted(bad)
@@ -193,6 +193,7 @@ def test_nobody_answers_a_whole_round_and_the_run_goes_on(tmp_path: Path) -> Non
 def test_the_configuration_of_it_all_is_written_down(tmp_path: Path) -> None:
     config = living(tmp_path / "run")
     written = load_config(run(config, data=own_data()).run / "config.yaml")
-    assert written == replace(config, data=replace(config.data, name="own"))
+    data = replace(config.data, name="own")
+    assert written == replace(config, data=data, title="SOFA-FL", own=("data",))
     assert config.data.scenario.name == "churn"
     assert config.faults.are_there

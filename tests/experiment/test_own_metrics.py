@@ -21,9 +21,10 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.comparison import compare
-from sofa_fl.experiment.run.loop import Own, resume, run
+from sofa_fl.experiment.run.launch import resume, run
+from sofa_fl.experiment.run.loop import Own
 from sofa_fl.experiment.scoring.own_metrics import spread
-from sofa_fl.experiment.tracking.scalars import scalars
+from sofa_fl.experiment.tracking.observers import scalars
 from tests.experiment.cases import events_of, own_data, summary_of, tiny
 
 Values = NDArray[Any]
@@ -117,7 +118,7 @@ def test_what_cannot_be_computed_is_null_and_told_once(
     metrics = {"touchy": touchy, "endless": endless, "accuracy": accuracy}
     result = run(tiny(tmp_path / "run"), data=data, metrics=metrics)
     said = f"the metric touchy failed for client {few[0]}: too few classes; "
-    assert told(caplog) == [said + "where it fails it has no value"]
+    assert told(caplog) == [said + "it has no value where it fails"]
     for event in events_of(result.run):
         found = event["metrics"]
         assert found["touchy"]["values"] == [None if c in few else 1.0 for c in range(5)]
@@ -158,8 +159,10 @@ def test_a_resumed_run_goes_on_with_them_or_says_that_it_does_not(
     assert told(caplog) == []
 
     bare = resume(tmp_path / "without", data=data)
-    said = "the run was begun with metrics that are not given now (accuracy, f1); "
-    assert told(caplog) == [said + "it goes on without"]
+    assert told(caplog) == [
+        "the run goes on without the metrics that it began with and that are not given now: "
+        "accuracy, f1"
+    ]
     assert ["metrics" in event for event in events_of(bare.run)] == [True, True, False, False]
     assert "metrics" not in bare.summary
     assert without(events_of(bare.run)) == without(events_of(whole))

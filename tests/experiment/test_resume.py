@@ -14,7 +14,7 @@ import yaml
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run import loop
-from sofa_fl.experiment.run.loop import resume, run
+from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage import checkpoint, saving
 from sofa_fl.experiment.storage.checkpoint import Packed
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
@@ -103,7 +103,7 @@ def test_other_data_are_refused(stopped: Path) -> None:
     for other in (own_data(seed=8), make_data()):
         with pytest.raises(RunError, match="was made with other data or another network"):
             resume(stopped, data=other)
-    with pytest.raises(RunError, match=r"own data.*sofa_fl\.resume\(\.\.\., data=\.\.\.\)"):
+    with pytest.raises(RunError, match=r"data of your own.*sofa_fl\.resume\(\.\.\., data=\.\.\.\)"):
         resume(stopped)
     assert (stopped / "events.jsonl").read_bytes() == before
 
@@ -155,13 +155,13 @@ def test_checkpoints_are_written_over_the_oldest_of_several(
     keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files: dict[int, int] = {}
-    plain = saving.save
+    plain = saving.save_round
 
     def save(folder: RunFolder, round: int, packed: Packed, keep: int, event: Event) -> None:
         plain(folder, round, packed, keep, event)
         files[round] = folder.checkpoint(round).stat().st_ino
 
-    monkeypatch.setattr(loop, "save", save)
+    monkeypatch.setattr(loop, "save_round", save)
     run(tiny(tmp_path / "run", rounds=6, keep=keep), data=own_data())
     assert RunFolder(tmp_path / "run").saved_rounds() == list(range(7))[-keep:]
     if keep > 1:  # a single one must be whole until the next one is

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sofa_fl.experiment.tracking.scalars import scalars
+from sofa_fl.experiment.tracking.observers import scalars
 
 EVENT = {
     "event": "round", "round": 3,

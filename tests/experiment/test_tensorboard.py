@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sofa_fl.experiment.run.loop import resume, run
-from sofa_fl.experiment.tracking.scalars import scalars
+from sofa_fl.experiment.run.launch import resume, run
+from sofa_fl.experiment.tracking.observers import has_tensorboard, scalars
 from sofa_fl.experiment.tracking.tensorboard import TensorBoard
-from sofa_fl.experiment.tracking.trackers import has_tensorboard
 from tests.experiment.cases import own_data, tiny
 
 

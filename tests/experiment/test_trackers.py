@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sofa_fl.experiment.run.loop import resume, run
-from sofa_fl.experiment.tracking.trackers import TrackerName
+from sofa_fl.experiment.run.launch import resume, run
+from sofa_fl.experiment.tracking.observers import TrackerName
 from tests.experiment.cases import own_data, tiny
 
 Points = dict[str, list[tuple[int, float]]]

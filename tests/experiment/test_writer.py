@@ -7,7 +7,7 @@ from threading import Event, Timer, get_ident
 
 import pytest
 
-from sofa_fl.experiment.storage.checkpoint_writer import Writer
+from sofa_fl.experiment.storage.saving import Writer
 
 
 def test_work_goes_on_aside_one_piece_at_a_time() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +19,10 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
-from sofa_fl.methods.baselines.clustered import choose, clusters_tree
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
-from sofa_fl.methods.registry import MethodName, make_method
+from sofa_fl.methods.clustered import choose, clusters_tree
+from sofa_fl.methods.registry import built_in_methods, find_method, make_method
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.mix import as_vector
@@ -153,8 +153,12 @@ def test_methods_by_name() -> None:
     three = make_method(Config(method="hypcluster"))
     assert isinstance(three, HypCluster)
     assert three.config.num_clusters == 3
-    kinds = {type(make_method(Config(method=name))) for name in get_args(MethodName)}
-    assert len(kinds) == len(get_args(MethodName))
+    for name in built_in_methods():
+        info = find_method(name)
+        assert type(make_method(Config(method=name))) is info.factory
+        assert info.name == name, "a method is registered under the name of its file"
+        if info.config is not None:
+            assert type(getattr(Config(), info.section)) is info.config
 
 
 def test_the_method_in_the_docstring_works() -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-CONFIG = "method: sofa\nseed: 3\nrounds: 5\ndata:\n  name: mnist\n"
+CONFIG = "method: sofa\nseed: 3\nrounds: 5\ndata:\n  name: mnist\ntitle: SOFA-FL\n"
 
 
 def event(round: int, tree: dict[str, int | None], **more: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ def record(tree: Tree) -> Round:
     return Round(
         run=Path("run"),
         method="sofa",
+        title="SOFA-FL",
         data="mnist",
         seed=0,
         round=3,

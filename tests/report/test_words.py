@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
-from sofa_fl.cli.options import METHODS_HELP
 from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
-from sofa_fl.methods.registry import MethodName
 from sofa_fl.report.words import (
-    TITLES,
+    data_title,
     duration,
+    method_title,
     number,
     percent,
     printable,
@@ -88,7 +85,8 @@ def test_control_characters_are_spelled_out() -> None:
     assert printable("\x1b[31mred\n\u202eü 😀") == "\\x1b[31mred\\n\\u202eü 😀"
 
 
-def test_every_method_has_a_title_and_is_named_in_the_help() -> None:
-    names = get_args(MethodName)
-    assert tuple(TITLES) == names
-    assert f"{', '.join(names[:-1])} or {names[-1]}." == METHODS_HELP
+def test_a_run_says_what_its_method_and_its_data_are_called() -> None:
+    config = {"method": "x.y:Mine", "title": "Mine", "data": {"name": "own"}}
+    assert (method_title(config), data_title(config)) == ("Mine", "own data")
+    config = {"method": "sofa", "data": {"name": "mnist"}}
+    assert (method_title(config), data_title(config)) == ("sofa", "mnist")

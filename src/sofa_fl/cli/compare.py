@@ -1,15 +1,15 @@
 """`sofa-fl compare`: several methods on the same configuration, in one table.
 
-Every run has a folder of its own in OUT, named by method and seed. Those that have ended are
-not run again, so a comparison that was stopped goes on when the command is repeated. At the end
-`comparison.html` has them beside each other.
+Every run has its own folder in OUT, named by method and seed. Runs that have ended are not
+repeated, so a comparison that was stopped continues when the command is repeated. At the end
+`comparison.html` shows them side by side.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ from sofa_fl.cli.options import (
     METHODS_HELP,
     AsJson,
     DataDir,
+    Preset,
     Quiet,
     Rounds,
     Seed,
@@ -29,17 +30,15 @@ from sofa_fl.cli.options import (
     seeds_of,
 )
 from sofa_fl.cli.report import COMPARISON
-from sofa_fl.cli.run import watch
-from sofa_fl.errors import RunError
-from sofa_fl.report.words import title_of
+from sofa_fl.cli.run import with_progress
+from sofa_fl.errors import ConfigError, RunError
+from sofa_fl.methods.registry import OPTIONS, built_in_methods, find_method
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
     from sofa_fl.experiment.run.config import Config
-    from sofa_fl.experiment.run.loop import Result
 
-MAY_DIFFER = ("method", "seed", "out", "engine", "track")
-Plain = dict[str, Any]
+MAY_DIFFER = ("method", OPTIONS, "seed")
 
 
 def compare(
@@ -50,6 +49,7 @@ def compare(
     config: Annotated[
         Path | None, typer.Option(metavar="CONFIG.yaml", help="What all of them run.")
     ] = None,
+    preset: Preset = None,
     settings: Settings = None,
     rounds: Rounds = None,
     seed: Seed = None,
@@ -66,20 +66,36 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Run several methods on the same configuration, and show them in one table."""
-    base = read_config(config, settings, rounds=rounds, seed=seed, out=out, data_dir=data_dir)
-    runs = [
-        read_config(config, settings, method=method, rounds=rounds, seed=draw, data_dir=data_dir)
+    check_options(settings or (), seed, seeds)
+    configs = [
+        replace(
+            read_config(
+                values_for(method, config),
+                settings_for(method, settings or ()),
+                preset=preset,
+                method=method,
+                rounds=rounds,
+                seed=draw,
+                out=out,
+                data_dir=data_dir,
+            ),
+            title=None,
+        )
         for method in dict.fromkeys(methods)
-        for draw in (seeds_of(seeds) if seeds is not None else [base.seed])
+        for draw in (seeds_of(seeds) if seeds is not None else [seed])
     ]
-    folder = Path(base.out) if base.out else _default_folder(base)
-    runs = [replace(run, out=str(folder / f"{run.method}-{run.seed}")) for run in runs]
+    first = configs[0]
+    folder = Path(first.out) if first.out else _default_folder(first)
+    runs = {folder / f"{find_method(each.method).name}-{each.seed}": each for each in configs}
+    if len(runs) < len(configs):
+        raise ConfigError("two of the methods have the same name; compare them from Python")
     check_folder(folder, runs)
     summaries = []
-    for i, run in enumerate(runs, start=1):
-        name = f"{title_of(run.method)}, seed {run.seed} ({i} of {len(runs)})"
-        summaries.append(_summary(run, folder, name, quiet=quiet))
-    page = write_page([Path(run.out or "") for run in runs], folder / COMPARISON)
+    for i, (path, each) in enumerate(runs.items(), start=1):
+        name = f"{find_method(each.method).title}, seed {each.seed} ({i} of {len(runs)})"
+        each = replace(each, out=str(path))
+        summaries.append(_summary(each, folder, name, quiet=quiet))
+    page = write_page(list(runs), folder / COMPARISON)
     from sofa_fl.cli.screen import put
 
     if as_json:
@@ -92,8 +108,34 @@ def compare(
         show_comparison(summaries, folder, page)
 
 
+def check_options(settings: Sequence[str], seed: int | None, seeds: str | None) -> None:
+    """Refuse what a comparison would otherwise ignore."""
+    keys = [setting.partition("=")[0].strip() for setting in settings]
+    if "method" in keys:
+        raise ConfigError("compare runs the methods that it is given; leave out --set method=...")
+    if seeds is not None and (seed is not None or "seed" in keys):
+        raise ConfigError("give either --seeds or one seed, not both")
+
+
+def values_for(method: str, file: Path | None) -> dict[str, Any]:
+    """What the file says; `options` are only for methods that are not ours."""
+    from sofa_fl.experiment.run.values import read_values
+
+    values = {} if file is None else read_values(file)
+    if method in built_in_methods():
+        values.pop(OPTIONS, None)
+    return values
+
+
+def settings_for(method: str, settings: Sequence[str]) -> list[str]:
+    """The settings that concern a method, likewise."""
+    if method not in built_in_methods():
+        return list(settings)
+    return [setting for setting in settings if setting.split(".")[0].strip() != OPTIONS]
+
+
 def write_page(runs: list[Path], file: Path) -> Path | None:
-    """The runs beside each other, to open in a browser; without it there still is the table."""
+    """Write the page that shows the runs side by side; without it there is still the table."""
     from sofa_fl.report.page import write_report
 
     try:
@@ -104,23 +146,24 @@ def write_page(runs: list[Path], file: Path) -> Path | None:
         return None
 
 
-def _default_folder(base: Config) -> Path:
-    """The same folder for the same configuration: repeating a command continues it."""
-    text = json.dumps(_common(base), sort_keys=True)
+def _default_folder(config: Config) -> Path:
+    """The same folder for the same configuration, so that repeating a command continues it."""
+    text = json.dumps(_common(config), sort_keys=True)
     mark = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return Path("runs") / f"compare-{Path(base.data.name).name}-{mark}"
+    return Path("runs") / f"compare-{Path(config.data.name).name}-{mark}"
 
 
-def _common(config: Config) -> Plain:
-    """What the runs of a comparison have in common."""
-    from sofa_fl.experiment.run.config import config_to_dict
+def _common(config: Config) -> dict[str, Any]:
+    """What the runs of a comparison must have in common."""
+    from sofa_fl.experiment.run.launch import compared
 
-    return {k: v for k, v in config_to_dict(config).items() if k not in MAY_DIFFER}
+    return {key: value for key, value in compared(config).items() if key not in MAY_DIFFER}
 
 
-def check_folder(folder: Path, runs: list[Config]) -> None:
+def check_folder(folder: Path, runs: Mapping[Path, Config]) -> None:
     """Refuse a folder with runs that cannot be compared with these."""
     from sofa_fl.experiment.run.config import load_config
+    from sofa_fl.experiment.run.values import differences
 
     if (folder / "config.yaml").exists():
         raise RunError(f"{folder} is itself a run; choose another folder with --out")
@@ -130,50 +173,29 @@ def check_folder(folder: Path, runs: list[Config]) -> None:
         raise RunError(f"cannot read {folder}: {error.strerror}") from None
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is not a folder; choose another with --out")
-    wanted = {Path(run.out or "").name: run for run in runs}
     for file in found:
         there = load_config(file)
-        run = wanted.get(file.parent.name, runs[0])
-        for key, ours, theirs in _differences(_common(run), _common(there)):
+        run = runs.get(file.parent, next(iter(runs.values())))
+        for key, ours, theirs in differences(_common(run), _common(there)):
             raise RunError(
                 f"{file.parent} was run with {key}={theirs!r}, not {ours!r}; "
                 "choose another folder with --out"
             )
-        if file.parent.name in wanted and (there.method, there.seed) != (run.method, run.seed):
+        if file.parent in runs and (there.method, there.seed) != (run.method, run.seed):
             raise RunError(f"{file.parent} is a run of {there.method} with seed {there.seed}")
 
 
-def _differences(ours: Plain, theirs: Plain) -> Iterator[tuple[str, Any, Any]]:
-    """Key, our value and theirs, of all that is not the same."""
-    for key, value in ours.items():
-        other = theirs.get(key)
-        if isinstance(value, Mapping) and isinstance(other, Mapping):
-            inner = _differences(dict(value), dict(other))
-            yield from ((f"{key}.{name}", a, b) for name, a, b in inner)
-        elif value != other:
-            yield key, value, other
-
-
-def _summary(run: Config, folder: Path, name: str, *, quiet: bool) -> Plain:
-    """The summary of a run: of the one that is there, or else run now."""
+def _summary(run: Config, folder: Path, name: str, *, quiet: bool) -> dict[str, Any]:
+    """The summary of a run that has ended, or that is run or resumed now."""
     from sofa_fl.cli.screen import shell
-    from sofa_fl.experiment.run import loop
-    from sofa_fl.experiment.storage.run_folder import RunFolder
+    from sofa_fl.experiment.run.launch import run_once
+    from sofa_fl.report.page import write_report_at_end
 
-    path = Path(run.out or "")
-
-    def start(follower: Follower) -> Result:
-        if (path / "config.yaml").exists():
-            return loop.resume(path, observers=[follower])
-        return loop.run(run, observers=[follower])
+    def start(follower: Follower) -> dict[str, Any]:
+        return run_once(run, observers=[follower, write_report_at_end])
 
     try:
-        if (summary := RunFolder(path).summary()) is not None:
-            return {**summary, "run": str(path)}  # it may have been moved
-    except ValueError:
-        raise RunError(f"{path / 'summary.json'} is damaged; delete it and repeat") from None
-    try:
-        return watch(start, quiet=quiet, name=name).summary
+        return with_progress(start, quiet=quiet, name=name)
     except StoppedError:
         again = f"repeat the command with --out {shell(folder)} to continue"
         raise StoppedError(again) from None

@@ -1,6 +1,6 @@
-"""How a command ends when it cannot go on: one sentence on stderr and an exit code.
+"""How a command fails: with one sentence on stderr and an exit code.
 
-2    what the user gave is wrong, or the machine cannot do it
+2    the input is wrong, or the machine cannot do it
 130  interrupted (Ctrl-C)
 """
 
@@ -27,19 +27,19 @@ class Commands(TyperGroup):
     """A group of commands that reports errors as sentences; bugs keep their traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with reporting():
+        with errors_as_sentences():
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with reporting():
+        with errors_as_sentences():
             result = super().invoke(ctx)
             sys.stdout.flush()  # here, where a closed pipe is still ours to handle
             return result
 
 
 @contextmanager
-def reporting() -> Iterator[None]:
-    """Turn what is the user's to mend into a sentence and an exit code."""
+def errors_as_sentences() -> Iterator[None]:
+    """Turn an error that the user can fix into a sentence and an exit code."""
     try:
         yield
     except SofaError as error:
@@ -49,7 +49,7 @@ def reporting() -> Iterator[None]:
     except KeyboardInterrupt:
         fail("interrupted", 130)
     except BrokenPipeError:
-        # Whoever read our output has gone: say nothing, not even when Python flushes at exit.
+        # The reader of our output has gone: print nothing, not even when Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
     except OSError as error:
@@ -68,7 +68,7 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def sentence(message: str) -> str:
-    """A message as one line; of a traceback, only what it ends with."""
+    """A message as one line; of a traceback, only its last line."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if len(lines) > 2 and lines[1].startswith("Traceback"):
         lines = [lines[0], lines[-1]]

@@ -6,20 +6,27 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.run.presets import PRESETS
+from sofa_fl.methods.registry import built_in_methods
 
 if TYPE_CHECKING:
     from sofa_fl.experiment.run.config import Config
 
-METHODS_HELP = (
-    "sofa, local, fedavg, fedavg_ft, fedprox, ditto, hypcluster, cfl, fl_hc, hierfavg, oracle, "
-    "feddrift or regroup."
-)
+METHODS_HELP = f"{', '.join(built_in_methods())}; or one of your own, package.module:Class."
 
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Values that are set before the file and --set: "
+        f"{', '.join(f'[bold]{name}[/]' for name in PRESETS)}.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -29,33 +36,36 @@ Settings = Annotated[
     ),
 ]
 Rounds = Annotated[int | None, typer.Option(metavar="N", help="Rounds after the warm-up.")]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="Where every draw comes from.")]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="The seed of every random draw.")]
 DataDir = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Folder to look for the dataset in first.")
+    str | None, typer.Option(metavar="DIR", help="Search this folder for the dataset first.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print nothing but JSON on stdout.")]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress, and of the result only where it is.")
+    bool, typer.Option("--quiet", "-q", help="Show no progress, and print only the folder.")
 ]
 Track = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Also tell wandb or mlflow; may be repeated."),
+    typer.Option(metavar="NAME", help="Also log to wandb or mlflow; may be repeated."),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 def seeds_of(text: str) -> list[int]:
-    """The seeds in `0,1,2`, each once."""
+    """The seeds in `0,1,2`, without repetitions."""
     try:
         return list(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
-        raise ConfigError(f"--seeds must be whole numbers with commas, got {text!r}") from None
+        raise ConfigError(
+            f"--seeds must be whole numbers separated by commas, got {text!r}"
+        ) from None
 
 
 def read_config(
-    file: Path | None,
+    file: Path | dict[str, Any] | None,
     settings: Sequence[str] | None,
     *,
+    preset: str | None = None,
     method: str | None = None,
     rounds: int | None = None,
     seed: int | None = None,
@@ -63,13 +73,19 @@ def read_config(
     data_dir: str | None = None,
     track: Sequence[str] | None = None,
 ) -> Config:
-    """The defaults, changed by a file, then by settings, then by options of their own."""
+    """The defaults, changed by the preset, the file, `--set`, and then the other options."""
     from sofa_fl.experiment.run.config import load_config
 
-    given = {"method": method, "rounds": rounds, "seed": seed, "track": track or None}
+    given = {
+        "preset": preset,
+        "method": method,
+        "rounds": rounds,
+        "seed": seed,
+        "track": track or None,
+    }
     options = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     config = load_config(file, [*(settings or ()), *options])
-    # Not as settings: a path is taken as it is, and not read as YAML.
+    # Not as settings: a path is taken literally, not read as YAML.
     if out is not None:
         config = replace(config, out=out)
     if data_dir is not None:

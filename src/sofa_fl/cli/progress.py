@@ -1,7 +1,7 @@
-"""Progress on stderr: a live panel on a terminal, a line per round elsewhere, or nothing at all.
+"""Progress on stderr: a live panel on a terminal, a line per round elsewhere, or nothing.
 
-A `Follower` is an observer of a run; it also remembers the run folder, for when it is stopped,
-and tells what went wrong with other observers.
+A `Follower` is an observer of a run. It also remembers the run folder, for the message after
+Ctrl-C, and shows warnings about other observers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_LINES = 22  # of the panel
 
 
 def follow(*, quiet: bool, name: str = "") -> Follower:
-    """The follower that suits stderr; `name` says which of several runs it is."""
+    """The follower that suits stderr; `name` identifies one of several runs."""
     if quiet:
         return Follower(name)
     screen = console(stderr=True)
@@ -47,15 +47,15 @@ class Follower:
         self.mark: tuple[int, float] | None = None  # a round, and when it had ended
 
     def __enter__(self) -> Self:
-        self.teller = _Teller(self)
-        logging.getLogger("sofa_fl").addHandler(self.teller)
+        self.warnings = _Warnings(self)
+        logging.getLogger("sofa_fl").addHandler(self.warnings)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("sofa_fl").removeHandler(self.teller)
+        logging.getLogger("sofa_fl").removeHandler(self.warnings)
 
-    def warn(self, words: str) -> None:
-        print(printable(words), file=sys.stderr, flush=True)
+    def warn(self, message: str) -> None:
+        print(printable(message), file=sys.stderr, flush=True)
 
     def __call__(self, event: Event) -> None:
         now = time.monotonic()
@@ -74,16 +74,16 @@ class Follower:
     def round(self, event: Event) -> None:
         """A round has ended."""
 
-    def left(self, round: int, rounds: int) -> float | None:
-        """Seconds to the end of the run, if the rounds to come take as long as those so far."""
+    def seconds_left(self, round: int, rounds: int) -> float | None:
+        """Seconds to the end of the run, if the remaining rounds take as long as those so far."""
         if self.mark is None or round <= self.mark[0]:
             return None
         first, since = self.mark
         return (time.monotonic() - since) / (round - first) * (rounds - round)
 
 
-class _Teller(logging.Handler):
-    """What an observer that failed is told by."""
+class _Warnings(logging.Handler):
+    """Shows the warnings of the package by way of a follower."""
 
     def __init__(self, follower: Follower) -> None:
         super().__init__(logging.WARNING)
@@ -105,10 +105,10 @@ class Lines(Follower):
 
     def round(self, event: Event) -> None:
         round, rounds = event["round"], event["rounds"]
-        left = self.left(round, rounds)
+        left = self.seconds_left(round, rounds)
         parts = [
             f"round {round}/{rounds}" if round else "warm-up done",
-            *_news(event),
+            *_scores_and_edits(event),
             f"{duration(time.monotonic() - self.began)} elapsed",
         ]
         if round == rounds:
@@ -122,7 +122,7 @@ class Lines(Follower):
 
 
 class Bar(Follower):
-    """A bar, and under it a panel of what the last rounds brought; both are gone afterwards."""
+    """A bar with a panel of the last rounds below it; both are removed at the end."""
 
     def __init__(self, name: str = "") -> None:
         super().__init__(name)
@@ -132,7 +132,7 @@ class Bar(Follower):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        # No moving display yet: it needs a thread, and engines fork while they are made.
+        # No live display yet: it needs a thread, and engines fork when they are made.
         self.console.print(self.label("preparing data, network and engine"), style="dim", end="")
         return self
 
@@ -143,8 +143,8 @@ class Bar(Follower):
         else:
             self.display.stop()
 
-    def warn(self, words: str) -> None:
-        self.console.print(printable(words), style="yellow", soft_wrap=True)
+    def warn(self, message: str) -> None:
+        self.console.print(printable(message), style="yellow", soft_wrap=True)
 
     def start(self, event: Event) -> None:
         self.clear_line()
@@ -161,7 +161,7 @@ class Bar(Follower):
     def round(self, event: Event) -> None:
         assert self.display is not None
         round, rounds = event["round"], event["rounds"]
-        left = self.left(round, rounds)
+        left = self.seconds_left(round, rounds)
         if self.panel is None:
             from sofa_fl.cli.panel import Panel
 
@@ -229,7 +229,7 @@ def _done(round: int, rounds: int) -> str:
     return f"{done}, scoring every level" if round == rounds else done
 
 
-def _news(event: Event) -> list[str]:
+def _scores_and_edits(event: Event) -> list[str]:
     client, metric = event["client"], metric_of(event)
     mean, worst = (said_score(client[key], metric) for key in ("mean", "min"))
     news = [f"mean {mean}", f"worst {worst}"]
@@ -239,11 +239,11 @@ def _news(event: Event) -> list[str]:
 
 
 def missing(event: Event) -> list[str]:
-    """Who did not take part in a round as others did."""
-    told = []
+    """The clients whose update was not used in a round."""
+    parts = []
     if absent := event.get("absent"):
-        told.append(f"{number(len(absent), 'client')} not heard")
+        parts.append(f"{number(len(absent), 'client')} absent")
     if aside := event.get("set_aside"):
         client, flaw = next(iter(aside.items()))
-        told.append(f"{number(len(aside), 'update')} set aside (client {client}: {flaw})")
-    return told
+        parts.append(f"{number(len(aside), 'update')} set aside (client {client}: {flaw})")
+    return parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -14,6 +14,7 @@ from sofa_fl.cli.options import (
     METHODS_HELP,
     AsJson,
     DataDir,
+    Preset,
     Quiet,
     Rounds,
     RunPath,
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
     from sofa_fl.experiment.run.loop import Result
 
+Outcome = TypeVar("Outcome")
+
 
 def run(
     config: Annotated[
         Path | None,
         typer.Argument(metavar="CONFIG.yaml", help="What to run."),
     ] = None,
+    preset: Preset = None,
     settings: Settings = None,
     method: Annotated[
         str | None,
@@ -49,12 +53,13 @@ def run(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment; without a configuration, the paper's on MNIST."""
+    """Run an experiment; without a configuration, the paper's experiment on MNIST."""
 
     def start(follower: Follower) -> Result:
         chosen = read_config(
             config,
             settings,
+            preset=preset,
             method=method,
             rounds=rounds,
             seed=seed,
@@ -62,31 +67,31 @@ def run(
             data_dir=data_dir,
             track=track,
         )
-        from sofa_fl.experiment.run import loop
+        from sofa_fl.experiment.run import launch
         from sofa_fl.report.page import write_report_at_end
 
-        return loop.run(chosen, observers=[follower, write_report_at_end])
+        return launch.run(chosen, observers=[follower, write_report_at_end])
 
-    finish(watch(start, quiet=quiet), as_json=as_json, quiet=quiet)
+    finish(with_progress(start, quiet=quiet), as_json=as_json, quiet=quiet)
 
 
 def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Continue a run that was stopped, to the same end as if it had not been."""
+    """Continue a run that was stopped, to the same end as if it had not stopped."""
 
     def start(follower: Follower) -> Result:
         from sofa_fl.experiment.storage.run_folder import RunFolder
 
-        RunFolder.open(run)  # before torch, which takes seconds
-        from sofa_fl.experiment.run import loop
+        RunFolder.open(run)  # before loading torch, which takes seconds
+        from sofa_fl.experiment.run import launch
         from sofa_fl.report.page import write_report_at_end
 
-        return loop.resume(run, observers=[follower, write_report_at_end])
+        return launch.resume(run, observers=[follower, write_report_at_end])
 
-    finish(watch(start, quiet=quiet), as_json=as_json, quiet=quiet)
+    finish(with_progress(start, quiet=quiet), as_json=as_json, quiet=quiet)
 
 
-def watch(start: Callable[[Follower], Result], *, quiet: bool, name: str = "") -> Result:
-    """Run something to its end and show how it goes; Ctrl-C says how to continue."""
+def with_progress(start: Callable[[Follower], Outcome], *, quiet: bool, name: str = "") -> Outcome:
+    """Run something to its end and show its progress; after Ctrl-C, say how to continue."""
     from sofa_fl.cli.progress import follow
     from sofa_fl.cli.screen import shell
 
@@ -102,7 +107,7 @@ def watch(start: Callable[[Follower], Result], *, quiet: bool, name: str = "") -
 
 
 def finish(result: Result, *, as_json: bool, quiet: bool) -> None:
-    """What stdout gets of a run that has ended."""
+    """Print the result of a run on stdout."""
     from sofa_fl.cli.screen import put
 
     if as_json:

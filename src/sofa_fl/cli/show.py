@@ -1,4 +1,4 @@
-"""What a person reads on stdout: the result of a run, and a tree."""
+"""What stdout shows a person: the result of a run, and a tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from sofa_fl.report.words import (
     percent,
     printable,
     score,
-    title_of,
 )
 from sofa_fl.topology.tree import NodeId
 
@@ -47,7 +46,7 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
         screen.print(_own_metrics(summary["metrics"]))
     used, there = summary["full_samples"], summary["test_samples"]
     if used < there:
-        part = f"of so many models each is scored on {used:,} of the {there:,} test samples"
+        part = f"each model is scored on {used:,} of the {there:,} test samples"
         screen.print(Text(part, style="dim"))
     screen.print()
     show_tree(screen, record, every=False)
@@ -72,7 +71,7 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
 
 
 def show_round(screen: Console, record: Round, *, every: bool) -> None:
-    """The tree after a round, and what changed it."""
+    """The tree after a round, and the edits that changed it."""
     tree = record.tree
     when = f"round {record.round} of {record.rounds}" if record.round else "the warm-up"
     screen.print(Text.assemble((_name(record), "bold"), f", seed {record.seed}, after {when}"))
@@ -91,18 +90,18 @@ def show_round(screen: Console, record: Round, *, every: bool) -> None:
 
 
 def show_tree(screen: Console, record: Round, *, every: bool) -> None:
-    """The tree under a line that says what its numbers are."""
+    """The tree, under a line that explains its numbers."""
     facts = ["number of clients", f"mean {score_name(record.metric)}"]
     facts += ["held-out loss"] if record.loss else []
     facts += ["samples in the pool"] if any(record.pool.values()) else []
     screen.print(Text.assemble(("Tree", "bold"), (f"  {', '.join(facts)}", "dim")))
     collapsed = len(record.tree.clients) > MANY_CLIENTS and not every
-    screen.print(draw(record, every=not collapsed))
+    screen.print(tree_drawing(record, every=not collapsed))
     if collapsed:
         screen.print(Text("'sofa-fl tree RUN --all' shows every client", style="dim"))
 
 
-def draw(record: Round, *, every: bool) -> Drawing:
+def tree_drawing(record: Round, *, every: bool) -> Drawing:
     """The tree, with every client or with the clients of a cluster in one line."""
     tree = record.tree
 
@@ -124,7 +123,7 @@ def draw(record: Round, *, every: bool) -> Drawing:
 
 
 def _name(record: Round) -> str:
-    return printable(f"{title_of(record.method)} on {record.data}")
+    return printable(f"{record.title} on {record.data}")
 
 
 def _cluster(node: NodeId, record: Round) -> Text:
@@ -182,7 +181,7 @@ def _fairness(summary: Mapping[str, Any]) -> Table:
     first = [score(client[key], metric) for key in ("mean", "std", "min", "gap")]
     last = (client["bottom10"], summary["full"], summary["root"])
     ends = [score(value, metric) for value in last]
-    # Jain's index is one of shares: of scores below zero it says nothing.
+    # Jain's index means nothing for scores below zero.
     jain = f"{client['jain']:.5f}" if client["min"] >= 0 else NOTHING
     table.add_row(*first, jain, *ends)
     return table
@@ -214,7 +213,7 @@ def _counts(edits: Mapping[str, int]) -> str:
 
 def _sharing(sharing: Mapping[str, float]) -> str:
     if not sharing["disclosed_max"]:
-        return "no sample has left its client"
+        return "no sample left its client"
     mean, most = percent(sharing["disclosed_mean"]), percent(sharing["disclosed_max"])
     return f"a client disclosed {mean} of its samples on average, at most {most}"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from rich.text import Text
@@ -11,7 +12,7 @@ from rich.text import Text
 from sofa_fl.cli.screen import console, shell
 from sofa_fl.cli.show import plain_table
 from sofa_fl.experiment.scoring.metric_names import metric_of
-from sofa_fl.report.words import number, scores_title, table_score, title_of
+from sofa_fl.report.words import number, printable, scores_title, table_score
 
 # What is shown of a method, and which end of it is better.
 COLUMNS: tuple[tuple[str, str, int], ...] = (
@@ -24,14 +25,13 @@ COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("samples_trained", "samples\ntrained", 0),
     ("seconds", "seconds", -1),
 )
+Summary = Mapping[str, Any]
 
 
-def show_comparison(
-    summaries: Sequence[Mapping[str, Any]], folder: Path, page: Path | None = None
-) -> None:
-    """One row per method, the mean over its seeds; the best of a column is bold.
+def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | None = None) -> None:
+    """One row per method, the mean over its seeds; the best value of a column is bold.
 
-    Then where the runs are, and their `page` if there is one.
+    Then the differences by seed, where the runs are, and their `page` if there is one.
     """
     screen = console()
     rows = average(summaries)
@@ -46,7 +46,7 @@ def show_comparison(
     best = {
         key: max(better * row[key] for row in rows.values()) for key, _, better in COLUMNS if better
     }
-    for method, row in rows.items():
+    for title, row in rows.items():
         cells = [
             Text(
                 written(key, row[key], metric),
@@ -54,27 +54,58 @@ def show_comparison(
             )
             for key, _, better in COLUMNS
         ]
-        table.add_row(Text(title_of(method)), *cells)
+        table.add_row(Text(printable(title)), *cells)
     screen.print(table)
     screen.print()
+    for line in paired_lines(summaries, metric):
+        screen.print(Text(line), soft_wrap=True)
     if len({row["samples_trained"] for row in rows.values()}) > 1:
         screen.print(Text("The budgets differ: not all trained on the same number of samples."))
     screen.print(Text.assemble(("Runs    ", "bold"), shell(folder)), soft_wrap=True)
     if page is not None:
-        told = (("Report  ", "bold"), shell(page), ("  open it in a browser", "dim"))
-        screen.print(Text.assemble(*told), soft_wrap=True)
+        where = Text.assemble(("Report  ", "bold"), shell(page), ("  open it in a browser", "dim"))
+        screen.print(where, soft_wrap=True)
 
 
-def average(summaries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Every shown value by method, the mean over seeds."""
-    rows: dict[str, dict[str, float]] = {}
-    for method in dict.fromkeys(summary["method"] for summary in summaries):
-        values = [{**s["client"], **s} for s in summaries if s["method"] == method]
-        rows[method] = {key: sum(v[key] for v in values) / len(values) for key, _, _ in COLUMNS}
-    return rows
+def by_title(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """The summaries of every method, in the order in which methods first appear."""
+    groups: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        groups.setdefault(str(summary.get("title", summary["method"])), []).append(summary)
+    return groups
+
+
+def average(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]:
+    """Every shown value by the method's title, the mean over seeds."""
+    return {
+        title: {key: mean({**s["client"], **s}[key] for s in found) for key, _, _ in COLUMNS}
+        for title, found in by_title(summaries).items()
+    }
+
+
+def paired_lines(summaries: Sequence[Summary], metric: str) -> Iterator[str]:
+    """How each method's mean over its clients differs from the first method's, seed by seed.
+
+    With several seeds; ± is the half-width of a 95% interval by Student's t.
+    """
+    from scipy.stats import t
+
+    (first, found), *others = by_title(summaries).items()
+    base = {summary["seed"]: summary["client"]["mean"] for summary in found}
+    for title, found in others:
+        means = {summary["seed"]: summary["client"]["mean"] for summary in found}
+        gaps = [means[seed] - base[seed] for seed in means if seed in base]
+        if len(gaps) < 2:
+            continue
+        width = float(t.ppf(0.975, len(gaps) - 1)) * stdev(gaps) / len(gaps) ** 0.5
+        gap, error = (table_score(value, metric) for value in (mean(gaps), width))
+        sign = "+" if mean(gaps) > 0 else ""
+        names = f"{printable(title)} against {printable(first)}"
+        yield f"{names}, seed by seed: {sign}{gap} ± {error} (95% interval)"
 
 
 def written(key: str, value: float, metric: str) -> str:
+    """A value as the table shows it."""
     if key == "samples_trained":
         return f"{value:,.0f}"
     return f"{value:.1f}" if key == "seconds" else table_score(value, metric)

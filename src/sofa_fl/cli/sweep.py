@@ -1,7 +1,7 @@
 """`sofa-fl sweep`: every combination of some values of the configuration, in one table.
 
-Runs are in folders that are named after their configurations: what has ended is not run again, so a
-sweep that was stopped, or got more values, goes on when the command is repeated.
+Run folders are named after their configurations, and runs that have ended are not repeated: a sweep
+that was stopped, or is given more values, continues when the command is repeated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from sofa_fl.cli.failures import StoppedError
-from sofa_fl.cli.options import AsJson, Quiet, Settings
+from sofa_fl.cli.options import AsJson, Preset, Quiet, Settings
 from sofa_fl.errors import ConfigError
 
 Row = dict[str, Any]
@@ -32,10 +32,11 @@ def sweep(
         list[str] | None,
         typer.Option(
             metavar="KEY=V1,V2",
-            help="Values to go over, for example [bold]local.learning_rate=1e-3,1e-2[/]; may be "
-            "repeated. Over seeds, means are shown.",
+            help="Values to try, for example [bold]local.learning_rate=1e-3,1e-2[/]; may be "
+            "repeated. Over several seeds, means are shown.",
         ),
     ] = None,
+    preset: Preset = None,
     settings: Settings = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder of the run folders and the figure.")
@@ -45,8 +46,8 @@ def sweep(
         bool,
         typer.Option(
             "--keep-runs",
-            help="Keep every run's last checkpoint and a report of it, in a folder that is named "
-            "by its values.",
+            help="Keep every run's last checkpoint and its report, in a folder named by its "
+            "values.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -54,6 +55,8 @@ def sweep(
 ) -> None:
     """Run every combination of some values, and show them in one table and a figure."""
     base, values = read_sweep(config, over or ())
+    if preset is not None:
+        base["preset"] = preset
     from sofa_fl.cli.jobs_progress import follow_jobs
     from sofa_fl.cli.screen import put, shell
     from sofa_fl.jobs.combinations import best_run, combine, rows_of
@@ -67,53 +70,41 @@ def sweep(
         except KeyboardInterrupt:
             raise StoppedError("repeat the command to continue") from None
     rows = rows_of(points, summaries)
-    figure = draw(rows, out / "sweep.svg")
+    figure = draw_figure(rows, out / "sweep.svg")
     if as_json:
         put(json.dumps(rows))
     elif quiet:
         put(str(out))
     else:
-        show(rows)
+        show_rows(rows)
         put(f"Runs {shell(out)}" + (f", figure {shell(figure)}" if figure else ""))
         if keep_runs:
             best = shell(best_run(rows, summaries))
             put(f"Best {best}\n     sofa-fl report {best}\n     sofa-fl export {best}")
         else:
-            put("The models of a sweep are not kept; --keep-runs runs it again and keeps them.")
+            put("The models of a sweep are not kept; repeat it with --keep-runs to keep them.")
 
 
 def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The configuration that all have in common, and the values by key."""
-    import yaml
-
-    from sofa_fl.experiment.run.config import read_values
+    """The configuration that all runs have in common, and the values to try by key."""
+    from sofa_fl.experiment.run.values import read_setting, read_values
 
     base = read_values(file) if file is not None else {}
     values = base.pop("over", None) or {}
     if not isinstance(values, Mapping) or not all(isinstance(v, list) for v in values.values()):
         raise ConfigError(f"'over' in {file} must have a list of values by key")
-    found = dict(values)
+    tried = dict(values)
     for text in over:
         key, equals, listed = text.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"--over must be key=v1,v2, got {text!r}")
-        try:
-            found[key.strip()] = [_number(value) for value in yaml.safe_load(f"[{listed}]")]
-        except yaml.YAMLError:
-            raise ConfigError(f"cannot read the values of {key}: {listed!r}") from None
-    return base, found
+        name, tried_values = read_setting(f"{key}=[{listed}]")
+        tried[name] = tried_values
+    return base, tried
 
 
-def _number(value: Any) -> Any:
-    """YAML takes 1e-3 for text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-def draw(rows: Sequence[Row], path: Path) -> Path | None:
-    """The figure, where there is matplotlib."""
+def draw_figure(rows: Sequence[Row], path: Path) -> Path | None:
+    """Draw the figure, if matplotlib is installed."""
     try:
         from sofa_fl.jobs.combinations_figure import draw_grid
     except ModuleNotFoundError as error:
@@ -124,8 +115,8 @@ def draw(rows: Sequence[Row], path: Path) -> Path | None:
     return path
 
 
-def show(rows: Sequence[Row]) -> None:
-    """A row per combination; the best of a column is bold."""
+def show_rows(rows: Sequence[Row]) -> None:
+    """Print a row per combination; the best value of a column is bold."""
     from rich.text import Text
 
     from sofa_fl.cli.screen import console

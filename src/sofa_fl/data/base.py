@@ -109,10 +109,30 @@ class FederatedData:
             if empty := [i for i, c in stage.clients.items() if not len(c.train)]:
                 raise DataError(f"clients {empty} have no sample to train on")
             for i, client in stage.clients.items():
+                self._check_rows(i, client)
                 rows = np.concatenate([client.train, client.holdout])
                 if len(np.unique(rows)) < len(rows) or not np.isin(owner[rows], (-1, i)).all():
                     raise DataError("a training sample belongs to more than one client")
                 owner[rows] = i
+
+    def _check_rows(self, number: int, client: ClientData) -> None:
+        """Raise if a client has rows that do not exist."""
+        for part, size in (
+            ("train", len(self.train)),
+            ("holdout", len(self.train)),
+            ("test", len(self.test)),
+        ):
+            rows = np.asarray(getattr(client, part))
+            if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+                raise DataError(
+                    f"{part} of client {number} must be row numbers in one dimension, got "
+                    f"{rows.dtype} of shape {rows.shape}"
+                )
+            if len(rows) and not 0 <= rows.min() <= rows.max() < size:
+                raise DataError(
+                    f"{part} of client {number} must be rows from 0 to {size - 1}, got rows from "
+                    f"{rows.min()} to {rows.max()}"
+                )
 
     @cached_property
     def _stages(self) -> tuple[Stage, ...]:

@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Lt
 
 from sofa_fl.data.scenarios import ScenarioConfig
 
-PartitionName = Literal["dirichlet", "iid", "shards", "groups"]
+PartitionName = Literal["dirichlet", "iid", "shards", "groups", "own"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,8 @@ class DataConfig:
         name: `mnist`, `fashion-mnist`, or the name of a folder of idx files.
         dir: Folder to look in first.
         num_clients: Number of clients.
-        partition: How training and test samples are dealt out.
+        partition: How training and test samples are dealt out. A run records `own` for data that
+            was passed from Python and already dealt out.
         alpha: Concentration of `dirichlet`; smaller means that clients differ more.
         min_samples: Training samples that every client has at least, before the holdout.
         shards_per_client: Shards of label-sorted samples per client, for `shards`.

@@ -46,6 +46,8 @@ def deal(
             samples that are trained on.
         seed: Where the draws come from.
     """
+    if not 0 <= holdout < 1:
+        raise DataError(f"holdout must be at least 0 and below 1, got {holdout}")
     arrays = from_arrays(arrays.x, arrays.y, scale=arrays.scale, shift=arrays.shift)
     owners = np.asarray(by(arrays) if callable(by) else by)
     if owners.shape != (len(arrays),):

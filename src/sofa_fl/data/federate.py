@@ -23,6 +23,7 @@ def dealt_out(
 ) -> FederatedData:
     """The data of a run: own ones that are dealt out already, or those that `federate` gives."""
     if not isinstance(data, FederatedData):
+        _check_pair(data)
         return federate(config, seed, data)
     if config.scenario.name != "none":
         raise DataError(
@@ -31,6 +32,19 @@ def dealt_out(
             "none"
         )
     return data
+
+
+def _check_pair(data: object) -> None:
+    """Raise unless these are training and test samples, or nothing."""
+    if data is None:
+        return
+    kinds = [type(part).__name__ for part in data] if isinstance(data, tuple | list) else []
+    if kinds != ["Arrays", "Arrays"]:
+        got = f"({', '.join(kinds)})" if kinds else type(data).__name__
+        raise DataError(
+            f"data must be a FederatedData or a pair of Arrays (training, test), got {got}; make "
+            "Arrays with sofa_fl.from_arrays(x, y), then a pair of them with sofa_fl.split"
+        )
 
 
 def federate(
@@ -133,6 +147,11 @@ def _deal(config: DataConfig, train: Arrays, test: Arrays, seed: int) -> partiti
                 num_clients=config.num_clients,
                 min_samples=config.min_samples,
                 seed=seed,
+            )
+        case "own":
+            raise DataError(
+                "data.partition=own stands for data that is passed from Python already dealt out; "
+                "pass data=..., or set another partition"
             )
 
 

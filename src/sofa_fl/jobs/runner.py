@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.errors import RunError
-from sofa_fl.experiment.run import loop
 from sofa_fl.experiment.run.config import Config, config_to_dict
-from sofa_fl.experiment.run.observers import guarded
+from sofa_fl.experiment.run.launch import run_once
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+from sofa_fl.experiment.tracking.observers import guarded
 from sofa_fl.report.page import REPORT, write_report_at_end
 
 RUNS = Path("runs") / "reproduce"
@@ -87,22 +86,12 @@ def run_jobs(
 
 def run_job(job: Job, index: int, on_event: OnEvent) -> Summary:
     """The summary of a job: of the run that is there, or else run or resumed now."""
-    folder = RunFolder(job.folder)
-    try:
-        summary = folder.summary()
-    except ValueError:
-        raise RunError(f"{folder.summary_file} is damaged; delete it and repeat") from None
-    if summary is None:
 
-        def observe(event: Event) -> None:
-            on_event(index, event)
+    def observe(event: Event) -> None:
+        on_event(index, event)
 
-        if folder.config_file.exists():
-            summary = loop.resume(job.folder, observers=[observe]).summary
-        else:
-            summary = loop.run(job.config, observers=[observe]).summary
-    summary = {**summary, "run": str(job.folder)}  # it may have been moved
-    tidy(folder, summary, is_kept=job.is_kept)
+    summary = run_once(job.config, observers=[observe])
+    tidy(RunFolder(job.folder), summary, is_kept=job.is_kept)
     on_event(index, {"event": "done", "summary": summary})
     return summary
 

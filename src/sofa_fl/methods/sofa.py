@@ -9,6 +9,7 @@ import numpy as np
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.clusters import Updates, inherit, means_up, mixed, trained_on_pools
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate, path_of, warm_up
@@ -29,6 +30,7 @@ from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, apply_all
 
 
+@register("sofa", "SOFA-FL", SofaConfig, section="sofa")
 class Sofa:
     """The method: `rules` decide, this class says in which order."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Ge
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from sofa_fl.errors import ModelError
 from sofa_fl.seeding import seed_for
@@ -21,12 +22,13 @@ class ModelConfig:
     """Which network is trained.
 
     Attributes:
-        name: `cnn` is the paper's (two convolutions, three linear layers), `mlp` one hidden layer.
+        name: `cnn` is the paper's (two convolutions, three linear layers), `mlp` has one hidden
+            layer. A run records `own` for a network that was passed from Python.
         batch_norm: Normalize after each convolution or hidden layer.
         hidden: Width of the hidden layer of `mlp`.
     """
 
-    name: Literal["cnn", "mlp"] = "cnn"
+    name: Literal["cnn", "mlp", "own"] = "cnn"
     batch_norm: bool = False
     hidden: Annotated[int, Ge(1)] = 200
 
@@ -84,6 +86,11 @@ def network_factory(
     config: ModelConfig, shape: tuple[int, ...], num_outputs: int
 ) -> NetworkFactory:
     """A function that makes the configured network for inputs of `shape`."""
+    if config.name == "own":
+        raise ModelError(
+            "model.name=own stands for a network that is passed from Python; pass network=..., or "
+            "set model.name to cnn or mlp"
+        )
     if config.name == "mlp":
         return lambda: Mlp(shape, num_outputs, hidden=config.hidden, batch_norm=config.batch_norm)
     if len(shape) != 3:
@@ -99,9 +106,20 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
 
     Networks draw their weights from torch's global generator; it is put back afterwards.
     """
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise ModelError(
+            "network must be a function that makes a new network, got a "
+            f"{type(factory).__name__}; pass network=lambda: {type(factory).__name__}(...)"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "network"))
         network = factory()
     if not isinstance(network, nn.Module):
         raise ModelError(f"a network must be a torch.nn.Module, got {type(network).__name__}")
+    parameters: list[tuple[str, object]] = list(network.named_parameters())
+    if lazy := [name for name, p in parameters if isinstance(p, UninitializedParameter)]:
+        raise ModelError(
+            f"the size of {lazy[0]} is not known until the network is used; give every layer its "
+            "sizes, for example Linear in place of LazyLinear"
+        )
     return network

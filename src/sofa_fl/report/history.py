@@ -13,7 +13,7 @@ import yaml
 from sofa_fl.errors import RunError, TopologyError
 from sofa_fl.experiment.scoring.metric_names import ACCURACY, metric_of
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
-from sofa_fl.report.words import tell
+from sofa_fl.report.words import data_title, method_title, tell
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, edit_from_json
 
@@ -24,7 +24,8 @@ class Round:
 
     Attributes:
         run: The run folder.
-        method: Who trained.
+        method: The name of the method.
+        title: What the method is called in print.
         data: The name of the dataset.
         seed: Where the draws came from.
         round: The number of this round.
@@ -42,6 +43,7 @@ class Round:
 
     run: Path
     method: str
+    title: str
     data: str
     seed: int
     round: int
@@ -100,7 +102,8 @@ def make_round(path: Path, config: Any, before: Event | None, event: Event) -> R
     return Round(
         run=path,
         method=str(config["method"]),
-        data=str(config["data"]["name"]),
+        title=method_title(config),
+        data=data_title(config),
         seed=int(config["seed"]),
         round=event["round"],
         rounds=event["rounds"],

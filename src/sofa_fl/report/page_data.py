@@ -15,7 +15,7 @@ from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.align import Positions, align
 from sofa_fl.report.frames import Plain, frame_of, levels_of, short
 from sofa_fl.report.history import tree_in
-from sofa_fl.report.words import tell, title_of
+from sofa_fl.report.words import data_title, method_title, tell
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import edit_from_json
 
@@ -53,9 +53,9 @@ class RunReader:
             config = yaml.safe_load(self.folder.config_file.read_text(encoding="utf-8"))
             about = {
                 "name": path.resolve().name,
-                "title": title_of(str(config["method"])),
+                "title": method_title(config),
                 "method": str(config["method"]),
-                "data": str(config["data"]["name"]),
+                "data": data_title(config),
                 "seed": int(config["seed"]),
                 "rounds": int(config["rounds"]),
                 "config": _plain(config),

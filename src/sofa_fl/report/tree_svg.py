@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from sofa_fl.experiment.scoring.metric_names import score_name
 from sofa_fl.report.history import Round
-from sofa_fl.report.words import name_of, number, printable, score, title_of
+from sofa_fl.report.words import name_of, number, printable, score
 from sofa_fl.topology.tree import NodeId, Tree
 
 # Viridis: even in lightness, and the same to the colour-blind.
@@ -107,7 +107,7 @@ def _scale(round: Round) -> tuple[float, float]:
 def _headline(round: Round) -> str:
     data = round.data if len(round.data) <= MAX_NAME else round.data[: MAX_NAME - 1] + "…"
     when = f"round {round.round} of {round.rounds}" if round.round else "the warm-up"
-    return f"{title_of(round.method)} on {data}, after {when}"
+    return f"{round.title} on {data}, after {when}"
 
 
 def _title(round: Round) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from sofa_fl.experiment.scoring.metric_names import ACCURACY, score_name
 from sofa_fl.topology.tree import NodeId, Tree
@@ -10,26 +11,17 @@ from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, 
 from sofa_fl.topology.tree.mutable_tree import MutableTree, TreeLike
 
 NOTHING = "-"
-TITLES = {
-    "sofa": "SOFA-FL",
-    "local": "Local",
-    "fedavg": "FedAvg",
-    "fedavg_ft": "FedAvg, tuned",
-    "fedprox": "FedProx",
-    "ditto": "Ditto",
-    "hypcluster": "HypCluster",
-    "cfl": "CFL",
-    "fl_hc": "FL+HC",
-    "hierfavg": "HierFAVG",
-    "oracle": "Oracle",
-    "feddrift": "FedDrift",
-    "regroup": "DMAC every round",
-}
 
 
-def title_of(method: str) -> str:
-    """What a method is called in print."""
-    return TITLES.get(method, method)
+def method_title(config: Mapping[str, Any]) -> str:
+    """What a run's method is called, by its `config.yaml`."""
+    return str(config.get("title") or config["method"])
+
+
+def data_title(config: Mapping[str, Any]) -> str:
+    """What a run's data is called, by its `config.yaml`."""
+    name = str(config["data"]["name"])
+    return "own data" if name == "own" else name
 
 
 def printable(text: str) -> str:

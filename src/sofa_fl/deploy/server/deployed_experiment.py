@@ -15,9 +15,9 @@ from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.loop import Experiment, Own
-from sofa_fl.experiment.run.observers import Observer
 from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.storage.run_folder import RunFolder
+from sofa_fl.experiment.tracking.observers import Observer
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes
 from sofa_fl.methods.registry import make_method

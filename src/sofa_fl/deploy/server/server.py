@@ -25,12 +25,11 @@ from sofa_fl.deploy.transport.wire_message import (
 )
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, config_to_dict, load_config
+from sofa_fl.experiment.run.launch import recorded_config
 from sofa_fl.experiment.run.loop import Own, Result
-from sofa_fl.experiment.run.observers import Observer
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.run_folder import RunFolder
-from sofa_fl.experiment.storage.saving import restore_newest
-from sofa_fl.experiment.tracking.trackers import watched
+from sofa_fl.experiment.tracking.observers import Observer, all_observers
 
 ROSTER_FILE = "nodes.json"
 EXCHANGES_FILE = "exchanges.jsonl"
@@ -92,22 +91,20 @@ class Server:
         self, make_network: MakeNetwork | None = None, observers: Sequence[Observer] = ()
     ) -> Result:
         """Run all rounds, from the first or from where the folder left off."""
-        observers = watched(self.config.track, observers)
+        observers = all_observers(self.config.track, observers)
         self.wait_for_machines()
         data = self.roster.describe()
         self.setup = replace(self.setup, num_outputs=data.num_outputs)
         factory = self.setup.network_factory(tuple(data.train.x.shape[1:]), make_network)
         engine = RemoteEngine(self.exchange, self.roster, self.setup, factory)
         if not self.folder.config_file.exists():
+            given = Own(data, factory if make_network else None, engine=engine)
+            self.config = recorded_config(self.config, given)
             text = yaml.safe_dump(config_to_dict(self.config), sort_keys=False)
             write_text(self.folder.config_file, text)
         own, leave = Own(data, factory, engine=engine), self.server_config.leave
         with DeployedExperiment(self.config, own, engine, self.attend, leave) as experiment:
-            last, note = restore_newest(self.folder, self.config, experiment.restore)
-            if last is None:
-                return experiment.begin(self.folder, observers, note)
-            experiment.announce(self.folder, last, observers, note)
-            return experiment.go_on(self.folder, last, observers)
+            return experiment.run(self.folder, observers)
 
     def wait_for_machines(self) -> None:
         """Wait until enough machines are present; in a resumed run, no longer than `timeout`."""

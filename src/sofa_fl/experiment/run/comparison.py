@@ -4,52 +4,105 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, overload
 
-from sofa_fl.data.base import Arrays, FederatedData
-from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.run import loop
 from sofa_fl.experiment.run.config import Config
-from sofa_fl.experiment.run.observers import Observer
+from sofa_fl.experiment.run.launch import OwnData, recorded_config, run_or_resume, with_own
+from sofa_fl.experiment.run.loop import Result
 from sofa_fl.experiment.scoring.own_metrics import Metric
+from sofa_fl.experiment.tracking.observers import Observer
 from sofa_fl.methods.base import Method
-from sofa_fl.methods.registry import MethodName
+from sofa_fl.methods.registry import find_method
 from sofa_fl.models.networks import NetworkFactory
 
+Methods = Sequence[str] | Mapping[str, Method[Any] | str | None]
 
+
+@overload
 def compare(
-    methods: Sequence[str] | Mapping[str, Method[Any] | None],
+    methods: Methods,
     config: Config | None = None,
     *,
-    data: FederatedData | tuple[Arrays, Arrays] | None = None,
+    seeds: None = None,
+    data: OwnData | None = None,
     network: NetworkFactory | None = None,
     metrics: Mapping[str, Metric] | None = None,
     observers: Sequence[Observer] = (),
-) -> dict[str, loop.Result]:
-    """Run several methods with the same data, network and budget; their results by name.
+) -> dict[str, Result]: ...
 
-    `methods` are names, or a mapping in which own methods have names too (`{"sofa": None, "mine":
-    Mine()}`). Every run has a folder `<method>-<seed>` in `config.out` (default `runs/compare`);
-    what was stopped there goes on. The rest is as in `run`.
+
+@overload
+def compare(
+    methods: Methods,
+    config: Config | None = None,
+    *,
+    seeds: Sequence[int],
+    data: OwnData | None = None,
+    network: NetworkFactory | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    observers: Sequence[Observer] = (),
+) -> dict[str, list[Result]]: ...
+
+
+def compare(
+    methods: Methods,
+    config: Config | None = None,
+    *,
+    seeds: Sequence[int] | None = None,
+    data: OwnData | None = None,
+    network: NetworkFactory | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    observers: Sequence[Observer] = (),
+) -> dict[str, Result] | dict[str, list[Result]]:
+    """Run several methods with the same data, network and budget.
+
+    Args:
+        methods: Names of methods; or methods by the title they shall have, such as
+            `{"sofa": None, "mine": Mine()}`, where None stands for the method of that name.
+        config: What all of them run. Every run has a folder `<name>-<seed>` in `config.out`
+            (default `runs/compare`); a run that was stopped there is resumed.
+        seeds: Run every method once per seed, in place of `config.seed`.
+        data: As in `run`.
+        network: As in `run`.
+        metrics: As in `run`.
+        observers: As in `run`.
+
+    Returns:
+        The result of every method by name; with `seeds`, a list of results, one per seed.
     """
-    config = config or Config()
-    own = dict.fromkeys(methods) if not isinstance(methods, Mapping) else dict(methods)
-    known: tuple[MethodName, ...] = get_args(MethodName)
-    if strange := [name for name, method in own.items() if method is None and name not in known]:
-        raise ConfigError(f"unknown method {strange[0]}; known: {', '.join(known)}")
-    results = {}
-    for name, method in own.items():
-        out = Path(config.out or Path("runs") / "compare") / f"{name}-{config.seed}"
-        chosen = replace(config, out=str(out))
-        for each in known:
-            chosen = replace(chosen, method=each) if each == name else chosen
-        if (out / "config.yaml").exists():
-            start = partial(loop.resume, out)
-        else:
-            start = partial(loop.run, chosen)
-        results[name] = start(
-            data=data, network=network, method=method, metrics=metrics, observers=observers
-        )
-    return results
+    config, _ = with_own(config, data, network, None, metrics)
+    named = _named([methods] if isinstance(methods, str) else methods)
+    draws = [config.seed] if seeds is None else list(dict.fromkeys(seeds))
+    plans: dict[str, list[tuple[Config, Method[Any] | None]]] = {}
+    for name, (title, method) in named.items():
+        for seed in draws:
+            out = str(Path(config.out or Path("runs") / "compare") / f"{name}-{seed}")
+            each = replace(config, seed=seed, out=out, title=title)
+            each, own = with_own(each, data, network, method, metrics)
+            recorded_config(each, own)  # an error is raised before the first run, not hours later
+            plans.setdefault(name, []).append((each, own.method))
+    results = {
+        name: [
+            run_or_resume(
+                each,
+                data=data,
+                network=network,
+                method=method,
+                metrics=metrics,
+                observers=observers,
+            )
+            for each, method in plan
+        ]
+        for name, plan in plans.items()
+    }
+    return {name: runs[0] for name, runs in results.items()} if seeds is None else results
+
+
+def _named(methods: Methods) -> dict[str, tuple[str | None, Method[Any] | str]]:
+    """By the name that a run folder has, the title (None for the method's own) and the method."""
+    if not isinstance(methods, Mapping):
+        return {find_method(method).name: (None, method) for method in methods}
+    return {
+        name: (None, name) if method is None else (name, method) for name, method in methods.items()
+    }

@@ -5,15 +5,12 @@ The defaults are the paper's experiment.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal
 
-import pydantic
-import yaml
 from annotated_types import Ge, Interval
 
 from sofa_fl.data.config import DataConfig
@@ -21,7 +18,18 @@ from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.faulty import FaultsConfig
 from sofa_fl.engine.select import EngineName
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.tracking.trackers import TrackerName
+from sofa_fl.experiment.run.presets import preset_overrides
+from sofa_fl.experiment.run.values import (
+    adapter_of,
+    merged,
+    plain_values,
+    put_value,
+    read_setting,
+    read_values,
+    validated,
+    value_at,
+)
+from sofa_fl.experiment.tracking.observers import TrackerName
 from sofa_fl.guard import GuardConfig
 from sofa_fl.methods.baselines.cfl import CflConfig
 from sofa_fl.methods.baselines.ditto import DittoConfig
@@ -31,10 +39,12 @@ from sofa_fl.methods.baselines.fl_hc import FlHcConfig
 from sofa_fl.methods.baselines.hierfavg import HierFavgConfig
 from sofa_fl.methods.baselines.hypcluster import HypClusterConfig
 from sofa_fl.methods.baselines.oracle import OracleConfig
-from sofa_fl.methods.registry import MethodName
+from sofa_fl.methods.registry import OPTIONS, built_in_methods, find_method
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.models.networks import ModelConfig
 from sofa_fl.sharing import SharingConfig
+
+OwnPart = Literal["data", "network", "method", "metrics", "engine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +52,31 @@ class Config:
     """One experiment.
 
     Attributes:
-        method: Who trains.
-        seed: Where every draw comes from.
+        method: The method that trains: a name that `sofa-fl run --help` lists, the name of an entry
+            point in the group `sofa_fl.methods`, or `package.module:Class`.
+        title: What the method is called in tables and reports; by default its own title.
+        preset: The preset that the defaults were changed by first, such as `paper`.
+        seed: The seed of every random draw.
         rounds: Rounds after the warm-up.
         warmup: Batches per client before the first round; every method gets them.
-        participation: Fraction of the clients that are asked in a round, drawn anew each time; in
-            the warm-up all are.
+        participation: Fraction of the clients that take part in a round, drawn anew each time; all
+            take part in the warm-up.
         out: The run folder; by default a new one under `runs/`.
         engine: How local training is executed: `workers` on all cores, `stacked` on a GPU,
-            `ray` on a cluster (`RAY_ADDRESS`), `sequential`, or `auto`, what suits this machine.
-        keep: How many checkpoints are kept, the newest.
-        save_every: Rounds from one checkpoint to the next; the last round is always saved. A stop
-            costs up to as many rounds more.
-        track: Who is told of every round besides TensorBoard: `wandb`, `mlflow`.
+            `ray` on a cluster (`RAY_ADDRESS`), `sequential`, or `auto`, the fastest on this
+            machine.
+        keep: How many checkpoints are kept, newest first.
+        save_every: Rounds from one checkpoint to the next; the last round is always saved. A run
+            that was stopped repeats at most this many rounds.
+        track: Services that log every round besides TensorBoard: `wandb`, `mlflow`.
+        own: Written by a run: what was passed from Python and so is not in the run folder.
+        options: The settings of a method that is not one of ours, by the fields of the dataclass
+            that it takes as `config`.
     """
 
-    method: MethodName = "sofa"
+    method: str = "sofa"
+    title: str | None = None
+    preset: str | None = None
     seed: Annotated[int, Ge(0)] = 0
     rounds: Annotated[int, Ge(1)] = 20
     warmup: Annotated[int, Ge(1)] = 25
@@ -67,6 +86,7 @@ class Config:
     keep: Annotated[int, Ge(1)] = 2
     save_every: Annotated[int, Ge(1)] = 1
     track: tuple[TrackerName, ...] = ()
+    own: tuple[OwnPart, ...] = ()
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     local: LocalConfig = field(default_factory=LocalConfig)
@@ -82,91 +102,86 @@ class Config:
     hierfavg: HierFavgConfig = field(default_factory=HierFavgConfig)
     oracle: OracleConfig = field(default_factory=OracleConfig)
     feddrift: FedDriftConfig = field(default_factory=FedDriftConfig)
+    options: Any = field(default_factory=dict)
 
 
-def load_config(file: Path | dict[str, Any] | None = None, settings: Sequence[str] = ()) -> Config:
-    """The defaults, changed by a YAML file or its values, then by `key=value` settings."""
-    values = read_values(file) if isinstance(file, Path) else file or {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"a setting must be key=value, got {setting!r}")
-        _put(values, key.strip().split("."), _scalar(key, text))
-    return parse_config(values)
+def load_config(
+    file: Path | str | Mapping[str, Any] | None = None, settings: Sequence[str] = ()
+) -> Config:
+    """The defaults, changed by a preset, a YAML file or its values, and `key=value` settings.
+
+    The preset is the one that the file or a setting names under the key `preset`.
+    """
+    values = read_values(Path(file)) if isinstance(file, Path | str) else dict(file or {})
+    return parse_config(override(values, dict(map(read_setting, settings))))
+
+
+def preset(name: str, **overrides: Any) -> Config:
+    """The configuration of a preset; `overrides` are values by key, sections as mappings.
+
+    For example `preset("paper", rounds=5, data={"num_clients": 50})`.
+    """
+    return parse_config(override(overrides, {"preset": name}))
+
+
+def override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Change nested values by dotted keys, on top of the preset that they name."""
+    changed = copy.deepcopy(dict(values))
+    for key, value in overrides.items():
+        put_value(changed, key, value)
+    name = changed.get("preset")
+    if name is None:
+        return changed
+    base: dict[str, Any] = {}
+    for key, value in preset_overrides(name).items():
+        put_value(base, key, copy.deepcopy(value))
+    return merged(base, changed)
 
 
 def parse_config(values: Mapping[str, Any]) -> Config:
-    """Check names, types and ranges; a wrong one is an error that names it."""
-    _check_keys(values, Config, "")
-    try:
-        return pydantic.TypeAdapter(Config).validate_python(values)
-    except pydantic.ValidationError as error:
-        raise ConfigError(_sentence(error.errors()[0])) from None
+    """Check names, types and ranges; what is wrong is named in a ConfigError."""
+    config = validated(Config, values)
+    return replace(config, options=_options(config))
+
+
+def check_config(config: Config) -> Config:
+    """Check a configuration that was made in Python just like one from a file."""
+    checked = parse_config(plain_values(config))
+    if checked.preset is not None:
+        plain = config_to_dict(checked)
+        wanted = preset_overrides(checked.preset)
+        if all(value_at(plain, key) != value for key, value in wanted.items()):
+            raise ConfigError(
+                f"preset={checked.preset!r} was set, but none of its values; make the "
+                f"configuration with sofa_fl.preset({checked.preset!r})"
+            )
+    return checked
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
     """Complete and plain: what `config.yaml` holds and `parse_config` takes."""
-    plain: dict[str, Any] = pydantic.TypeAdapter(Config).dump_python(config, mode="json")
+    plain: dict[str, Any] = adapter_of(Config).dump_python(config, mode="json")
     return plain
 
 
-def read_values(file: Path) -> dict[str, Any]:
-    """What a YAML file says, not checked yet."""
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration {file}: {error}") from None
-    except yaml.YAMLError as error:
-        where = " ".join(str(error).split())
-        raise ConfigError(f"{file} is not valid YAML: {where}") from None
-    if values is None:
+def for_method(config: Config, method: str) -> Config:
+    """The same experiment with another method; `options` are only for methods that are not ours."""
+    options = {} if method in built_in_methods() else config.options
+    return replace(config, method=method, options=options)
+
+
+def _options(config: Config) -> Any:
+    """The options as the method's dataclass; nothing for a method of ours, which has a section."""
+    if "method" in config.own:
+        return config.options
+    given = plain_values(config.options)
+    ours = config.method in built_in_methods()
+    kind = None if ours else find_method(config.method).config
+    if kind is None:
+        if given:
+            instead = f"set keys of its own section, {config.method}" if ours else "leave them out"
+            raise ConfigError(f"the method {config.method} takes no options; {instead}")
         return {}
-    if not isinstance(values, dict):
-        raise ConfigError(f"{file} must hold keys and values, got a {type(values).__name__}")
-    return values
-
-
-def _scalar(key: str, text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"cannot read the value of {key}: {text!r}") from None
-
-
-def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
-    for name in path[:-1]:
-        inner = values.setdefault(name, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"{name} is a value, so {'.'.join(path)} cannot be set")
-        values = inner
-    values[path[-1]] = value
-
-
-def _check_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:
-    hints = get_type_hints(kind)
-    for key, value in values.items():
-        if key not in hints:
-            near = difflib.get_close_matches(str(key), list(hints), n=1, cutoff=0.5)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(hints)}"
-            raise ConfigError(f"unknown key {prefix}{key}; {hint}")
-        if dataclasses.is_dataclass(hints[key]):
-            if not isinstance(value, Mapping):
-                raise ConfigError(f"{prefix}{key} is a section with keys of its own, got {value!r}")
-            assert isinstance(hints[key], type)
-            _check_keys(value, hints[key], f"{prefix}{key}.")
-
-
-def _sentence(error: Mapping[str, Any]) -> str:
-    """`data.alpha: input should be greater than 0, got -1`."""
-    key: list[str] = []
-    kind: Any = Config
-    for part in error["loc"]:  # the rest of the location is about pydantic's unions
-        hints = get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
-        if part not in hints:
-            break
-        key.append(str(part))
-        kind = hints[part]
-    if error["type"] == "value_error":  # raised by a section's own check: says it all
-        return f"{'.'.join(key)}: {error['ctx']['error']}"
-    message = error["msg"][0].lower() + error["msg"][1:]
-    return f"{'.'.join(key)}: {message}, got {error['input']!r}"
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"options is a section with keys of its own, got {given!r}")
+    return validated(kind, given, f"{OPTIONS}.")

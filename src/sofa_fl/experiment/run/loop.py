@@ -1,4 +1,4 @@
-"""The only round loop: every method, new or resumed, on every engine."""
+"""The round loop, the only one: every method, new or resumed, on every engine."""
 
 from __future__ import annotations
 
@@ -9,43 +9,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from sofa_fl.data.base import Arrays, FederatedData
-from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import dealt_out
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.run.config import Config, config_to_dict, load_config
-from sofa_fl.experiment.run.observers import Observer, tell
-from sofa_fl.experiment.run.records import describe, summarize
+from sofa_fl.experiment.run.config import Config, OwnPart
+from sofa_fl.experiment.run.records import describe_round, summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
-from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics
-from sofa_fl.experiment.serving.serving import serving_of, state_type
+from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
 from sofa_fl.experiment.storage import checkpoint
-from sofa_fl.experiment.storage.checkpoint_writer import Writer
 from sofa_fl.experiment.storage.disk import write_text
-from sofa_fl.experiment.storage.run_folder import Event, RunFolder, fresh_folder
-from sofa_fl.experiment.storage.saving import Progress, is_light, is_saved, restore_newest, save
-from sofa_fl.experiment.tracking.trackers import watched
+from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+from sofa_fl.experiment.storage.saving import (
+    RunProgress,
+    Writer,
+    is_light,
+    is_saved,
+    restore_newest,
+    save_round,
+    serving_of,
+    state_type,
+)
+from sofa_fl.experiment.tracking.observers import Observer, notify
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method, Notes, View
-from sofa_fl.methods.registry import make_method
+from sofa_fl.methods.registry import find_method, info_of, make_method
 from sofa_fl.models.networks import NetworkFactory, network_factory
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import edit_from_json
 
-OWN = "own"  # what data are called that a user brings along, if by no other name
-
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run that has ended: where it is, its summary, and what its method shows."""
+    """A run that has ended: its folder, its summary, and its method's last view."""
 
     run: Path
     summary: dict[str, Any]
@@ -56,83 +59,20 @@ class Result:
         return self.view.tree
 
 
-def run(
-    config: Config | None = None,
-    *,
-    data: FederatedData | tuple[Arrays, Arrays] | None = None,
-    network: NetworkFactory | None = None,
-    method: Method[Any] | None = None,
-    metrics: Mapping[str, Metric] | None = None,
-    observers: Sequence[Observer] = (),
-) -> Result:
-    """Run an experiment into a new run folder.
-
-    Args:
-        config: What to run; the default is the paper's experiment.
-        data: Own data in place of `config.data.name`: arrays to be dealt out as `config.data`
-            says, or data already dealt out to clients.
-        network: A function that makes an own network, in place of `config.model`.
-        method: An own method, in place of `config.method`.
-        metrics: Own metrics by name: functions of outputs and targets, NumPy arrays, that give a
-            number; in every round, of what each client uses, on its own test samples.
-        observers: Called with every event as it happens; one that fails is reported and left out.
-    """
-    config = config or Config()
-    own = Own(data, network, method, metrics)
-    if data is not None and config.data.name == DataConfig().name:
-        config = replace(config, data=replace(config.data, name=OWN))
-    with Experiment(config, own) as experiment:
-        name = f"{config.method}-{Path(config.data.name).name}-{config.seed}"
-        path = Path(config.out).expanduser() if config.out else fresh_folder(name)
-        config = replace(experiment.config, out=str(path))
-        folder = RunFolder.create(path, config_to_dict(config))
-        return experiment.begin(folder, watched(config.track, observers))
-
-
-def resume(
-    path: Path | str,
-    *,
-    data: FederatedData | tuple[Arrays, Arrays] | None = None,
-    network: NetworkFactory | None = None,
-    method: Method[Any] | None = None,
-    metrics: Mapping[str, Metric] | None = None,
-    observers: Sequence[Observer] = (),
-) -> Result:
-    """Continue a run from its last checkpoint, to the same end as if it had not stopped.
-
-    Where the last one is damaged or missing, the one before serves; the first event says so.
-    A run on own data, network or method needs them again: none of them is in the folder. Own
-    metrics that are not given again are no longer computed, which is told.
-    """
-    folder = RunFolder.open(Path(path))
-    config = replace(load_config(folder.config_file), out=str(path))
-    if data is None and config.data.name == OWN:
-        raise RunError(
-            f"{path} was made with own data, which are not in the folder; resume it from Python "
-            "with sofa_fl.resume(..., data=...)"
-        )
-    observers = watched(config.track, observers)
-    with Experiment(config, Own(data, network, method, metrics)) as experiment:
-        last, note = restore_newest(folder, config, experiment.restore)
-        if last is None:  # stopped before the warm-up was done
-            return experiment.begin(folder, observers, note)
-        experiment.announce(folder, last, observers, note)
-        return experiment.go_on(folder, last, observers)
-
-
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a user brings along."""
+    """What a caller passes in place of what the configuration would make."""
 
     data: FederatedData | tuple[Arrays, Arrays] | None = None
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
     metrics: Mapping[str, Metric] | None = None
-    engine: Engine | None = None  # whose clients may well not answer
+    engine: Engine | None = None  # one whose clients may not answer
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name in self.__slots__ if getattr(self, name) is not None)
+    def parts(self) -> tuple[OwnPart, ...]:
+        """The names of what is passed."""
+        return tuple(name for name in get_args(OwnPart) if getattr(self, name) is not None)
 
 
 class Experiment:
@@ -142,10 +82,10 @@ class Experiment:
         data = dealt_out(config.data, config.seed, own.data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
-        self.metrics = OwnMetrics(own.metrics, factory)
+        self.own_metrics = OwnMetrics(own.metrics, factory) if own.metrics else None
         if own.engine is None:
             self.pick = pick_engine(config.engine, factory, data, config.local)
-            # What was picked is written down: a run goes on as it began, to the same bits.
+            # The choice is recorded, so that a resumed run gives the same bits.
             config = replace(config, engine=self.pick.name)
         else:
             self.pick = Pick(config.engine, own.engine)
@@ -165,8 +105,9 @@ class Experiment:
             guard=config.guard,
         )
         self.examiner = Examiner(self.fed)
-        self.method: Method[Any] = own.method or make_method(config)
-        self.serving = partial(serving_of, own=own.names)
+        self.info = find_method(config.method) if own.method is None else info_of(type(own.method))
+        self.method: Method[Any] = make_method(config) if own.method is None else own.method
+        self.serving = partial(serving_of, own=own.parts)
         self.state: Any = None
         self.writer = Writer()
         self.seconds = 0.0
@@ -177,7 +118,7 @@ class Experiment:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the checkpoint under way, also after an error, which then is the one to tell."""
+        """Wait for the checkpoint that is being written; after an error, raise that error only."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.engine.close)
             if kind is not None:
@@ -187,7 +128,7 @@ class Experiment:
     def announce(
         self, folder: RunFolder, last: int | None, observers: Sequence[Observer], note: str = ""
     ) -> None:
-        """Tell observers where the run is, and after which round (None: before the warm-up)."""
+        """Tell observers where the run is, and its last round (None: before the warm-up)."""
         event = {
             "event": "start",
             "run": str(folder.path),
@@ -197,10 +138,18 @@ class Experiment:
             "why": self.pick.why,
             "note": note,
         }
-        tell(observers, event)
+        notify(observers, event)
+
+    def run(self, folder: RunFolder, observers: Sequence[Observer]) -> Result:
+        """Continue from the newest checkpoint in a folder, or begin if it has none."""
+        last, note = restore_newest(folder, self.config, self.restore)
+        if last is None:  # new, or stopped before the warm-up was done
+            return self.begin(folder, observers, note)
+        self.announce(folder, last, observers, note)
+        return self.go_on(folder, last, observers)
 
     def begin(self, folder: RunFolder, observers: Sequence[Observer], note: str = "") -> Result:
-        """The warm-up and all rounds, then the summary."""
+        """Run the warm-up and all rounds, then write the summary."""
         folder.clear()
         self.announce(folder, None, observers, note)
         self.state, notes = self.method.init(self.fed)
@@ -208,7 +157,7 @@ class Experiment:
         return self.go_on(folder, 0, observers)
 
     def go_on(self, folder: RunFolder, last: int, observers: Sequence[Observer]) -> Result:
-        """The rounds after `last`, then the summary."""
+        """Run the rounds after `last`, then write the summary."""
         for round in range(last + 1, self.config.rounds + 1):
             fed = self.enter(round)
             self.examiner.turn_to(fed)
@@ -220,51 +169,52 @@ class Experiment:
         for event in folder.events():
             edits += [edit_from_json(edit) for edit in event["edits"]]
         summary = {
-            **summarize(self.config, view, edits, self.examiner, self.elapsed()),
+            **summarize(self.config, self.info, view, edits, self.examiner, self.elapsed()),
             **({"metrics": event["metrics"]} if "metrics" in event else {}),
             "run": str(folder.path),
         }
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
-        tell(observers, {"event": "end", "summary": summary})
+        notify(observers, {"event": "end", "summary": summary})
         return Result(folder.path, summary, view)
 
     def enter(self, round: int) -> Federation:
-        """The federation as it is in a round that begins."""
+        """The federation at a round that begins."""
         return self.fed.at(round)
 
     def hand_over(self) -> Any:
-        """The state, for the method alone: its models can go while new ones are made."""
+        """Give the state away: its models are freed while the method makes new ones."""
         state, self.state = self.state, None
         return state
 
     def close_round(
         self, folder: RunFolder, fed: Federation, notes: Notes, observers: Sequence[Observer]
     ) -> None:
-        """Score a round and save the state; then record the round and tell of it."""
+        """Score a round and save the state; then record the round and notify observers."""
         view, round = self.method.view(self.state), fed.round
         fed.count_shared(*traffic(view.tree, view.shared.pools, fed.owned))
-        event = describe(view, notes, fed, self.examiner, self.config.rounds, self.elapsed())
-        event |= self.metrics.measure(view, fed)
+        event = describe_round(view, notes, fed, self.examiner, self.config.rounds, self.elapsed())
+        if self.own_metrics is not None:
+            event |= self.own_metrics.measure(view, fed)
         self.writer.wait()
         if not is_saved(self.config, round):
             folder.append(event)
-            tell(observers, event)
+            notify(observers, event)
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()  # the writer waits for nothing that is computed later
+            torch.cuda.synchronize()  # else the writer would wait for later computations too
         packed = checkpoint.pack(
             progress=self.progress(folder, event), state=self.state, serving=self.serving(fed)
         )
         is_awaited = is_light(packed)
-        work = partial(save, folder, round, packed, self.config.keep, event)
+        work = partial(save_round, folder, round, packed, self.config.keep, event)
         del packed
-        self.writer.start(work, partial(tell, observers, event))
+        self.writer.start(work, partial(notify, observers, event))
         if is_awaited:
             self.writer.wait()
 
-    def progress(self, folder: RunFolder, event: Event) -> Progress:
+    def progress(self, folder: RunFolder, event: Event) -> RunProgress:
         meter = self.fed.meter
-        return Progress(
+        return RunProgress(
             *folder.mark(),
             json.dumps(event),
             event["seconds"],
@@ -276,23 +226,24 @@ class Experiment:
         )
 
     def restore(self, folder: RunFolder, round: int) -> None:
-        """The state after `round`; the meters and the events go back to there too."""
+        """Take state, meters and events back to where they were after `round`."""
         path = folder.checkpoint(round)
         checkpoint.check(path)
-        progress = checkpoint.load(path, "progress", Progress)
+        progress = checkpoint.load(path, "progress", RunProgress)
         if progress.fingerprint != self.fingerprint:
             raise RunError(f"{folder.path} was made with other data or another network")
         device = str(self.fed.initial().device)
         self.state = checkpoint.load(path, "state", state_type(self.method), device)
         progress.restore_events(folder)
         if round < self.config.rounds:
-            self.metrics.warn_of_missing(json.loads(progress.event))
+            given = self.own_metrics.metrics if self.own_metrics else ()
+            warn_of_missing(json.loads(progress.event), given)
         self.seconds = progress.seconds
         meter = self.fed.meter
         meter.samples_trained = progress.samples_trained
         meter.bytes_down, meter.bytes_up = progress.bytes_down, progress.bytes_up
         self.fed = replace(self.fed, register=progress.register)
-        self.examiner.turn_to(self.fed.at(round))  # should there be no round after it
+        self.examiner.turn_to(self.fed.at(round))  # in case no round follows
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started

@@ -1,4 +1,4 @@
-"""What is written down of a run: a line per round, and a summary at the end."""
+"""The record of a run: a line per round, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from sofa_fl.experiment.scoring.metrics import (
 from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.registry import MethodInfo
 from sofa_fl.sharing import contributions
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.agreement import ari, purity
 from sofa_fl.topology.tree.edits import Edit, count_edits, edit_to_json
 
 
-def describe(
+def describe_round(
     view: View, notes: Notes, fed: Federation, examiner: Examiner, rounds: int, seconds: float
 ) -> Event:
-    """The federation's round as one line of `events.jsonl`."""
+    """Describe the federation's round in one line of `events.jsonl`."""
     used = view.used_by(fed.clients)
     accuracies = client_accuracies(used, examiner)
     return {
@@ -42,7 +43,7 @@ def describe(
         "samples": [fed.size(client) for client in fed.clients],
         **regression(used, examiner),
         **attendance(fed),
-        **agreement(view.tree, fed.stage.truth),
+        **group_agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
         "path_loss": {
             str(client): {str(node): loss for node, loss in losses.items()}
@@ -63,12 +64,17 @@ def describe(
 
 
 def summarize(
-    config: Config, view: View, edits: Sequence[Edit], examiner: Examiner, seconds: float
+    config: Config,
+    info: MethodInfo,
+    view: View,
+    edits: Sequence[Edit],
+    examiner: Examiner,
+    seconds: float,
 ) -> dict[str, Any]:
-    """The end of a run as one object; fractions are in [0, 1].
+    """Summarize a run that has ended; fractions are in [0, 1].
 
-    Where the data have known groups, `groups` says how well the tree agrees with them, level by
-    level, the finest first.
+    If the true groups are known, `groups` says how well the tree agrees with them, level by level
+    from the finest.
     """
     fed = examiner.fed
     used = view.used_by(fed.clients)
@@ -78,7 +84,10 @@ def summarize(
     levels = [{**row, "full": _plain([row["full"]])[0]} for row in by_level(view, examiner)]
     given = disclosed(view, fed)
     return {
-        "method": config.method,
+        "method": info.name,
+        "title": config.title or info.title,
+        "data": config.data.name,
+        "own": list(config.own),
         "seed": config.seed,
         "engine": config.engine,
         "rounds": config.rounds,
@@ -101,12 +110,12 @@ def summarize(
             "disclosed_mean": float(np.mean(given)),
             "disclosed_max": float(np.max(given)),
         },
-        **agreement(view.tree, fed.stage.truth),
+        **group_agreement(view.tree, fed.stage.truth),
     }
 
 
-def agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """How well a tree agrees with known groups; nothing if none are known."""
+def group_agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """How well a tree agrees with the true groups, if they are known."""
     levels = [[level[client] for client in tree.clients] for level in truth]
     if not levels:
         return {}
@@ -124,10 +133,10 @@ def objective(notes: Notes) -> dict[str, Any]:
 
 
 def attendance(fed: Federation) -> dict[str, Any]:
-    """Who was not heard in a round, and why; nothing of it where all were.
+    """The clients whose update was not used in a round, by reason; empty if all were used.
 
-    The quarantined are among the absent. Whose update was one too many is set aside in this round,
-    and out from the next one on.
+    Clients in quarantine count as absent too. A client whose last permitted flaw was in this round
+    is set aside now, and in quarantine from the next round on.
     """
     absent = sorted(set(fed.clients) - fed.roll.heard - fed.roll.set_aside.keys())
     found = {
@@ -139,11 +148,11 @@ def attendance(fed: Federation) -> dict[str, Any]:
 
 
 def disclosed(view: View, fed: Federation) -> list[float]:
-    """The fraction of every client's samples that others have been given so far."""
+    """The fraction of every client's samples that has been shared with others so far."""
     given = view.shared.ledger.disclosed(fed.owned)
     return [len(given[client]) / fed.size(client) for client in fed.clients]
 
 
 def _plain(values: Sequence[float]) -> list[float | None]:
-    """JSON has no NaN: a client without test samples has no accuracy."""
+    """None for NaN, which JSON does not have: the score of a client without test samples."""
     return [None if np.isnan(value) else value for value in values]

@@ -1,8 +1,8 @@
-"""A user's own metrics: of what every client uses, on its own test samples, in every round.
+"""A user's own metrics: for the model that each client uses, on its own test samples, every round.
 
-They are computed here, beside the engine, so they are the same with every engine, and any function
-of all outputs and targets will do. One that fails is told once, as a warning of the logger
-`sofa_fl`; what it failed on has no value, and the run goes on.
+They are computed in the main process, so they are the same with every engine, and may be any
+function of all outputs and targets. A metric that fails is reported once, as a warning of the
+logger `sofa_fl`; it has no value for that client, and the run goes on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ logger = logging.getLogger("sofa_fl")
 
 
 def check_metrics(metrics: Mapping[Any, Any]) -> None:
-    """Raise if these are no metrics by name."""
+    """Raise unless these are functions by name."""
     if not isinstance(metrics, Mapping):
         raise ConfigError(
             f"metrics must be functions by name, like {{'mae': f}}, got {type(metrics).__name__}"
@@ -52,7 +52,7 @@ def check_metrics(metrics: Mapping[Any, Any]) -> None:
 
 
 class OwnMetrics:
-    """Computes metrics for every client; without any, it does nothing at all."""
+    """Computes metrics for every client."""
 
     def __init__(self, metrics: Mapping[str, Metric] | None, factory: NetworkFactory) -> None:
         check_metrics(metrics or {})
@@ -62,9 +62,7 @@ class OwnMetrics:
         self._failed: set[str] = set()
 
     def measure(self, view: View, fed: Federation) -> dict[str, Any]:
-        """What a round's event says of the metrics; nothing if there are none."""
-        if not self.metrics:
-            return {}
+        """The metrics of a round, as its event holds them."""
         found: dict[str, list[float | None]] = {name: [] for name in self.metrics}
         for client, model in view.used_by(fed.clients).items():
             rows = fed.stage.clients[client].test
@@ -74,18 +72,10 @@ class OwnMetrics:
                 found[name].append(value)
         return {"metrics": {name: spread(values) for name, values in found.items()}}
 
-    def warn_of_missing(self, event: Event) -> None:
-        """Say it if a run that goes on after `event` had metrics that were not given again."""
-        if missing := [name for name in event.get("metrics", {}) if name not in self.metrics]:
-            logger.warning(
-                "the run was begun with metrics that are not given now (%s); it goes on without",
-                ", ".join(missing),
-            )
-
     def _outputs(
         self, model: Model, rows: Samples, prior: Prior | None, fed: Federation
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Outputs and targets; in regression of one shape, so that they can be subtracted."""
+        """Outputs and targets; in regression they have the same shape and can be subtracted."""
         vector, test = as_vector(model), fed.data.test
         if self._flat is None:
             self._flat = FlatNetwork(build(self._factory, 0), vector.device)
@@ -99,14 +89,14 @@ class OwnMetrics:
         self, name: str, client: NodeId, outputs: NDArray[Any], targets: NDArray[Any]
     ) -> float | None:
         try:
-            # Copies: what one metric does to them is no matter of the next.
+            # Copies, so that no metric can change what the next one sees.
             value = float(self.metrics[name](outputs.copy(), targets.copy()))
         except Exception as error:
             if name not in self._failed:
                 self._failed.add(name)
                 why = " ".join((str(error) or type(error).__name__).split())
                 logger.warning(
-                    "the metric %s failed for client %d: %s; where it fails it has no value",
+                    "the metric %s failed for client %d: %s; it has no value where it fails",
                     name,
                     client,
                     why,
@@ -114,6 +104,15 @@ class OwnMetrics:
                 logger.debug("how it failed", exc_info=True)
             return None
         return value if math.isfinite(value) else None
+
+
+def warn_of_missing(event: Event, given: Collection[str]) -> None:
+    """Warn if a run that goes on after `event` had metrics that are not given again."""
+    if missing := [name for name in event.get("metrics", {}) if name not in given]:
+        logger.warning(
+            "the run goes on without the metrics that it began with and that are not given now: %s",
+            ", ".join(missing),
+        )
 
 
 def spread(values: Sequence[float | None]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""A model out of a run, to be used elsewhere: a `state_dict` in safetensors, or ONNX.
+"""Models of a run for use elsewhere: as a `state_dict` in safetensors, or in ONNX.
 
-A client's model is what the client uses: the blend it serves, with its own class mix added to the
-outputs. In ONNX all of that is inside; safetensors holds weights only, the rest is its metadata.
+A client's model is the one the client uses: the blend it serves, with its own class mix added to
+the outputs. An ONNX file contains all of that; a safetensors file holds the weights, with the rest
+as metadata.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from torch import Tensor, nn
 from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
-from sofa_fl.experiment.serving.serving import Serving, state_type
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError, write_bytes
 from sofa_fl.experiment.storage.run_folder import RunFolder
+from sofa_fl.experiment.storage.saving import Serving, state_type
 from sofa_fl.methods.registry import make_method
 from sofa_fl.models.flat import FlatNetwork, check_size
 from sofa_fl.models.mix import as_vector
@@ -39,15 +40,16 @@ Format = Literal["safetensors", "onnx"]
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Where a model is, and how it is to be used.
+    """An exported model, and how to use it.
 
     Attributes:
-        file: What was written.
+        file: The file that was written.
         node: `root`, the number of a node, or `client:3`.
-        round: After which round.
-        shape: Of one input, without the batch.
-        scale, shift: What the network sees is `x * scale + shift`; ONNX files do that themselves.
-        prior: What is added to the outputs; ONNX files do that themselves. Empty for nothing.
+        round: The round after which the run had this model.
+        shape: The shape of one input, without the batch.
+        scale, shift: The network sees `x * scale + shift`; an ONNX file does this itself.
+        prior: Added to the outputs; an ONNX file does this itself. Empty if there is nothing to
+            add.
     """
 
     file: Path
@@ -68,20 +70,20 @@ def export(
     network: NetworkFactory | None = None,
     method: Method[Any] | None = None,
 ) -> Exported:
-    """Write the model of a node, or what a client uses, from the newest checkpoint of a run.
+    """Write the model of a node, or the one a client uses, from a run's newest checkpoint.
 
     Args:
         run: The run folder.
-        file: What to write; by default its ending says in which format.
-        node: `root`, the number of a node, or `client:3` for what client 3 uses.
+        file: The file to write; by default its ending decides the format.
+        node: `root`, the number of a node, or `client:3` for the model that client 3 uses.
         format: `safetensors` (a `state_dict`) or `onnx`.
-        network: The function that makes the network, if the run was made with an own one.
-        method: The method, if the run was made with an own one.
+        network: The function that makes the network, if the run was given one.
+        method: The method, if the run was given an object.
     """
     file, node = Path(file), str(node)
     kind = format or file.suffix.removeprefix(".")
     if kind not in get_args(Format):
-        raise ConfigError(f"a format must be safetensors or onnx, got {kind!r} (of {file.name})")
+        raise ConfigError(f"the format must be safetensors or onnx, got {kind!r} for {file.name}")
     round, serving, view, factory = _open(Path(run), network, method)
     vector, prior = _find(view, serving, node)
     flat = FlatNetwork(build(factory, 0))
@@ -89,14 +91,14 @@ def export(
         check_size(vector, len(flat.vector))
     except ModelError as error:
         raise RunError(f"{run} was made with another network: {error}") from None
-    told = Exported(file, node, round, serving.shape, serving.scale, serving.shift, prior)
+    exported = Exported(file, node, round, serving.shape, serving.scale, serving.shift, prior)
     if kind == "onnx":
         flat.load(vector)
         whole = Whole(flat.network, serving.scale, serving.shift, prior)
         write_bytes(file, _onnx(whole, serving.shape))
     else:
-        write_bytes(file, _safetensors(flat.state_dict(vector), told))
-    return told
+        write_bytes(file, _safetensors(flat.state_dict(vector), exported))
+    return exported
 
 
 def predict(
@@ -107,10 +109,10 @@ def predict(
     network: NetworkFactory | None = None,
     method: Method[Any] | None = None,
 ) -> NDArray[np.float32]:
-    """The outputs of a node's model, or of what a client uses, for inputs as the run had them.
+    """The outputs of a node's model, or of the one a client uses, for inputs as the run had them.
 
-    A row per input: a value per class before the softmax, or the regression's values; so any metric
-    of one's own can be computed. The rest is as in `export`.
+    A row per input: a value per class before the softmax, or the values of a regression. The other
+    arguments are those of `export`.
     """
     _, serving, view, factory = _open(Path(run), network, method)
     vector, prior = _find(view, serving, str(node))
@@ -126,7 +128,7 @@ def predict(
 def _open(
     path: Path, network: NetworkFactory | None, method: Method[Any] | None
 ) -> tuple[int, Serving, View, NetworkFactory]:
-    """The newest checkpoint that is whole: its round, what to serve by, the view, the network."""
+    """The newest intact checkpoint: its round, how to serve, the method's view, the network."""
     folder = RunFolder.open(path)
     config = load_config(folder.config_file)
     for round in reversed(folder.saved_rounds()):
@@ -139,25 +141,25 @@ def _open(
         for name, given in (("network", network), ("method", method)):
             if name in serving.own and given is None:
                 raise RunError(
-                    f"{path} was made with an own {name}, which is not in the folder; export it "
-                    f"from Python with sofa_fl.export(..., {name}=...)"
+                    f"{path} was run with a {name} of your own, not stored in the folder; export "
+                    f"it from Python with sofa_fl.export(..., {name}=...)"
                 )
-        chosen: Method[Any] = method or make_method(config)
+        chosen: Method[Any] = make_method(config) if method is None else method
         view = chosen.view(checkpoint.load(file, "state", state_type(chosen)))
         factory = network or network_factory(config.model, serving.shape, serving.num_outputs)
         return round, serving, view, factory
-    raise RunError(f"{path} has no checkpoint that a model could be exported from")
+    raise RunError(f"{path} has no intact checkpoint to export a model from")
 
 
 def _find(view: View, serving: Serving, node: str) -> tuple[Vector, tuple[float, ...]]:
-    """The model that `node` names, and what is added to its outputs."""
+    """The model that `node` names, and what to add to its outputs."""
     kind, colon, number = node.partition(":")
     if colon and kind == "client" and number.isdecimal():
         client = int(number)
         if client not in serving.clients:
             few = ", ".join(map(str, serving.clients[:8]))
             more = ", …" if len(serving.clients) > 8 else ""
-            raise RunError(f"there is no client {client} in the last round; there are {few}{more}")
+            raise RunError(f"client {client} is not in the last round; its clients: {few}{more}")
         row = tuple(serving.priors[serving.clients.index(client)].tolist())
         used = {int(key): model for key, model in view.served.items()}
         return as_vector(used.get(client, view.models[view.tree.root])), row
@@ -166,28 +168,28 @@ def _find(view: View, serving: Serving, node: str) -> tuple[Vector, tuple[float,
     if wanted is None or wanted not in models:
         known = ", ".join(map(str, sorted(models)[-8:]))
         raise RunError(
-            f"no node {node!r} has a model; take root, client:N for what client N uses, or the "
-            f"number of a node ({'…, ' if len(models) > 8 else ''}{known})"
+            f"no node {node!r} has a model; name root, client:N for the model that client N uses, "
+            f"or the number of a node ({'…, ' if len(models) > 8 else ''}{known})"
         )
     return as_vector(models[wanted]), ()
 
 
-def _safetensors(state: dict[str, Tensor], told: Exported) -> bytes:
+def _safetensors(state: dict[str, Tensor], exported: Exported) -> bytes:
     from safetensors.torch import save
 
     about = {
-        "node": told.node,
-        "round": str(told.round),
-        "shape": json.dumps(told.shape),
-        "scale": repr(told.scale),
-        "shift": repr(told.shift),
-        "prior": json.dumps(told.prior),
+        "node": exported.node,
+        "round": str(exported.round),
+        "shape": json.dumps(exported.shape),
+        "scale": repr(exported.scale),
+        "shift": repr(exported.shift),
+        "prior": json.dumps(exported.prior),
     }
     return save({name: tensor.contiguous() for name, tensor in state.items()}, about)
 
 
 def _onnx(network: nn.Module, shape: tuple[int, ...]) -> bytes:
-    """Any number of samples at a time: the first size of input and output is free."""
+    """Export with a variable batch size."""
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
@@ -197,7 +199,7 @@ def _onnx(network: nn.Module, shape: tuple[int, ...]) -> bytes:
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     try:
-        with warnings.catch_warnings():  # all of them about the exporter's own insides
+        with warnings.catch_warnings():  # all about the exporter's internals
             warnings.simplefilter("ignore")
             logger.setLevel(logging.ERROR)
             program = torch.onnx.export(

@@ -1,31 +1,41 @@
-"""How a round is saved and a run restored: what a checkpoint holds besides a method's state.
+"""How a round is saved and a run restored: everything that a checkpoint holds but a method's state.
 
 A round is done once its checkpoint is on disk: only then is it recorded in `events.jsonl` and
-told to observers, so a kill costs the round under way and nothing that was said to be done.
+observers are called, so that a kill costs the round under way and nothing that was reported as
+done.
 """
 
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event as Signal
+from threading import Thread
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+from sofa_fl.federation import Federation
 from sofa_fl.guard import Register
+from sofa_fl.methods.base import Method
 
-LIGHT = 200_000_000  # bytes that are written in a small part of the time a round takes
+LIGHT = 200_000_000  # bytes that take a small part of a round to write
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What of a run is no method's state, in a checkpoint.
+class RunProgress:
+    """How far a run has come, beside its method's state.
 
     Attributes:
-        events_length, events_sum: `events.jsonl` up to the round before, and its checksum.
+        events_length, events_sum: Length and checksum of `events.jsonl` before this round.
         event: The round's own line.
     """
 
@@ -45,18 +55,65 @@ class Progress:
         folder.append(json.loads(self.event))
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What it takes to use a model outside its run; part of every checkpoint.
+
+    Attributes:
+        own: What was passed from Python and is not in the run folder: `data`, `network`, `method`.
+        shape: The shape of one input.
+        num_outputs: The number of outputs of a network that the configuration makes.
+        scale, shift: A network sees `x * scale + shift`.
+        clients, priors: The clients, and for each the row that is added to its outputs, if any.
+    """
+
+    own: tuple[str, ...]
+    shape: tuple[int, ...]
+    num_outputs: int
+    scale: float
+    shift: float
+    clients: tuple[int, ...]
+    priors: NDArray[np.float32]
+
+
+def serving_of(fed: Federation, own: tuple[str, ...]) -> Serving:
+    """What to save about a federation in a round."""
+    rows = [row for row in fed.priors.values() if row is not None]
+    train = fed.data.train
+    return Serving(
+        own,
+        tuple(train.x.shape[1:]),
+        fed.data.num_outputs,
+        train.scale,
+        train.shift,
+        tuple(fed.clients),
+        np.stack(rows) if rows else np.zeros((len(fed.clients), 0), dtype=np.float32),
+    )
+
+
+def state_type(method: Method[Any]) -> type[Any]:
+    """The type of a method's state, by which a checkpoint is read."""
+    hints = typing.get_type_hints(method.init)
+    if len(kinds := typing.get_args(hints.get("return"))) != 2:
+        raise RunError("to be resumed, a method must annotate init: -> tuple[<State>, Notes]")
+    kind: type[Any] = kinds[0]
+    return kind
+
+
 def is_saved(config: Config, round: int) -> bool:
-    """Whether there is to be a checkpoint of a round."""
+    """Whether a round gets a checkpoint."""
     return round % config.save_every == 0 or round == config.rounds
 
 
 def is_light(packed: checkpoint.Packed) -> bool:
-    """Whether a checkpoint is waited for; on a GPU a round takes no longer than to write it."""
+    """Whether to wait for a checkpoint; on a GPU a round is over sooner than a write."""
     return not packed.on_gpu and packed.nbytes <= LIGHT
 
 
-def save(folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int, event: Event) -> None:
-    """Write the checkpoint of a round over the oldest, if others are left; then record it."""
+def save_round(
+    folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int, event: Event
+) -> None:
+    """Write a round's checkpoint, over the oldest one if others remain; then record the round."""
     saved = folder.saved_rounds()
     spare = folder.checkpoint(saved[0]) if len(saved) >= max(keep, 2) else None
     checkpoint.save(folder.checkpoint(round), packed, spare)
@@ -67,9 +124,9 @@ def save(folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int, ev
 def restore_newest(
     folder: RunFolder, config: Config, restore: Callable[[RunFolder, int], None]
 ) -> tuple[int | None, str]:
-    """Restore the newest state that is whole: after which round, and what to say of the others.
+    """Restore the newest intact checkpoint: its round, and a sentence about damaged ones.
 
-    None where there was none yet: the run is to begin anew.
+    The round is None if there is no checkpoint yet, so that the run starts over.
     """
     saved = folder.saved_rounds()
     recorded = [round for round in range(folder.num_recorded()) if is_saved(config, round)]
@@ -82,13 +139,60 @@ def restore_newest(
         except DamagedError as error:
             problems.append(str(error))
             continue
-        folder.forget_after(round)  # else the whole one would be the first to be written over
-        return round, _sentence(problems, f"going on from round {round}")
+        folder.forget_after(round)  # else the intact one would be overwritten first
+        return round, _explain(problems, f"going on from round {round}")
     if max([*recorded, *saved], default=0) > 0:
-        told = _sentence(problems, f"begin anew with 'sofa-fl run {folder.config_file} --out DIR'")
-        raise RunError(f"{folder.path} has no checkpoint left to resume from: {told}")
-    return None, _sentence(problems, "beginning anew")
+        why = _explain(problems, f"start over with 'sofa-fl run {folder.config_file} --out DIR'")
+        raise RunError(f"{folder.path} has no checkpoint left to resume from: {why}")
+    return None, _explain(problems, "starting over")
 
 
-def _sentence(problems: list[str], consequence: str) -> str:
+def _explain(problems: list[str], consequence: str) -> str:
     return "; ".join([*problems, consequence]) if problems else ""
+
+
+class Writer:
+    """Writes one checkpoint at a time in a thread, a large one while the next round runs.
+
+    What is written never changes afterwards, since a state is made anew every round, so it needs
+    no copy; writing and flushing leave Python free to train. An error is raised by the next
+    `start` or `wait`.
+    """
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._ended = Signal()
+        self._error: Exception | None = None
+        self._then: Callable[[], None] | None = None
+
+    def start(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        """Begin `work` once the work before it has ended.
+
+        After a success, `then` is called by whoever waits for it.
+        """
+        self.wait()
+        self._then = then
+        self._ended.clear()
+        self._thread = Thread(target=self._run, args=(work,), name="checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when the work has ended; raise its error, if any."""
+        if self._thread is not None:
+            self._ended.wait()  # before Python 3.13 a `join` that Ctrl-C interrupts counts as done
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        then, self._then = self._then, None
+        if error is not None:
+            raise error
+        if then is not None:
+            then()
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._error = error
+        finally:
+            self._ended.set()

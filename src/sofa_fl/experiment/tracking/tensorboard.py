@@ -1,7 +1,7 @@
-"""A run's numbers for TensorBoard: one file in `tensorboard/`, made of `events.jsonl` and no more.
+"""A run's numbers for TensorBoard: one file in `tensorboard/`, made from `events.jsonl` alone.
 
-So a resumed run writes it anew up to where it is and goes on, and no point is there twice. It is
-written record by record: TensorBoard's own writer would start a thread, and engines fork.
+A resumed run writes the file again from the start, so no point is in it twice. Records are written
+one by one: TensorBoard's own writer would start a thread, and engines fork.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sofa_fl.experiment.storage.run_folder import RunFolder
-from sofa_fl.experiment.tracking.trackers import Tracker
+from sofa_fl.experiment.tracking.observers import Tracker
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event as Record
@@ -24,13 +24,13 @@ class TensorBoard(Tracker):
     """Writes `tensorboard/` in the run folder."""
 
     def begin(self, folder: RunFolder, *, is_new: bool) -> None:
-        # Imported here: it takes a fifth of a second that no other command should wait for.
+        # Imported here: it takes a fifth of a second, which other commands should not pay.
         from tensorboard.compat.proto import event_pb2
 
         place = folder.path / "tensorboard"
         place.mkdir(exist_ok=True)
         old = sorted(place.glob(FILE.format("*")))
-        # Points stand where they would without the stop: at so many seconds of work.
+        # A point's time is the start plus the seconds of work, so a stop leaves no gap.
         self.clock = float(int(time.time()) if is_new or not old else int(old[0].suffixes[-2][1:]))
         for file in old:
             file.unlink()
@@ -49,7 +49,7 @@ class TensorBoard(Tracker):
         _append(self.file, event_pb2.Event(wall_time=self.clock, step=round, summary=summary))
 
     def end(self, summary: Mapping[str, Any]) -> None:
-        """Nothing more: the last round has told it all."""
+        """Nothing to add: the last round has been logged."""
 
 
 def _append(file: Path, record: Record) -> None:

@@ -20,7 +20,8 @@ from scipy.spatial.distance import squareform
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.clustered import Clustered, ClusteredState, averaged, update_products
+from sofa_fl.methods.clustered import Clustered, ClusteredState, averaged, update_products
+from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.geometry.node_positions import Floats
 from sofa_fl.topology.tree import NodeId
@@ -43,6 +44,7 @@ class CflConfig:
     deviation: Annotated[float, Interval(ge=0, le=1)] = 0.7
 
 
+@register("cfl", "CFL", CflConfig, section="cfl")
 @dataclass(frozen=True, slots=True)
 class Cfl(Clustered):
     config: CflConfig

@@ -13,8 +13,9 @@ from annotated_types import Ge
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.methods.baselines.clustered import ClusteredState
 from sofa_fl.methods.baselines.fedavg import FedAvg
+from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig, training_sets
 from sofa_fl.topology.tree import NodeId
@@ -37,6 +38,7 @@ class DittoState:
     personal: dict[NodeId, Vector]
 
 
+@register("ditto", "Ditto", DittoConfig, section="ditto")
 @dataclass(frozen=True, slots=True)
 class Ditto:
     config: DittoConfig

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.methods.baselines.clustered import ClusteredState
 from sofa_fl.methods.baselines.fedavg import FedAvg
+from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
@@ -22,6 +23,7 @@ class TunedState:
     tuned: dict[NodeId, Vector]
 
 
+@register("fedavg_ft", "FedAvg, tuned")
 @dataclass(frozen=True, slots=True)
 class FedAvgFt:
     sharing: SharingConfig

@@ -17,13 +17,14 @@ from scipy.spatial.distance import squareform
 from sofa_fl.data.base import Samples
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.methods.baselines.clustered import (
+from sofa_fl.methods.clustered import (
     Clustered,
     ClusteredState,
     averaged,
     begin,
     clusters_tree,
 )
+from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.geometry.node_positions import Floats
@@ -48,6 +49,7 @@ class FedDriftState:
     losses: dict[NodeId, float]  # of the model each client used last
 
 
+@register("feddrift", "FedDrift", FedDriftConfig, section="feddrift")
 @dataclass(frozen=True, slots=True)
 class FedDrift:
     config: FedDriftConfig

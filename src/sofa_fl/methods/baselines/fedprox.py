@@ -8,7 +8,8 @@ from typing import Annotated
 from annotated_types import Ge
 
 from sofa_fl.engine.base import Pull
-from sofa_fl.methods.baselines.clustered import Clustered
+from sofa_fl.methods.clustered import Clustered
+from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
 
@@ -24,6 +25,7 @@ class FedProxConfig:
     pull: Annotated[float, Ge(0)] = 0.01
 
 
+@register("fedprox", "FedProx", FedProxConfig, section="fedprox")
 @dataclass(frozen=True, slots=True)
 class FedProx(Clustered):
     config: FedProxConfig

@@ -18,7 +18,7 @@ from scipy.spatial.distance import squareform
 from sofa_fl.engine.base import Outcome
 from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.clustered import (
+from sofa_fl.methods.clustered import (
     Clustered,
     ClusteredState,
     averaged,
@@ -26,6 +26,7 @@ from sofa_fl.methods.baselines.clustered import (
     clusters_tree,
     update_products,
 )
+from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.geometry.node_positions import Floats
 from sofa_fl.topology.tree import NodeId
@@ -53,6 +54,7 @@ class FlHcConfig:
             raise ConfigError("the cosine metric needs another fl_hc.linkage, for example average")
 
 
+@register("fl_hc", "FL+HC", FlHcConfig, section="fl_hc")
 @dataclass(frozen=True, slots=True)
 class FlHc(Clustered):
     config: FlHcConfig

@@ -14,7 +14,8 @@ from annotated_types import Ge
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.clustered import Clustered, ClusteredState, averaged, begin
+from sofa_fl.methods.clustered import Clustered, ClusteredState, averaged, begin
+from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import mean
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
@@ -34,6 +35,7 @@ class HierFavgConfig:
     period: Annotated[int, Ge(1)] = 2
 
 
+@register("hierfavg", "HierFAVG", HierFavgConfig, section="hierfavg")
 @dataclass(frozen=True, slots=True)
 class HierFavg(Clustered):
     config: HierFavgConfig

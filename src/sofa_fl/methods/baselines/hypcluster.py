@@ -13,7 +13,7 @@ from annotated_types import Ge
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.clustered import (
+from sofa_fl.methods.clustered import (
     Clustered,
     ClusteredState,
     averaged,
@@ -21,6 +21,7 @@ from sofa_fl.methods.baselines.clustered import (
     choose,
     clusters_tree,
 )
+from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
 
@@ -36,6 +37,7 @@ class HypClusterConfig:
     num_clusters: Annotated[int, Ge(1)] = 3
 
 
+@register("hypcluster", "HypCluster", HypClusterConfig, section="hypcluster")
 @dataclass(frozen=True, slots=True)
 class HypCluster(Clustered):
     config: HypClusterConfig

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.path import blend
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
@@ -20,6 +21,7 @@ class LocalState:
     shared: Shared
 
 
+@register("local", "Local")
 @dataclass(frozen=True, slots=True)
 class Local:
     sharing: SharingConfig

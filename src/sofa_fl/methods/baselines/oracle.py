@@ -9,7 +9,8 @@ from annotated_types import Ge
 
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.clustered import Clustered, ClusteredState, begin, clusters_tree
+from sofa_fl.methods.clustered import Clustered, ClusteredState, begin, clusters_tree
+from sofa_fl.methods.registry import register
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.tree import NodeId
 
@@ -25,6 +26,7 @@ class OracleConfig:
     level: Annotated[int, Ge(0)] = 0
 
 
+@register("oracle", "Oracle", OracleConfig, section="oracle")
 @dataclass(frozen=True, slots=True)
 class Oracle(Clustered):
     config: OracleConfig

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sofa_fl.federation import Federation
+from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.clusters import means_up
+from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.losses import Models
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
@@ -14,6 +16,7 @@ from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit
 
 
+@register("regroup", "DMAC every round", SofaConfig, section="sofa")
 class Regroup(Sofa):
     def reshape(
         self, tree: Tree, space: Space, models: Models, fed: Federation

@@ -1,7 +1,7 @@
 """Rules as values: what builds a tree and what edits it; the paper's set and ours.
 
-    rules = dataclasses.replace(default_tree_rules(), merge=my_merge)
-    tree, edits = shape(tree, space, config, rules)
+rules = dataclasses.replace(default_tree_rules(), merge=my_merge)
+tree, edits = shape(tree, space, config, rules)
 """
 
 from __future__ import annotations

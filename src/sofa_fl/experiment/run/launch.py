@@ -1,0 +1,228 @@
+"""Start runs: new ones, stopped ones, and whichever of the two a folder needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sofa_fl.data.base import Arrays, FederatedData
+from sofa_fl.data.config import DataConfig
+from sofa_fl.errors import ConfigError, RunError
+from sofa_fl.experiment.run.config import (
+    Config,
+    check_config,
+    config_to_dict,
+    for_method,
+    load_config,
+)
+from sofa_fl.experiment.run.loop import Experiment, Own, Result
+from sofa_fl.experiment.run.values import differences, plain_values
+from sofa_fl.experiment.scoring.own_metrics import Metric
+from sofa_fl.experiment.storage.run_folder import RunFolder, fresh_folder
+from sofa_fl.experiment.tracking.observers import Observer, all_observers
+from sofa_fl.methods.base import Method
+from sofa_fl.methods.registry import OPTIONS, check_method, find_method, info_of
+from sofa_fl.models.networks import NetworkFactory
+from sofa_fl.sharing import SharingConfig
+
+OwnData = FederatedData | tuple[Arrays, Arrays]
+OWN = "own"  # recorded in place of the name of what was passed from Python
+# Keys that do not change the result of a run.
+NEUTRAL = frozenset({"out", "engine", "keep", "save_every", "track", "title", "preset", "own"})
+
+
+def run(
+    config: Config | None = None,
+    *,
+    data: OwnData | None = None,
+    network: NetworkFactory | None = None,
+    method: Method[Any] | str | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    observers: Sequence[Observer] = (),
+) -> Result:
+    """Run an experiment into a new run folder.
+
+    Args:
+        config: What to run; the default is the paper's experiment.
+        data: Your own data in place of `config.data.name`: a pair of arrays (training, test), which
+            is dealt out to clients as `config.data` says, or data that is already dealt out.
+        network: A function that makes your own network, in place of `config.model`.
+        method: The name of a method, or a method of your own, in place of `config.method`.
+        metrics: Your own metrics by name: functions of outputs and targets (NumPy arrays) that
+            return a number. They are computed every round for the model that each client uses, on
+            its own test samples.
+        observers: Called with every event as it happens; one that fails is reported once and then
+            left out.
+    """
+    config, own = with_own(config, data, network, method, metrics)
+    return _start(recorded_config(config, own), own, observers)
+
+
+def resume(
+    path: Path | str,
+    *,
+    data: OwnData | None = None,
+    network: NetworkFactory | None = None,
+    method: Method[Any] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    observers: Sequence[Observer] = (),
+) -> Result:
+    """Continue a run from its last checkpoint, to the same end as if it had not stopped.
+
+    If the last checkpoint is damaged or missing, the one before is used; the first event says so.
+    Data, a network or a method of your own must be passed again, since they are not in the folder;
+    a method that was named by its import path need not. Metrics that are not passed again are no
+    longer computed, with a warning.
+    """
+    _check_object(method)
+    return _continue(Path(path), Own(data, network, method, metrics), observers)
+
+
+def run_or_resume(
+    config: Config,
+    *,
+    data: OwnData | None = None,
+    network: NetworkFactory | None = None,
+    method: Method[Any] | str | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    observers: Sequence[Observer] = (),
+) -> Result:
+    """Continue the run in `config.out` if there is one, else run it there.
+
+    A run that is there must be of the same configuration.
+    """
+    config, own = with_own(config, data, network, method, metrics)
+    config, path = recorded_config(config, own), Path(config.out or "")
+    if config.out is None or not (path / "config.yaml").exists():
+        return _start(config, own, observers)
+    check_same(path, config)
+    return _continue(path, own, observers)
+
+
+def run_once(config: Config, observers: Sequence[Observer] = ()) -> dict[str, Any]:
+    """The summary of the run in `config.out`: read if it has ended, else run or resumed now."""
+    path = Path(config.out or "")
+    try:
+        summary = RunFolder(path).summary() if config.out is not None else None
+    except ValueError:
+        raise RunError(f"{path / 'summary.json'} is damaged; delete it and repeat") from None
+    if summary is None:
+        summary = run_or_resume(config, observers=observers).summary
+    return {**summary, "run": str(path) if config.out is not None else summary["run"]}
+
+
+def _start(config: Config, own: Own, observers: Sequence[Observer]) -> Result:
+    """Run into a new folder."""
+    with Experiment(config, own) as experiment:
+        name = f"{experiment.info.name}-{Path(config.data.name).name}-{config.seed}"
+        path = Path(config.out).expanduser() if config.out else fresh_folder(name)
+        folder = RunFolder.create(path, config_to_dict(replace(experiment.config, out=str(path))))
+        return experiment.run(folder, all_observers(config.track, observers))
+
+
+def _continue(path: Path, own: Own, observers: Sequence[Observer]) -> Result:
+    """Continue the run in a folder."""
+    folder = RunFolder.open(path)
+    config = replace(load_config(folder.config_file), out=str(path))
+    check_passed_again(path, config.own, own)
+    with Experiment(config, own) as experiment:
+        return experiment.run(folder, all_observers(config.track, observers))
+
+
+def with_own(
+    config: Config | None,
+    data: OwnData | None,
+    network: NetworkFactory | None,
+    method: Method[Any] | str | None,
+    metrics: Mapping[str, Metric] | None,
+) -> tuple[Config, Own]:
+    """A configuration and what is passed beside it; a method's name is part of the former."""
+    config = Config() if config is None else config
+    if not isinstance(config, Config):
+        raise ConfigError(
+            f"config must be a sofa_fl.Config, got {type(config).__name__}; make one with "
+            "sofa_fl.Config(...) or sofa_fl.load_config(...)"
+        )
+    if isinstance(method, str):
+        return for_method(config, method), Own(data, network, None, metrics)
+    _check_object(method)
+    return config, Own(data, network, method, metrics)
+
+
+def _check_object(method: object) -> None:
+    """Raise unless an object is a method, or None."""
+    if isinstance(method, type):
+        raise ConfigError(
+            f"method must be a name or an object, got the class {method.__name__}; pass "
+            f"{method.__name__}(...)"
+        )
+    if method is not None:
+        check_method(type(method), "method")
+
+
+def recorded_config(config: Config, own: Own) -> Config:
+    """The configuration that `config.yaml` holds: checked, and true to what was passed instead."""
+    if own.method is not None:
+        config = _with_method(config, own.method)
+    config = check_config(replace(config, own=own.parts))
+    if config.data.name == OWN and own.data is None:
+        raise ConfigError(
+            "data.name=own stands for data that is passed from Python; pass data=..., or name a "
+            "dataset"
+        )
+    if own.data is not None:
+        name = OWN if config.data.name == DataConfig().name else config.data.name
+        config = replace(config, data=replace(config.data, name=name))
+    if isinstance(own.data, FederatedData):
+        size = len(own.data.clients)
+        config = replace(config, data=replace(config.data, num_clients=size, partition="own"))
+    if own.network is not None:
+        config = replace(config, model=replace(config.model, name="own"))
+    info = find_method(config.method) if own.method is None else info_of(type(own.method))
+    return replace(config, title=config.title or info.title)
+
+
+def check_passed_again(path: Path | str, before: Sequence[str], own: Own) -> None:
+    """Raise if what a run was given from Python is not passed again."""
+    for part in before:
+        if part in ("data", "network", "method") and part not in own.parts:
+            raise RunError(
+                f"{path} was run with {part} of your own, not stored in the folder; continue it "
+                f"from Python with sofa_fl.resume(..., {part}=...)"
+            )
+
+
+def check_same(path: Path, config: Config) -> None:
+    """Raise if the run in a folder has another configuration."""
+    there = load_config(path / "config.yaml")
+    for key, ours, theirs in differences(compared(config), compared(there)):
+        raise RunError(
+            f"{path} was run with {key}={theirs!r}, not {ours!r}; choose another folder with 'out'"
+        )
+
+
+def compared(config: Config) -> dict[str, Any]:
+    """The plain configuration without the keys that do not change a result."""
+    plain = {key: value for key, value in config_to_dict(config).items() if key not in NEUTRAL}
+    return {**plain, "data": {**plain["data"], "dir": None}}
+
+
+def _with_method(config: Config, method: Method[Any]) -> Config:
+    """A configuration that says which method was passed, and how that was set."""
+    info = info_of(type(method))
+    config = replace(config, method=info.name, options={})
+    section, sharing = getattr(method, "config", None), getattr(method, "sharing", None)
+    if isinstance(sharing, SharingConfig):
+        config = replace(config, sharing=sharing)
+    if not dataclasses.is_dataclass(section) or isinstance(section, type):
+        return config
+    if info.section != OPTIONS:
+        own_section: dict[str, Any] = {info.section: section}
+        return replace(config, **own_section)
+    # Only a record: it may hold anything, and the object itself is passed again on resuming.
+    plain = json.loads(json.dumps(plain_values(section), default=repr))
+    return replace(config, options=plain)

@@ -1,0 +1,167 @@
+"""Observers: functions that are called with every event of a run, and that cannot break it.
+
+An observer that fails is reported once, as a warning of the logger `sofa_fl`, and not called
+again; the run goes on. Ctrl-C passes through. Trackers are observers that take numbers instead of
+events.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sofa_fl.experiment.scoring.metric_names import metric_of
+from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+
+Observer = Callable[[Event], None]
+TrackerName = Literal["wandb", "mlflow"]
+logger = logging.getLogger("sofa_fl")
+
+_SCORES = {"mean": "mean", "worst": "min", "std": "std"}
+_RANGE = ("mean", "min", "max")  # of a user's own metrics
+_COSTS = {"cost/bytes down": "bytes_down", "cost/bytes up": "bytes_up", "cost/seconds": "seconds"}
+
+
+def all_observers(track: Sequence[TrackerName], observers: Sequence[Observer]) -> list[Observer]:
+    """A caller's observers, TensorBoard if it is installed, and the services to track with."""
+    trackers: list[Tracker] = []
+    if has_tensorboard():
+        from sofa_fl.experiment.tracking.tensorboard import TensorBoard
+
+        trackers.append(TensorBoard())
+    if track:
+        from sofa_fl.experiment.tracking.trackers import SERVICES
+
+        trackers += [SERVICES[name]() for name in dict.fromkeys(track)]
+    return guarded([*observers, *trackers])
+
+
+def guarded(observers: Iterable[Observer]) -> list[Observer]:
+    """The same observers, each behind a guard of its own."""
+    return [Guard(observer) for observer in observers]
+
+
+def notify(observers: Iterable[Observer], event: Event) -> None:
+    """Call every observer with an event."""
+    for observer in observers:
+        observer(event)
+
+
+class Guard:
+    """Calls an observer until it fails."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._failed = False
+
+    def __call__(self, event: Event) -> None:
+        if self._failed:
+            return
+        try:
+            self._observer(event)
+        except Exception as error:
+            self._failed = True
+            name = getattr(self._observer, "__name__", type(self._observer).__name__)
+            why = str(error) or type(error).__name__
+            # logging swallows what its handlers raise, even where warnings are errors
+            logger.warning("%s failed: %s; the run goes on without it", name, " ".join(why.split()))
+            logger.debug("how it failed", exc_info=True)
+
+
+@cache
+def has_tensorboard() -> bool:
+    """Whether TensorBoard is installed; if not, a warning says so once per process."""
+    is_installed = find_spec("tensorboard") is not None
+    if not is_installed:
+        logger.warning("tensorboard is not installed, so runs have no curves for it")
+    return is_installed
+
+
+class Tracker(ABC):
+    """An observer that is given the numbers of each round instead of events."""
+
+    def __init__(self) -> None:
+        self._before: Event | None = None
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "start":
+            folder = RunFolder(Path(event["run"]))
+            self.begin(folder, is_new=event["round"] is None)
+            for past in folder.events():  # of a run that is resumed
+                self._take(past, is_past=True)
+        elif event["event"] == "round":
+            self._take(event, is_past=False)
+        elif event["event"] == "end":
+            self.end(event["summary"])
+
+    def _take(self, event: Event, *, is_past: bool) -> None:
+        values = scalars(event, self._before)
+        self._before = event
+        self.log(event["round"], values, is_past=is_past)
+
+    @abstractmethod
+    def begin(self, folder: RunFolder, *, is_new: bool) -> None:
+        """A run begins or is resumed."""
+
+    @abstractmethod
+    def log(self, round: int, values: Mapping[str, float], *, is_past: bool) -> None:
+        """The numbers of a round; a resumed run first repeats those of its earlier rounds."""
+
+    @abstractmethod
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """A run has ended."""
+
+
+def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
+    """The numbers of a round by name; `before` is the event of the round before, if any.
+
+    `bytes` and `seconds` are the round's own; all others hold after the round.
+    """
+    client, metric = event["client"], metric_of(event)
+    values = {f"{metric}/{name}": client[key] for name, key in _SCORES.items()}
+    if "rmse" in event:
+        values["rmse/mean"] = event["rmse"]
+    for name, own in event.get("metrics", {}).items():
+        values |= {f"metrics/{name}/{key}": own[key] for key in _RANGE if own[key] is not None}
+    if event["local_loss"]:
+        values["loss/local"] = float(np.mean(event["local_loss"]))
+    if event["path_loss"]:
+        best = [min(losses.values()) for losses in event["path_loss"].values() if losses]
+        values["loss/held out"] = float(np.mean(best))
+    for name, value in event.get("objective", {}).items():
+        values[f"objective/{name}"] = value
+    parents = {int(node): parent for node, parent in event["tree"].items()}
+    values["tree/levels"] = _depth(parents)
+    values["tree/clusters"] = len(set(parents.values()) - {None})
+    kinds = Counter(edit["edit"] for edit in event["edits"])
+    values["edits/all"] = kinds.total()
+    values |= {f"edits/{kind}": count for kind, count in sorted(kinds.items())}
+    for name, key in _COSTS.items():
+        values[name] = event[key] - (before[key] if before is not None else 0)
+    if event["disclosed"]:
+        values["sharing/disclosed"] = float(np.mean(event["disclosed"]))
+    return {name: float(value) for name, value in values.items()}
+
+
+def _depth(parents: dict[int, int | None]) -> int:
+    """How many clusters the longest path to the root has."""
+    depths: dict[int, int] = {}
+    for node in parents:
+        path: list[int] = []
+        up: int | None = node
+        while up is not None and up not in depths:
+            path.append(up)
+            up = parents[up]
+        depth = depths[up] if up is not None else -1
+        for passed in reversed(path):
+            depth += 1
+            depths[passed] = depth
+    return max(depths.values(), default=0)
