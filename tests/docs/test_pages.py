@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
+import dmac_picture
 import pytest
 from annotated_types import Ge, Interval
 from api_page import api_page
@@ -14,9 +15,11 @@ from commands_page import commands_page
 from config_page import attributes, config_page, keys, words
 from edit_pictures import Story, draw, stories
 from round_picture import draw as draw_round
+from sharing_picture import draw as draw_sharing
 
 import sofa_fl
 from sofa_fl.experiment.run.config import Config, load_config
+from sofa_fl.topology.clustering.dmac import DmacConfig, paper_dmac
 from tests.docs.blocks import DOCS
 
 IMAGES = DOCS / "images"
@@ -95,6 +98,20 @@ def test_there_is_a_figure_of_every_edit() -> None:
 def test_the_figure_of_a_round_is_up_to_date() -> None:
     drawn = (IMAGES / "round.svg").read_text(encoding="utf-8")
     assert drawn == draw_round(), "run python docs_build/round_picture.py"
+
+
+def test_the_figure_of_dmac_is_up_to_date_and_shows_what_dmac_does() -> None:
+    drawn = (IMAGES / "dmac.svg").read_text(encoding="utf-8")
+    assert drawn == dmac_picture.draw(), "run python docs_build/dmac_picture.py"
+    tree = paper_dmac(dmac_picture.SPACE, DmacConfig(increase=dmac_picture.GAMMA))
+    steps = dmac_picture.trace(dmac_picture.SPACE, dmac_picture.GAMMA)
+    joined = sorted(sorted(group) for step in steps for group in step.groups)
+    assert joined == sorted(sorted(tree.children[cluster]) for cluster in tree.clusters)
+
+
+def test_the_figure_of_sharing_is_up_to_date() -> None:
+    drawn = (IMAGES / "sharing.svg").read_text(encoding="utf-8")
+    assert drawn == draw_sharing(), "run python docs_build/sharing_picture.py"
 
 
 def test_every_picture_is_there() -> None:
