@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from sofa_fl.cli.main import app
+from sofa_fl.cli.reproduce import study_command
 
 MARKUP = re.compile(r"\[/?(?:bold|/)?\]")
 
@@ -16,9 +17,8 @@ MARKUP = re.compile(r"\[/?(?:bold|/)?\]")
 def commands_page() -> str:
     """A section per command, with its usage and a table of what it takes."""
     group: Any = typer.main.get_command(app)
-    return "\n".join(
-        line for name, command in group.commands.items() for line in _command(name, command)
-    )
+    commands = {**group.commands, "reproduce": study_command()}
+    return "\n".join(line for name, command in commands.items() for line in _command(name, command))
 
 
 def _command(name: str, command: Any) -> Iterator[str]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from edit_examples import EXAMPLES, LEFT, RIGHT, Example, Place
 from svg import COLOURS, line, node, picture, ring, text
 
 from sofa_fl.report.words import tell
-from sofa_fl.study.edits_figure import EXAMPLES, LEFT, RIGHT, Example, Place
 from sofa_fl.topology.clustering.membership import find_joins, find_leaves
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree

@@ -14,7 +14,7 @@ import sofa_fl
 
 SOURCE = Path(sofa_fl.__file__).parent
 LAYERS = (
-    "topology", "data", "sharing", "models", "engine", "guard", "federation", "methods",
+    "topology", "data", "sharing", "models", "engine", "guard", "present", "federation", "methods",
     "experiment",
 )  # fmt: skip
 
@@ -26,14 +26,15 @@ BELOW = {
     "models": set[str](),
     "engine": {"data", "models", "topology"},
     "guard": {"engine", "models", "topology"},
-    "federation": {"data", "engine", "guard", "models", "topology"},
-    "methods": {"data", "engine", "federation", "models", "sharing", "topology"},
+    "present": {"data", "engine", "topology"},
+    "federation": {"data", "engine", "guard", "models", "present", "topology"},
+    "methods": {"data", "engine", "federation", "models", "present", "sharing", "topology"},
     "experiment": set(LAYERS) - {"experiment"},
     "report": {"experiment", "topology"},
-    "study": {*LAYERS, "report"},
+    "jobs": {"experiment", "report"},
     "deploy": {*LAYERS, "report"},
     "api": {"experiment", "report"},
-    "cli": {*LAYERS, "report", "study", "deploy"},
+    "cli": {*LAYERS, "report", "jobs", "deploy"},
     "__main__": {"cli"},
 }
 REPORT_READS = {("storage", "run_folder"), ("storage", "disk"), ("scoring", "metric_names")}
@@ -56,14 +57,9 @@ OUTSIDE = {
     "rich": {"cli", "data/download"},
     "sklearn": {"topology"},
     "threadpoolctl": {"topology"},
-    "scipy": {"topology", "data", "methods", "study/statistics", "cli/show_comparison"},
-    "matplotlib": {
-        "study/figures",
-        "study/edits_figure",
-        "study/benchmark_figure",
-        "study/drift_figure",
-        "study/grid_figure",
-    },
+    "scipy": {"topology", "data", "methods", "cli/show_comparison"},
+    "matplotlib": {"jobs/plotting"},
+    "study": {"cli/reproduce"},  # the repository's, not in the wheel
 }
 # What loads pickles, always or unless told not to; `weights_only` goes with `torch.load`.
 UNPICKLERS = (
@@ -170,8 +166,8 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
         ("sofa_fl.data.federate", {"torch", "sklearn"}),
         ("sofa_fl.sharing", {"torch", "sklearn"}),
         ("sofa_fl.report.history", {"torch"}),
-        ("sofa_fl.study.docs", {"torch", "matplotlib"}),
-        ("sofa_fl.study.sweep", {"matplotlib"}),
+        ("study.pages.results_page", {"torch", "matplotlib"}),
+        ("study.tuning", {"matplotlib"}),
         ("sofa_fl.cli.main", {"torch", "numpy", "flwr"}),
         ("sofa_fl.deploy.server.server", {"flwr"}),
         ("sofa_fl.deploy.flower.scaffold", {"torch"}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -82,6 +82,8 @@ configs = st.builds(
     ratio=st.one_of(fractions, st.lists(fractions, min_size=1, max_size=3).map(tuple)),
     mode=st.sampled_from(["random", "fixed"]),
     max_disclosure=st.one_of(fractions, st.dictionaries(st.integers(0, 6), fractions, max_size=4)),
+    accumulate=st.booleans(),
+    reshare=st.booleans(),
 )
 
 
@@ -278,7 +280,7 @@ def test_one_flat_cluster_is_the_plain_case() -> None:
 @given(worlds(min_clients=2), configs, st.integers(0, 5))
 def test_contributions_tell_who_has_what(world: World, config: SharingConfig, seed: int) -> None:
     """Another client has of a client's samples what the lowest pool above both holds."""
-    tree = world.tree
+    tree, config = world.tree, replace(config, reshare=False)
     for shared in world.rounds(config, 2, seed):
         found = dict(contributions(tree, shared.pools, world.owned))
         gets = foreign(tree, shared.pools, world.owned)

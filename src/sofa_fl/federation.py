@@ -13,15 +13,14 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sofa_fl.data.base import FederatedData, Samples, Stage
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
-from sofa_fl.errors import ModelError
-from sofa_fl.guard import NOT_FINITE, GuardConfig, Register, Roll, draw, flaws_of
+from sofa_fl.guard import GuardConfig, Register, Roll, draw, flaws_of, refuse_divergence
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.models.robust import aggregate
+from sofa_fl.present import EvaluateConfig, Present
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
 
@@ -47,10 +46,13 @@ class Federation:
         rounds: How many there will be after it: the learning rate falls until then. 0 if nobody
             knows, and it stays what it is.
         participation: The fraction of the clients that are asked in a round.
+        warmup_participation: The same, of the warm-up.
         lossy: Whether clients who are asked may well not answer.
         guard: Which of their answers are used.
+        evaluate: Whose scores are taken, and when.
         meter, register: What lasts from round to round.
         roll: Who was heard in this round.
+        stages: What was found out of the stage that a round was in last; for `present`.
     """
 
     data: FederatedData
@@ -66,6 +68,9 @@ class Federation:
     meter: Meter = field(default_factory=Meter)
     register: Register = field(default_factory=Register)
     roll: Roll = field(default_factory=Roll)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    warmup_participation: float = 1.0
+    stages: list[Present] = field(default_factory=list, repr=False)
 
     def at(self, round: int) -> Federation:
         """The same federation at another round."""
@@ -77,9 +82,19 @@ class Federation:
         return self.data.stage(self.round)
 
     @cached_property
+    def present(self) -> Present:
+        """Those who are there in this round, and what they have."""
+        stage = self.stage
+        for known in self.stages:
+            if known.stage is stage and known.data is self.data:
+                return known
+        self.stages[:] = [Present(self.data, stage, with_priors=self.local.prior)]
+        return self.stages[0]
+
+    @property
     def clients(self) -> tuple[NodeId, ...]:
         """Those who are there in this round, whether or not they answer."""
-        return tuple(map(NodeId, self.stage.clients))
+        return self.present.clients
 
     @property
     def first_id(self) -> int:
@@ -92,10 +107,27 @@ class Federation:
         return self.participation < 1 or self.lossy
 
     @cached_property
+    def cohort(self) -> tuple[NodeId, ...]:
+        """The clients that are asked to train in this round, in the order of `clients`."""
+        fit: Sequence[NodeId] = self.clients
+        if self.register.back_at:
+            fit = [client for client in fit if not self.register.is_out(client, self.round)]
+        fraction = self.participation if self.round else self.warmup_participation
+        return draw(fit, fraction, self.seed, self.round) if fit else ()
+
+    @cached_property
     def asked(self) -> frozenset[NodeId]:
-        """The clients that are asked to train in this round."""
-        fit = [c for c in self.clients if not self.register.is_out(c, self.round)]
-        return draw(fit, self.participation, self.seed, self.round) if fit else frozenset()
+        """The cohort as a set."""
+        return frozenset(self.cohort)
+
+    @cached_property
+    def measured(self) -> tuple[NodeId, ...]:
+        """The clients whose scores are taken in this round; none if no evaluation is due."""
+        if self.evaluate.is_complete:
+            return self.clients
+        if not self.evaluate.is_due(self.round, self.rounds):
+            return ()
+        return self.evaluate.draw(self.present.tested, self.seed, self.round)
 
     def has_news(self, client: NodeId) -> bool:
         """Whether models may lose more for a client than in the last round.
@@ -107,29 +139,27 @@ class Federation:
         before = self.data.stage(max(0, self.round - 1)).clients.get(client)
         return self.stage.clients[client] is not before
 
-    @cached_property
+    @property
     def owned(self) -> Mapping[NodeId, Samples]:
         """The samples each client trains on and may share; the held-out ones are neither."""
-        return {client: self.stage.clients[client].train for client in self.clients}
+        return self.present.owned
 
     def size(self, client: NodeId) -> int:
-        return len(self.owned[client])
+        return self.present.sizes[client]
 
     def judged_on(self, client: NodeId) -> Samples:
         """The held-out samples of a client, or, where it has none, those it trains on."""
         held = self.stage.clients[client].holdout
         return held if len(held) else self.owned[client]
 
-    @cached_property
+    @property
     def priors(self) -> Mapping[NodeId, Prior | None]:
         """What is added to a model's outputs when a client uses it: its own class mix."""
-        return {client: self.prior_of(self.owned[client]) for client in self.clients}
+        return self.present.priors
 
     def prior_of(self, samples: Samples) -> Prior | None:
         """The log of how common each class is in `samples`, one more than counted of each."""
-        if not self.local.prior or self.data.train.y.dtype.kind == "f":
-            return None
-        return log_shares(self.data.class_counts(samples))
+        return self.present.prior_of(samples)
 
     @cached_property
     def blind_loss(self) -> float:
@@ -162,6 +192,7 @@ class Federation:
         """A task for this round: the usual budget, the site's own samples, draws of its own."""
         if batches is None:
             batches = self.local.batches if self.round else self.warmup
+        own = self.owned.get(site)
         samples = self.owned[site] if samples is None else samples
         return Task(
             site=site,
@@ -171,7 +202,7 @@ class Federation:
             seed=seed_for(self.seed, self.round, site, purpose),
             pulls=tuple(pull for pull in pulls if pull.weight),
             pace=self.pace,
-            prior=self.prior_of(samples),
+            prior=self.priors[site] if samples is own else self.prior_of(samples),
         )
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
@@ -214,12 +245,8 @@ class Federation:
         size = next(start.nbytes for start, _ in heard.values()) // 4  # numbers of four bytes
         flaws = flaws_of(heard, size, self.guard.scale)
         # Of few it may well be that they are bad; of most it is the training.
-        most = 2 * len({sites[at] for at in heard}) > len(self.clients)
-        if most and len(flaws) == len(heard) and set(flaws.values()) == {NOT_FINITE}:
-            raise ModelError(
-                f"every model trained in round {self.round} has values that are not finite; lower "
-                "local.learning_rate"
-            )
+        if 2 * len({sites[at] for at in heard}) > len(self.clients):
+            refuse_divergence(flaws, len(heard), self.round)
         for at, (start, _) in heard.items():
             self.meter.bytes_up += _bytes(start)
             if at in flaws:
@@ -261,13 +288,6 @@ class Federation:
     def fingerprint(self) -> str:
         """The same for the same samples, dealt out alike, and a model of the same size."""
         return f"{len(self.initial())} {self.data.digest()}"
-
-
-def log_shares(counts: NDArray[np.int64]) -> Prior:
-    """The log of how common each class is, one more than counted of each."""
-    more = counts + 1
-    shares: Prior = np.log(more / more.sum()).astype(np.float32)
-    return shares
 
 
 def answered(keys: Iterable[Key], outcomes: Iterable[Outcome | None]) -> dict[Key, Outcome]:

@@ -11,6 +11,7 @@ import torch
 from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.engine.base import Outcome
+from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.robust import Aggregate
@@ -76,13 +77,13 @@ class Roll:
     set_aside: dict[NodeId, str] = field(default_factory=dict)
 
 
-def draw(clients: Sequence[NodeId], fraction: float, seed: int, round: int) -> frozenset[NodeId]:
-    """The clients asked in a round: so many of them, at least one; all in the warm-up."""
-    if fraction == 1 or round == 0:
-        return frozenset(clients)
+def draw(clients: Sequence[NodeId], fraction: float, seed: int, round: int) -> tuple[NodeId, ...]:
+    """The clients asked in a round, in their order: this fraction of them, at least one."""
+    if fraction == 1:
+        return tuple(clients)
     num = max(1, round_half_up(fraction * len(clients)))
     chosen = rng_for(seed, round, "participation").choice(len(clients), num, replace=False)
-    return frozenset(clients[at] for at in chosen.tolist())
+    return tuple(clients[at] for at in sorted(chosen.tolist()))
 
 
 def round_half_up(number: float) -> int:
@@ -118,3 +119,12 @@ def flaws_of(
         elif length > scale * usual:
             flaws[at] = f"{length / usual:.0f} times as long as the median update"
     return flaws
+
+
+def refuse_divergence(flaws: Mapping[int, str], num_answers: int, round: int) -> None:
+    """Raise if no answer is finite."""
+    if flaws and len(flaws) == num_answers and set(flaws.values()) == {NOT_FINITE}:
+        raise ModelError(
+            f"every model trained in round {round} has values that are not finite; lower "
+            "local.learning_rate"
+        )

@@ -30,16 +30,23 @@ class SharingConfig:
     Attributes:
         ratio: Fraction of what a child holds that its parent gathers; or one fraction per level
             (of the parent, from 1 up; the last one goes on). 0 shares nothing.
-        mode: `random` draws anew every round, `fixed` draws the same samples every round.
+        mode: `random` draws anew every round; `fixed` repeats the draw of the first round, which is
+            the same samples as long as a child holds the same.
         adaptive: Share less in a cluster that is less coherent: `ratio / (1 + incoherence)`.
         max_disclosure: Fraction of a client's samples that may ever leave it, over the whole run:
             one number, or one by client number (1 for those not named). 0 shares nothing.
+        accumulate: Add what is gathered to a pool instead of replacing it, as the paper writes it.
+            A new cluster starts with an empty pool.
+        reshare: Gather also from the samples that a child was given, not only from its own, as the
+            paper writes it. They count as disclosed by their owner.
     """
 
     ratio: Fraction | tuple[Fraction, ...] = 0.1
     mode: Literal["random", "fixed"] = "random"
     adaptive: bool = False
     max_disclosure: Fraction | dict[int, Fraction] = 1.0
+    accumulate: bool = False
+    reshare: bool = False
 
     def ratio_at(self, level: int) -> float:
         if isinstance(self.ratio, tuple):
@@ -88,6 +95,10 @@ class Ledger:
         """Of every row number up to the last of `owned`, whether anyone has been given it."""
         return _unpack(_either([self.gone, *self.received.values()]), _num_rows(owned))
 
+    def holds(self, client: NodeId, among: NDArray[np.bool_]) -> Samples:
+        """The samples of others that a client has been given; `among` has a flag per row number."""
+        return np.flatnonzero(_unpack(self.received.get(client, _NO_BITS), len(among)) & among)
+
     def given(self, owner_rows: Samples, to: NodeId) -> Samples:
         """The samples among `owner_rows` that client `to` has been given."""
         has = _unpack(self.received.get(to, _NO_BITS), 1 + int(owner_rows.max(initial=-1)))
@@ -115,59 +126,81 @@ def share(
     """Gather upward, distribute downward, and write it into the ledger."""
     if max(config.ratio_at(level) for level in range(1, tree.depth + 2)) == 0:
         return Shared(dict.fromkeys(tree.clusters, _NONE), before.ledger)
+    is_owned = _is_owned(owned, _num_rows(owned))
+    kept = _still_owned(before.pools, owned) if config.accumulate else {}
     known = before.ledger.known(owned)
+    known[union(list(kept.values()))] = True  # whoever joins is given all of a pool
     time = 0 if config.mode == "fixed" else round
     pools: dict[NodeId, Samples] = {}
     for cluster in reversed(tree.clusters):  # children before parents
         ratio = config.ratio_at(tree.level[cluster])
         if config.adaptive and incoherence is not None:
             ratio /= 1 + incoherence[cluster]
-        drawn = [_NONE]
+        gathered = [kept.get(cluster, _NONE)]
         for child in tree.children[cluster]:
             rng = rng_for(seed, time, child, "share")
             if child in tree.members:
-                order = rng.permutation(owned[child])
-                allowed = _within_cap(~known[order], int(config.cap_of(child) * len(order)))
-                drawn.append(order[allowed][: int(ratio * len(order))])
+                own = owned[child]
+                given = before.ledger.holds(child, is_owned) if config.reshare else _NONE
+                order = rng.permutation(np.concatenate([own, given]))
+                room = int(config.cap_of(child) * len(own)) - int(np.count_nonzero(known[own]))
+                order, size = order[_within(room, ~known[order])], len(order)
             else:
-                drawn.append(rng.permutation(pools[child])[: int(ratio * len(pools[child]))])
-        pools[cluster] = np.sort(np.concatenate(drawn))
+                order, size = rng.permutation(pools[child]), len(pools[child])
+            gathered.append(order[: int(ratio * size)])
+        pools[cluster] = union(gathered)
+    if config.reshare:  # what a cluster is given belongs to what it holds
+        for cluster in tree.clusters:  # parents before children
+            if (parent := tree.parent[cluster]) is not None:
+                pools[cluster] = union([pools[cluster], pools[parent]])
     return Shared(pools, before.ledger.record(tree, pools, owned))
 
 
-def foreign(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
-    """What every client gets from the pools of its path, its own samples left out; sorted.
+def foreign(
+    tree: Tree, pools: Pools, owned: Owned, clients: Sequence[NodeId] | None = None
+) -> dict[NodeId, Samples]:
+    """What clients (by default all) get from the pools of their paths, but their own; sorted.
 
-    Nor does it get what nobody has any more: data change, and clients leave.
+    Nor do they get what nobody has any more: data change, and clients leave.
     """
+    clients = tree.clients if clients is None else clients
+    if not any(map(len, pools.values())):
+        return dict.fromkeys(clients, _NONE)
+    wanted = set(clients)
     # Of every row number, whether the path down to here holds it: no sorting, no comparing.
-    none = np.zeros(max(_num_rows(owned), _num_rows(pools)), bool)
-    there = none.copy()
-    for rows in owned.values():
-        there[rows] = True
+    num_rows = max(_num_rows(owned), _num_rows(pools))
+    none, there = np.zeros(num_rows, bool), _is_owned(owned, num_rows)
     path: list[tuple[NodeId | None, NDArray[np.bool_]]] = [(None, none)]
     gets: dict[NodeId, Samples] = {}
     for node in tree.walk():
         while path[-1][0] != tree.parent[node]:
             path.pop()
-        held = path[-1][1].copy()
         if node in tree.members:
-            held[owned[node]] = False
-            gets[node] = np.flatnonzero(held & there)
+            if node in wanted:
+                held = path[-1][1].copy()
+                held[owned[node]] = False
+                gets[node] = np.flatnonzero(held & there)
         else:
+            held = path[-1][1].copy()
             held[pools.get(node, _NONE)] = True
             path.append((node, held))
-    return {client: gets[client] for client in tree.clients}
+    return {client: gets[client] for client in clients}
 
 
-def training_sets(tree: Tree, pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
-    """Every client's own samples and those shared with it; never a copy of its own."""
-    shared = foreign(tree, pools, owned)
-    return {client: np.concatenate([owned[client], rows]) for client, rows in shared.items()}
+def training_sets(
+    tree: Tree, pools: Pools, owned: Owned, clients: Sequence[NodeId] | None = None
+) -> dict[NodeId, Samples]:
+    """Clients' own samples and those shared with them (by default, of all clients of the tree)."""
+    return {
+        client: np.concatenate([owned[client], rows]) if len(rows) else owned[client]
+        for client, rows in foreign(tree, pools, owned, clients).items()
+    }
 
 
 def traffic(tree: Tree, pools: Pools, owned: Owned) -> tuple[int, int]:
     """How many samples clients sent up and were sent down for these pools."""
+    if not any(map(len, pools.values())):
+        return 0, 0
     up = len(union(list(pools.values())))
     return up, sum(map(len, foreign(tree, pools, owned).values()))
 
@@ -176,8 +209,9 @@ def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[Node
     """How many of a client's samples the pools of its path hold, its parent's first.
 
     A pool takes from those below it, so this tells all of who has what: another client has of
-    this one's samples what the pool of the lowest cluster above both holds. Zeros at the end are
-    left out, and so is a client that shares nothing.
+    this one's samples what the pool of the lowest cluster above both holds. Pools off its path
+    may also hold some with `reshare`, and with `accumulate` once it has moved: these are not
+    counted. Zeros at the end are left out, and so is a client that shares nothing.
     """
     if not any(map(len, pools.values())):
         return
@@ -205,10 +239,23 @@ def _num_rows(held: Mapping[NodeId, Samples]) -> int:
     return 1 + max((int(rows.max(initial=-1)) for rows in held.values()), default=-1)
 
 
-def _within_cap(is_new: NDArray[np.bool_], cap: int) -> NDArray[np.bool_]:
-    """Which samples leave the disclosed ones at or below `cap`: the old ones, and the first new."""
-    num_disclosed = len(is_new) - np.count_nonzero(is_new)
-    return ~is_new | (np.cumsum(is_new) <= cap - num_disclosed)
+def _is_owned(owned: Owned, num_rows: int) -> NDArray[np.bool_]:
+    """A flag per row number."""
+    flags = np.zeros(num_rows, dtype=np.bool_)
+    for rows in owned.values():
+        flags[rows] = True
+    return flags
+
+
+def _still_owned(pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
+    """The pools without what nobody has any more: data change, and clients leave."""
+    flags = _is_owned(owned, max(_num_rows(owned), _num_rows(pools)))
+    return {cluster: rows[flags[rows]] for cluster, rows in pools.items()}
+
+
+def _within(room: int, is_new: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which samples disclose no more than `room` new ones: the known ones, and the first new."""
+    return ~is_new | (np.cumsum(is_new) <= room)
 
 
 def _either(parts: Sequence[Bits]) -> Bits:

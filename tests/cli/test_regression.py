@@ -20,8 +20,8 @@ from sofa_fl.data.dealing import deal
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.flower.apps import round_line
 from sofa_fl.experiment.storage.run_folder import Event
+from sofa_fl.jobs.combinations import Point, rows_of
 from sofa_fl.report.history import read_round
-from sofa_fl.study.grid import Point, rows_of
 from tests.cli.cases import Cli
 from tests.experiment.cases import events_of, tiny
 

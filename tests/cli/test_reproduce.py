@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sofa_fl.cli.reproduce import known_to
 from sofa_fl.data import datasets
 from sofa_fl.errors import DataError
-from sofa_fl.study import targets
-from sofa_fl.study.plan import Scope
-from sofa_fl.study.settings import SETTINGS
+from study import targets
+from study.cli import known_to
+from study.design.run_plan import Scope
+from study.design.settings import SETTINGS
 from tests.cli.cases import Cli, assert_refused, files_in, process
 
 PAIR = ("--quick", "--settings", "S1", "--methods", "sofa,fedavg+")
@@ -26,13 +26,16 @@ def test_table1_then_again_then_its_figures(
     assert first.exit_code == 0, first.stderr
     assert "| mean accuracy |" in first.stdout
     assert "runs/quick/table1.json" in first.stdout
-    assert "defaults are taken" in first.stderr
-    assert "table1 2/2, S1, hypcluster, sharing 0.1, seed 0" in first.stderr
+    assert "the defaults are used" in first.stderr
+    # Without a choice HypCluster has the paper's K: one run for two columns.
+    assert "table1 3/3, S1, hypcluster, sharing 0.1, seed 0" in first.stderr
     before = files_in(work_dir)
     again = cli("reproduce", "table1", "--quick", "--json")
     rows = json.loads(again.stdout)
-    assert [(row["method"], row["seed"]) for row in rows] == [("sofa", 0), ("hypcluster", 0)]
-    assert "2/2" not in again.stderr  # nothing is run again
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        ("sofa_paper", 0), ("sofa", 0), ("hypcluster_k3", 0), ("hypcluster", 0)
+    ]  # fmt: skip
+    assert "3/3" not in again.stderr  # nothing is run again
     assert files_in(work_dir) == before
 
     # The real results and pages are not touched by a quick look.
@@ -40,7 +43,8 @@ def test_table1_then_again_then_its_figures(
     drawn = cli("reproduce", "figures", "--quick", "--quiet")
     assert drawn.exit_code == 0, drawn.stderr
     names = {Path(line).name for line in drawn.stdout.splitlines()}
-    assert names == {"clients.svg", "tree.svg", "losses.svg", "edits.svg"}
+    losses = {f"losses-{name}.svg" for name in ("random", "none", "fixed-0.1", "fixed-0.2")}
+    assert names == {"clients.svg", "tree.svg", *losses}
     monkeypatch.setattr(targets, "find_spec", lambda name: None)
     assert_refused(cli("reproduce", "figures", "--quick"), "matplotlib", "sofa-fl[figures]")
 
@@ -146,5 +150,20 @@ def test_ctrl_c_says_how_to_go_on(work_dir: Path) -> None:
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (130, "")
-    assert "repeat the command to go on" in err
+    assert "repeat the command to continue" in err
     assert "Traceback" not in err
+
+
+def test_without_the_repository_one_sentence_says_where_it_belongs(
+    cli: Cli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sofa_fl.cli.reproduce.REPOSITORY", work_dir)
+    for words in (["table1"], ["--help"], []):
+        assert_refused(cli("reproduce", *words), "belongs to the repository", "checkout")
+
+
+def test_help_is_the_study_s(cli: Cli) -> None:
+    shown = cli("reproduce", "--help")
+    assert shown.exit_code == 0
+    for words in ("TARGET", "--missing", "table2"):
+        assert words in shown.stdout

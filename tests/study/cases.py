@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sofa_fl.study.rows import Row
+from study.rows.row_files import Row
 
 
 def row(method: str, seed: int = 0, mean: float = 0.9, **more: object) -> Row:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sofa_fl.experiment.run.config import Config, config_to_dict
 from sofa_fl.experiment.storage.run_folder import RunFolder
-from sofa_fl.study.rows import Row
+from study.rows.row_files import Row
 
 ROUNDS, AT = 6, 3
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from sofa_fl.engine.base import LocalConfig
-from sofa_fl.study.contenders import ABLATION, CONTENDERS, FULL, TABLE2, crossed, title
-from sofa_fl.study.settings import SETTINGS
+from study.design.contenders import ABLATION, CONTENDERS, FULL, TABLE2, crossed, title
+from study.design.settings import SETTINGS
 
 
 def test_baselines_run_as_published_and_with_the_parts_that_are_no_tree() -> None:

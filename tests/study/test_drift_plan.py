@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from sofa_fl.data.federate import federate
-from sofa_fl.study import drift_plan
-from sofa_fl.study.plan import Scope
-from sofa_fl.study.rows import row_key
-from sofa_fl.study.settings import SEEDS, SWEEP_SEEDS
-from sofa_fl.study.situations import (
+from study.design import drift_plan
+from study.design.run_plan import Scope
+from study.design.settings import SEEDS, SWEEP_SEEDS
+from study.design.situations import (
     AT,
     DRIFTERS,
     FAULTY,
@@ -19,6 +18,7 @@ from sofa_fl.study.situations import (
     STILL,
     VARIANTS,
 )
+from study.rows.row_files import row_key
 
 DRIFT = Scope(seeds=(3,), settings=tuple(SITUATIONS), methods=tuple(DRIFTERS))
 FAULTS = Scope(seeds=(3,), settings=tuple(FAULTY), methods=tuple(VARIANTS))

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.engine.faulty import FaultsConfig, draw_bad
-from sofa_fl.study import drift_plan
-from sofa_fl.study.drift_rows import changes_of, drift_row, faults_row, honest_ari
-from sofa_fl.study.plan import Entry, Scope
 from sofa_fl.topology.tree import NodeId
+from study.design import drift_plan
+from study.design.run_plan import Entry, Scope
+from study.rows.drift_rows import changes_of, drift_row, faults_row, honest_ari
 from tests.study.drift_cases import event, write_run
 from tests.topology.strategies import tree_of
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sofa_fl.study.drift_goals import churn_words, recovery_words, regroup_words, still_words
-from sofa_fl.study.drift_tables import drift_tables, standing
-from sofa_fl.study.rows import Row
+from study.pages.drift_goals import churn_words, recovery_words, regroup_words, still_words
+from study.pages.drift_tables import drift_tables, standing
+from study.rows.row_files import Row
 from tests.study.drift_cases import drifting, still
 
 LOST = [1.0, 1.0, 1.0, 0.3, 0.3, 0.3, 0.3]

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sofa_fl.study.drift_targets import chosen, drift
-from sofa_fl.study.plan import Scope
-from sofa_fl.study.rows import read_rows
-from sofa_fl.study.runner import Job, OnSummary, Summary
-from sofa_fl.study.targets import Study
+from sofa_fl.jobs.runner import Job, OnSummary, Summary
+from study.design.run_plan import Scope
+from study.drift_targets import chosen, drift
+from study.rows.row_files import read_rows
+from study.targets import Study
 from tests.study.drift_cases import event, write_run
 from tests.study.test_drift_rows import SUMMARY
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sofa_fl.study.faults_tables import faults_tables
+from study.pages.faults_tables import faults_tables
 from tests.study.drift_cases import faulty
 
 ENDS = [0.9, 0.902, 0.898]

@@ -1,16 +1,12 @@
-"""Drawn from what is kept alone, twice the same; and the edits are what they are said to be."""
+"""Figures are drawn from what is kept alone, and twice the same."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from sofa_fl.study.benchmark_figure import draw_benchmark, lowest_shown
-from sofa_fl.study.edits_figure import EXAMPLES, Example, draw_edits
-from sofa_fl.study.figures import draw_kept
-from sofa_fl.study.kept import keep, read_kept
-from sofa_fl.topology.tree.edits import Graft, Merge, Prune, Split
+from study.figures.benchmark_figure import draw_benchmark, lowest_shown
+from study.figures.paper_figures import draw_figures
+from study.rows.figure_data import read_figures, write_figures
 from tests.study.cases import row, rows
 
 EVENT = {
@@ -22,27 +18,44 @@ EVENT = {
     "tree": {"3": None, "0": 3, "1": 3, "2": 3},
     "pools": {},
 }
-KEPT = {
+DATA = {
     "clients": {
         "seed": 0,
         "accuracies": {"sofa": [0.9, 0.8, None], "hypcluster": [0.7, 0.9, None]},
     },
-    "losses": {"seed": 0, "curves": {"no sharing": [[2.0, 1.0], [1.2, 0.8]]}},
+    "losses": {
+        "seed": 0,
+        "curves": {
+            "no sharing": [[2.0, 1.0], [1.2, 0.8]],
+            "sofa_paper: no sharing": [[2.0, 1.0], [1.2, 0.8]],
+            "0.2, fixed": [[2.0, 1.0], [1.2, 0.8]],
+        },
+    },
     "tree": {"method": "sofa", "data": "mnist", "seed": 0, "event": EVENT},
 }
 
 
-def test_kept_pieces_are_drawn_twice_the_same(tmp_path: Path) -> None:
-    keep(tmp_path, {"clients": None})
-    keep(tmp_path, KEPT)
-    assert read_kept(tmp_path) == KEPT
-    files = draw_kept(read_kept(tmp_path), tmp_path / "a")
-    assert [file.name for file in files] == ["clients.svg", "losses.svg", "tree.svg"]
-    again = draw_kept(read_kept(tmp_path), tmp_path / "b")
+def test_figures_are_drawn_twice_the_same(tmp_path: Path) -> None:
+    write_figures(tmp_path, {"clients": None})
+    write_figures(tmp_path, DATA)
+    assert read_figures(tmp_path) == DATA
+    files = draw_figures(read_figures(tmp_path), tmp_path / "a")
+    assert [file.name for file in files] == [
+        "clients.svg", "losses-none.svg", "losses-fixed-0.2.svg", "tree.svg"
+    ]  # fmt: skip
+    again = draw_figures(read_figures(tmp_path), tmp_path / "b")
     assert [a.read_bytes() for a in files] == [b.read_bytes() for b in again]
     text = files[0].read_text()
     assert "SOFA-FL, mean 85.00%" in text  # text stays text
     assert "<dc:date>" not in text
+
+
+def test_a_loss_figure_has_a_panel_per_contender_that_ran(tmp_path: Path) -> None:
+    _, none, fixed, _ = draw_figures(DATA, tmp_path)
+    assert ">Without partial data sharing (seed 0)<" in none.read_text()
+    assert ">SOFA-FL as written<" in none.read_text()
+    assert ">SOFA-FL as written<" not in fixed.read_text()
+    assert all(">SOFA-FL<" in file.read_text() for file in (none, fixed))
 
 
 def test_the_benchmark_is_drawn_with_one_seed_and_with_many(tmp_path: Path) -> None:
@@ -58,20 +71,3 @@ def test_a_panel_ends_before_a_wide_gap() -> None:
     assert lowest_shown([98, 97, 96, 95, 94, 93, 92, 91]) == 93  # three quarters, and no more
     assert lowest_shown([98, 60]) == 98
     assert lowest_shown([98]) == 98
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
-def test_shape_itself_makes_the_edits(example: Example) -> None:
-    assert example.shaped(example.before)[1] == []
-    kinds: dict[str, list[type]] = {
-        "Graft": [Graft],
-        "Merge": [Merge],
-        "Split": [Split],
-        "Prune": [Graft, Prune],
-    }
-    assert [type(edit) for edit in example.shaped(example.now)[1]] == kinds[example.title]
-
-
-def test_the_edits_are_drawn(tmp_path: Path) -> None:
-    draw_edits(tmp_path / "edits.svg")
-    assert "cluster 7 was split" in (tmp_path / "edits.svg").read_text()

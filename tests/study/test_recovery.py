@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sofa_fl.study.recovery import (
+from study.rows.recovery import (
     is_within,
     level_before,
     mean_after,

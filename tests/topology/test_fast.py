@@ -20,7 +20,7 @@ from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import count_edits
 from sofa_fl.topology.tree.tree_arrays import Rows
-from tests.topology.strategies import WAYS, ids, space_of, tied_places
+from tests.topology.strategies import WAYS, ids, like_models, space_of, tied_places
 from tests.topology.test_paper_edits import random_tree
 
 PLAIN, FAST = Candidates(), FastCandidates()
@@ -121,7 +121,7 @@ def test_blocks_of_distances_make_no_difference(
 def test_what_is_planted_is_not_ruled_out() -> None:
     """Parts that hardly stand out, of few clients and of many: k-means is asked, and splits."""
     splits = Counter[bool]()
-    for seed in range(24):
+    for seed in range(30):
         rng = np.random.default_rng(seed)
         d, k = int(rng.choice([10, 60, 300])), int(rng.integers(2, 5))
         sizes = [int(rng.choice([3, 30, 150])), *rng.integers(2, 30, k - 1).tolist()]
@@ -173,13 +173,20 @@ class Watched(FastCandidates):
         return kept
 
 
-def test_most_candidates_are_dropped() -> None:
+@pytest.mark.parametrize(
+    ("positions", "parts"),
+    [
+        (positions_of("nested", 300, 60, np.random.default_rng(0)), ("grafts", "merges")),
+        (like_models(np.random.default_rng(0), 8, 2, 10), ("grafts", "splits")),
+    ],
+    ids=["nested", "models"],
+)
+def test_most_candidates_are_dropped(positions: Floats, parts: tuple[str, ...]) -> None:
     """Else a bound that drops nothing would pass for a fast one."""
-    watched, rng = Watched(), np.random.default_rng(0)
-    space = space_of(positions_of("nested", 300, 60, rng), linkage="average")
+    watched = Watched()
+    space = space_of(positions, linkage="average")
     config = ShapeConfig(split=0.1, merge=2)
     assert shape(dmac(space, DmacConfig()), space, config, default_tree_rules(watched))[1] == []
-    for what, num in watched.given.items():
-        assert num > 20, what
-        assert watched.kept[what] < 0.2 * num, (what, watched.given, watched.kept)
-    assert set(watched.given) == {"grafts", "merges", "splits"}
+    for part in parts:
+        assert watched.given[part] > 20, part
+        assert watched.kept[part] < 0.2 * watched.given[part], part

@@ -13,7 +13,7 @@ from sofa_fl.cli.export import export
 from sofa_fl.cli.failures import Commands
 from sofa_fl.cli.init import init
 from sofa_fl.cli.report import report
-from sofa_fl.cli.reproduce import reproduce
+from sofa_fl.cli.reproduce import PASS_ON, reproduce
 from sofa_fl.cli.run import resume, run
 from sofa_fl.cli.sweep import sweep
 from sofa_fl.cli.tree import tree
@@ -28,8 +28,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, run, resume, watch, report, tree, export, compare, sweep, reproduce):
+for command in (init, run, resume, watch, report, tree, export, compare, sweep):
     app.command()(command)
+app.command(context_settings=PASS_ON)(reproduce)
 app.add_typer(deploy)
 
 

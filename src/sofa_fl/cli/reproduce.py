@@ -1,244 +1,34 @@
-"""`sofa-fl reproduce`: the paper's tables and figures, the benchmark of all methods, drift, faults.
-
-Every run has a folder of its own in runs/reproduce, named after its configuration. Those that
-have ended are not run again, so what was stopped goes on when the command is repeated.
-"""
+"""`sofa-fl reproduce`: runs the study in the repository, which the installed package lacks."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Any
 
 import typer
 
-from sofa_fl.cli.failures import StoppedError
-from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
-from sofa_fl.errors import ConfigError, DataError
-from sofa_fl.study.contenders import CONTENDERS
-from sofa_fl.study.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
-from sofa_fl.study.situations import (
-    DRIFTERS,
-    FAULTY,
-    QUICK_DRIFT,
-    QUICK_FAULTS,
-    SITUATIONS,
-    VARIANTS,
-)
+from sofa_fl.errors import ConfigError
 
-if TYPE_CHECKING:
-    from sofa_fl.study.plan import Scope
-    from sofa_fl.study.targets import Outcome, Study
-
-RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults")  # in this order for `all`
-TARGETS = (*RUN, "sweep", "figures", "docs", "all")
-QUICK_OUT = Path("runs") / "quick"
+REPOSITORY = Path(__file__).parents[3]
+# All arguments are for the study to read, --help among them.
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-def reproduce(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help=f"{', '.join(TARGETS)}.")],
-    seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="By default 0 to 4; of a sweep 100, 101.")
-    ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(
-            "--settings",
-            metavar="S1,S2,...",
-            help="By default all; of drift also swap, emerge, ...",
-        ),
-    ] = None,
-    methods: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME+,...", help="By default all.")
-    ] = None,
-    sets: Settings = None,
-    jobs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Runs side by side; more than 1 for a GPU.")
-    ] = 1,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Tiny runs, to see that everything works.")
-    ] = False,
-    missing: Annotated[
-        bool, typer.Option("--missing", help="Only runs that have no row in the results yet.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of the results; by default results/."),
-    ] = None,
-    data_dir: DataDir = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Reproduce the paper's tables and figures, and compare all methods."""
-    if target not in TARGETS:
-        raise ConfigError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
-    scope = read_scope(target, seeds, settings, methods, sets, data_dir, quick=quick)
-    out = out or (QUICK_OUT if quick else Path("results"))
-    study = study_of(scope, out, jobs, quiet=quiet)
-    outcome = carry_out(target, replace(study, only_missing=missing))
-    from sofa_fl.cli.screen import console, put, shell
-
-    if as_json:
-        put(json.dumps(outcome.rows or [str(file) for file in outcome.files]))
-        return
-    if quiet:
-        put("\n".join(map(str, outcome.files)))
-        return
-    screen = console()
-    if outcome.text:
-        screen.print(outcome.text, soft_wrap=True)
-    for file in outcome.files:
-        screen.print(shell(file), soft_wrap=True)
+def reproduce(context: typer.Context) -> None:
+    """Reproduce the paper's tables and figures, and compare all methods (needs the repository)."""
+    study_command().main(context.args, prog_name=context.command_path, standalone_mode=False)
 
 
-def read_scope(
-    target: str,
-    seeds: str | None,
-    settings: str | None,
-    methods: str | None,
-    sets: Sequence[str] | None,
-    data_dir: str | None,
-    *,
-    quick: bool,
-) -> Scope:
-    """What is asked for; a name that there is not is an error that names those there are."""
-    known = known_to(target)
-    if settings is None and quick:
-        settings = ",".join(known.quick)
-    chosen_settings = _names(settings, known.settings, f"setting of {target}")
-    labels = _names(methods, known.methods, f"method of {target}")
-    default = SWEEP_SEEDS if target == "sweep" else SEEDS
-    numbers = seeds_of(seeds) if seeds is not None else default[:1] if quick else default
-    from sofa_fl.study.plan import Scope, configure, read_extra
-
-    extra = read_extra(sets or ())
-    scope = Scope(
-        seeds=tuple(numbers),
-        settings=chosen_settings,
-        methods=labels,
-        extra=extra,
-        quick=quick,
-        data_dir=data_dir,
-    )
-    configure({**extra, "seed": min(numbers)}, data_dir)  # a wrong key is told before all else
-    _check_data(target, scope)
-    return scope
-
-
-class Known(NamedTuple):
-    """The names that a target knows: of settings, those of a quick look, and of methods."""
-
-    settings: tuple[str, ...]
-    quick: tuple[str, ...]
-    methods: tuple[str, ...]
-
-    def part_of(self, scope: Scope) -> Scope:
-        """Of what is asked for, what is known here."""
-        return replace(
-            scope,
-            settings=tuple(name for name in scope.settings if name in self.settings),
-            methods=tuple(name for name in scope.methods if name in self.methods),
+def study_command() -> Any:
+    """The command in `study/cli.py` of the repository that this package lies in."""
+    if not (REPOSITORY / "study" / "cli.py").is_file():
+        raise ConfigError(
+            "'reproduce' belongs to the repository of SOFA-FL, not to the installed package; "
+            "run it from a checkout"
         )
+    if str(REPOSITORY) not in sys.path:
+        sys.path.insert(0, str(REPOSITORY))
+    from study.cli import app
 
-
-PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
-OWN: Mapping[str, Known] = {
-    "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
-    "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
-}
-
-
-def known_to(target: str) -> Known:
-    """The names of a target; `all` knows those of every one, and each takes its own."""
-    if target != "all":
-        return OWN.get(target, PUBLISHED)
-    together = zip(PUBLISHED, *OWN.values())
-    return Known(*(tuple(dict.fromkeys(name for names in of for name in names)) for of in together))
-
-
-def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Study:
-    """The study as asked for, with progress on stderr."""
-    from sofa_fl.cli.screen import console
-    from sofa_fl.cli.study_progress import follow_jobs
-    from sofa_fl.study.runner import Job, OnSummary, Summary, run_jobs
-    from sofa_fl.study.targets import Study
-
-    def run(jobs: Sequence[Job], what: str, on_summary: OnSummary) -> list[Summary]:
-        with follow_jobs(what, jobs, quiet=quiet) as follower:
-            return run_jobs(jobs, follower, num_processes, on_summary)
-
-    def say(words: str) -> None:
-        if not quiet:
-            console(stderr=True).print(words, soft_wrap=True)
-
-    study = Study(scope=scope, out=out, run=run, say=say)
-    # A quick look must not touch the pages on real results.
-    return replace(study, pages=out, readme=None) if scope.quick else study
-
-
-def carry_out(target: str, study: Study) -> Outcome:
-    """Make a target, or all of them; Ctrl-C says how to go on."""
-    from sofa_fl.study import drift_targets, targets
-    from sofa_fl.study.choices import read_choices
-    from sofa_fl.study.sweep import sweep
-
-    make: dict[str, Callable[[Study], Outcome]] = {
-        "table1": targets.table1,
-        "table2": targets.table2,
-        "benchmark": targets.benchmark,
-        "ablation": targets.ablation,
-        "drift": drift_targets.drift,
-        "faults": drift_targets.faults,
-        "sweep": sweep,
-        "figures": targets.figures,
-        "docs": targets.docs,
-    }
-
-    def own_part(name: str) -> Study:
-        return replace(study, scope=known_to(name).part_of(study.scope))
-
-    names = [target]
-    if target == "all":
-        targets.need_matplotlib()  # told now, not hours later
-        names = [*RUN, "figures", "docs"]
-        if not read_choices(study.out):
-            seeds = SWEEP_SEEDS[:1] if study.scope.quick else SWEEP_SEEDS
-            part = own_part("sweep")
-            carry_out("sweep", replace(part, scope=replace(part.scope, seeds=seeds)))
-    try:
-        made = [make[name](own_part(name)) for name in names]
-    except KeyboardInterrupt:
-        raise StoppedError("repeat the command to go on: what has ended is kept") from None
-    if target != "all":
-        return made[0]
-    return targets.Outcome(tuple(file for outcome in made for file in outcome.files))
-
-
-def _names(text: str | None, known: Iterable[str], what: str) -> tuple[str, ...]:
-    """The names with commas in `text`; without any, all that are known."""
-    known = tuple(known)
-    if text is None:
-        return known
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"unknown {what} {name!r}; known: {', '.join(known)}")
-    return names
-
-
-def _check_data(target: str, scope: Scope) -> None:
-    """A dataset that is not there is told before the first run, not hours later."""
-    from sofa_fl.data.datasets import load_dataset
-    from sofa_fl.study.targets import datasets
-
-    if target not in ("benchmark", "ablation", "sweep", "all"):
-        return
-    for name, settings in datasets(PUBLISHED.part_of(scope).settings).items():
-        try:
-            load_dataset(name, Path(scope.data_dir) if scope.data_dir else None)
-        except DataError as error:
-            left = ",".join(s for s in scope.settings if s not in settings)
-            without = f"; or go without it: --settings {left}" if left else ""
-            raise DataError(f"{', '.join(settings)} needs {name}: {error}{without}") from None
+    return typer.main.get_command(app)

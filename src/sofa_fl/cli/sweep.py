@@ -57,12 +57,12 @@ def sweep(
     base, values = read_sweep(config, over or ())
     if preset is not None:
         base["preset"] = preset
+    from sofa_fl.cli.jobs_progress import follow_jobs
     from sofa_fl.cli.screen import put, shell
-    from sofa_fl.cli.study_progress import follow_jobs
-    from sofa_fl.study.grid import best_run, plan, rows_of
-    from sofa_fl.study.runner import make_job, run_jobs
+    from sofa_fl.jobs.combinations import best_run, combine, rows_of
+    from sofa_fl.jobs.runner import make_job, run_jobs
 
-    points = plan(base, settings or (), values)
+    points = combine(base, settings or (), values)
     work = [make_job(point.config, point.title, out, is_kept=keep_runs) for point in points]
     with follow_jobs("sweep", work, quiet=quiet) as follower:
         try:
@@ -106,7 +106,7 @@ def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], 
 def draw_figure(rows: Sequence[Row], path: Path) -> Path | None:
     """Draw the figure, if matplotlib is installed."""
     try:
-        from sofa_fl.study.grid_figure import draw_grid
+        from sofa_fl.jobs.combinations_figure import draw_grid
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
@@ -122,8 +122,8 @@ def show_rows(rows: Sequence[Row]) -> None:
     from sofa_fl.cli.screen import console
     from sofa_fl.cli.show import plain_table
     from sofa_fl.experiment.scoring.metric_names import metric_of
+    from sofa_fl.jobs.combinations import plain
     from sofa_fl.report.words import scores_title, table_score
-    from sofa_fl.study.grid import plain
 
     keys = list(rows[0]["over"])
     columns = {"mean": +1, "min": +1, "std": -1, "full": +1, "seconds": 0}

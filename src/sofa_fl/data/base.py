@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -76,7 +77,7 @@ class Stage:
     truth: Truth = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FederatedData:
     """All samples, and which client owns which.
 
@@ -133,7 +134,7 @@ class FederatedData:
                     f"{rows.min()} to {rows.max()}"
                 )
 
-    @property
+    @cached_property
     def _stages(self) -> tuple[Stage, ...]:
         return self.stages or (Stage(0, dict(enumerate(self.clients)), self.truth),)
 

@@ -12,7 +12,8 @@ from sofa_fl.engine.base import Outcome, Pull
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.models.flat import Vector, inner_products
-from sofa_fl.models.mix import Mix
+from sofa_fl.models.mix import Mix, Model
+from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.geometry.node_positions import Floats
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
@@ -48,9 +49,11 @@ class Clustered:
 
     def welcome(self, state: ClusteredState, fed: Federation) -> ClusteredState:
         """Those who left are forgotten, those who came are assigned a model."""
-        sizes = {client: fed.size(client) for client in fed.clients}
+        sizes = fed.present.sizes
+        if sizes is state.sizes:  # nothing has changed since the last round
+            return state
         if sizes.keys() == state.choice.keys():
-            return state if sizes == state.sizes else replace(state, sizes=sizes)
+            return replace(state, sizes=sizes)
         stay = {client: index for client, index in state.choice.items() if client in fed.owned}
         new = [client for client in fed.clients if client not in stay]
         choice = stay | self.assign(state, new, fed)
@@ -67,16 +70,16 @@ class Clustered:
         return choose(state.models, new, fed)
 
     def local_update(self, state: ClusteredState, fed: Federation) -> dict[NodeId, Outcome]:
-        """Train every client from its cluster's model, on its samples and the shared ones.
+        """Train the cohort, each from its cluster's model, on its samples and the shared ones.
 
         Those are named that answered.
         """
-        samples = training_sets(state.tree, state.shared.pools, fed.owned)
+        samples = training_sets(state.tree, state.shared.pools, fed.owned, fed.cohort)
         tasks = []
-        for client in fed.clients:
+        for client in fed.cohort:
             model = state.models[state.choice[client]]
             tasks.append(fed.task(client, model, samples[client], pulls=self.pulls(model)))
-        return answered(fed.clients, fed.train(tasks))
+        return answered(fed.cohort, fed.train(tasks))
 
     def pulls(self, model: Vector) -> list[Pull]:
         """What holds a client that trains `model`: nothing."""
@@ -101,25 +104,33 @@ class Clustered:
         return averaged(state, outcomes, fed)
 
     def view(self, state: ClusteredState) -> View:
-        """A cluster above others is the mean of what its clients use, by samples."""
-        tree = state.tree
-        served = {client: state.models[index] for client, index in state.choice.items()}
-        models = {
-            cluster: Mix(
-                tuple(served[client] for client in tree.clients_of(cluster)),
-                tuple(state.sizes[client] for client in tree.clients_of(cluster)),
-            )
-            for cluster in tree.clusters or tree.clients
-        }
-        return View(tree=tree, models=models, served=served, shared=state.shared)
+        """A cluster is the mean of what its clients use, by samples; no model is copied."""
+        tree, choice = state.tree, state.choice
+        return View(
+            tree=tree,
+            models=Lazy(
+                dict.fromkeys(tree.clusters or tree.clients), lambda node: used_below(node, state)
+            ),
+            served=Lazy(choice, lambda client: state.models[choice[client]]),
+            shared=state.shared,
+        )
 
 
 def begin(models: Sequence[Vector], choice: dict[NodeId, int], fed: Federation) -> ClusteredState:
     """The state before any training."""
-    sizes = {client: fed.size(client) for client in fed.clients}
-    return ClusteredState(
-        tuple(models), choice, clusters_tree(choice, fed.first_id), sizes, Shared()
-    )
+    tree = clusters_tree(choice, fed.first_id)
+    return ClusteredState(tuple(models), choice, tree, fed.present.sizes, Shared())
+
+
+def used_below(node: NodeId, state: ClusteredState) -> Model:
+    """The mean of what the clients below a node use, by samples: of each model once."""
+    if len(state.models) == 1:
+        return state.models[0]
+    samples: dict[int, int] = {}
+    for client in state.tree.clients_of(node):
+        index = state.choice[client]
+        samples[index] = samples.get(index, 0) + state.sizes[client]
+    return Mix(tuple(state.models[index] for index in samples), tuple(samples.values()))
 
 
 def averaged(

@@ -20,6 +20,7 @@ from sofa_fl.methods.rules.positions import positions_of
 from sofa_fl.methods.rules.rule_set import Rules, rules_of
 from sofa_fl.methods.rules.state import ModelStore, SofaState
 from sofa_fl.models.flat import Vector
+from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
 from sofa_fl.topology.clustering.membership import find_joins
 from sofa_fl.topology.clustering.shape import shape
@@ -68,10 +69,8 @@ class Sofa:
 
     def view(self, state: SofaState) -> View:
         """Every node's model, and for each client the one it serves."""
-        served = {
-            client: self.rules.serve(path_of(state, client), self.config)
-            for client in state.tree.clients
-        }
+        clients = dict.fromkeys(state.tree.clients)
+        served = Lazy(clients, lambda c: self.rules.serve(path_of(state, c), self.config))
         return View(tree=state.tree, models=state.params, served=served, shared=state.shared)
 
     def adapt_membership(
@@ -130,7 +129,9 @@ class Sofa:
             local_loss={client: update.outcome.losses for client, update in updates.items()},
             path_loss=losses,
             positions=map_of(space),
-            objective=objective_value(tree, models, losses, self.config, fed),
+            objective=objective_value(tree, models, losses, self.config, fed)
+            if fed.measured
+            else {},
         )
         steadied = steady(tree, losses, fed, self.config.steadiness)
         return SofaState(tree, models, losses, steadied, shared), notes

@@ -24,16 +24,15 @@ from sofa_fl.deploy.transport.wire_message import (
     MessageBuilder,
     MessageError,
     WireMessage,
-    check_version,
     checked,
     read_mix,
 )
 from sofa_fl.engine.base import Exam, Prior, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode
-from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix, as_vector
+from sofa_fl.present import log_shares
 from sofa_fl.topology.tree import NodeId
 
 
@@ -86,7 +85,7 @@ class ClientMachine:
 
     def answer(self, message: WireMessage) -> WireMessage:
         """Do all that a message asks for."""
-        check_version(message)
+        message.check_version()
         header = message.header
         if header.get("ask") == "hello":
             return self.hello()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sofa_fl.deploy.transport.wire_message import WireMessage
+from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.25  # seconds between two polls for answers
 EXTRA_LIFE = 5.0  # seconds that a message lives beyond the wait for its answer
@@ -15,6 +15,14 @@ HELLO_LIFE = 24 * 3600.0  # seconds that a hello may stay unanswered
 CONNECTION_CHECK = 3.0  # seconds between two checks of who is connected
 WORK = ("tasks", "exams", "embeds", "give")  # what a message may ask for
 Answer = WireMessage | str  # an answer, or the reason why there is none
+
+
+def accepted(answer: Answer) -> WireMessage:
+    """Return an answer that can be used; raise `MessageError` with the reason otherwise."""
+    if isinstance(answer, str):
+        raise MessageError(answer)
+    answer.check_version()
+    return answer
 
 
 class Messenger(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Arrays, Samples
-from sofa_fl.deploy.server.exchange import Exchange
+from sofa_fl.deploy.server.exchange import Exchange, accepted
 from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
@@ -29,15 +29,14 @@ from sofa_fl.deploy.transport.wire_message import (
     MessageBuilder,
     MessageError,
     WireMessage,
-    check_version,
 )
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import Embedding, Header
-from sofa_fl.federation import log_shares
 from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.identity import IdentityDict
 from sofa_fl.models.networks import NetworkFactory, build
+from sofa_fl.present import log_shares
 
 NO_ROWS: Samples = np.empty(0, dtype=np.int64)
 
@@ -92,17 +91,16 @@ class RemoteEngine:
             for machine, numbers in by_machine.items()
         }
         self._models = {}
-        for machine, answer in self._ask(messages, "train").items():
+
+        def read(machine: int, answer: WireMessage) -> None:
             numbers = by_machine[machine]
-            try:
-                found = read_outcomes(answer, len(numbers), self._size, self.setup.transport)
-            except MessageError as error:
-                self._set_aside(machine, str(error))
-                continue
+            found = read_outcomes(answer, len(numbers), self._size, self.setup.transport)
             self.roster.clear_silences(machine)
+            self._known(machine).add_trained(found, answer)
             for number, outcome in zip(numbers, found):
                 outcomes[number] = outcome
-            self._known(machine).add_trained(found, answer)
+
+        self._ask(messages, "train", read)
         self.relay.drop_all_but(needed)
         self._scores.clear()
         return outcomes
@@ -137,17 +135,16 @@ class RemoteEngine:
             for machine, part in parts.items()
         }
         scores: list[list[Score]] = [[] for _ in exams]
-        for machine, answer in self._ask(messages, "evaluate").items():
+
+        def read(machine: int, answer: WireMessage) -> None:
             part = parts[machine]
-            try:
-                found = read_scores(answer, len(part.numbers))
-                self._take_samples(machine, answer, wanted.get(machine))
-            except MessageError as error:
-                self._set_aside(machine, str(error))
-                continue
+            found = read_scores(answer, len(part.numbers))
+            self._take_samples(machine, answer, wanted.get(machine))
             self._known(machine).add_sent(part.builder, answer)
             for number, score in zip(part.numbers, found):
                 scores[number].append(score)
+
+        self._ask(messages, "evaluate", read)
         return [mean_score(found) for found in scores]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
@@ -161,17 +158,16 @@ class RemoteEngine:
             messages[machine] = self._message(builder, embeds=headers)
             weights[machine] = len(positions)
         features, counts = [], []
-        for machine, answer in self._ask(messages, "evaluate").items():
-            try:
-                names = answer.value("embeds", list)
-                rows = [answer.array(name, "float64", (None,)) for name in names]
-                if len({len(row) for row in rows}) != 1 or len(names) != len(models):
-                    raise MessageError(f"{len(models)} rows of features are needed: {names}")
-            except MessageError as error:
-                self._set_aside(machine, str(error))
-                continue
+
+        def read(machine: int, answer: WireMessage) -> None:
+            names = answer.value("embeds", list)
+            rows = [answer.array(name, "float64", (None,)) for name in names]
+            if len({len(row) for row in rows}) != 1 or len(names) != len(models):
+                raise MessageError(f"{len(models)} rows of features are needed, got {names}")
             features.append(np.stack(rows))
             counts.append(weights[machine])
+
+        self._ask(messages, "evaluate", read)
         if not features:
             raise MessageError(
                 "sofa.position=latent needs the features of at least one machine, and none "
@@ -189,11 +185,7 @@ class RemoteEngine:
             machine: self._message(self._builder(), positions)
             for machine, positions in wanted.items()
         }
-        for machine, answer in self._ask(messages, "evaluate").items():
-            try:
-                self._take_samples(machine, answer, wanted[machine])
-            except MessageError as error:
-                self._set_aside(machine, str(error))
+        self._ask(messages, "evaluate", lambda m, a: self._take_samples(m, a, wanted[m]))
 
     def _wanted(self, rows: Samples) -> dict[int, Samples]:
         """Which of these samples to ask each machine for, by their positions there."""
@@ -254,21 +246,18 @@ class RemoteEngine:
             builder.add(give.astype(np.int32), "give")
         return builder.message(setup=self.setup.to_dict(), give=give is not None, **header)
 
-    def _ask(self, messages: Mapping[int, WireMessage], kind: str) -> dict[int, WireMessage]:
-        """Ask machines, and set those aside that do not answer."""
-        answers = {}
+    def _ask(
+        self,
+        messages: Mapping[int, WireMessage],
+        kind: str,
+        read: Callable[[int, WireMessage], None],
+    ) -> None:
+        """Read the answers of all machines; set those aside that have none that can be read."""
         for machine, answer in sorted(self.exchange.ask(messages, kind).items()):
             try:
-                if isinstance(answer, str):
-                    raise MessageError(answer)
-                check_version(answer)
-                answers[machine] = answer
+                read(machine, accepted(answer))
             except MessageError as error:
-                self._set_aside(machine, str(error), silent=isinstance(answer, str))
-        return answers
-
-    def _set_aside(self, machine: int, why: str, silent: bool = False) -> None:
-        self.roster.set_aside(machine, why, strike=not silent, silent=silent)
-        self.exchange.record(
-            {"set_aside": str(machine), "client": self.roster.client_of(machine), "why": why}
-        )
+                silent, why = isinstance(answer, str), str(error)
+                self.roster.set_aside(machine, why, strike=not silent, silent=silent)
+                client = self.roster.client_of(machine)
+                self.exchange.record({"set_aside": str(machine), "client": client, "why": why})

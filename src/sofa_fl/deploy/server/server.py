@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
-from sofa_fl.deploy.server.exchange import Exchange, Messenger
+from sofa_fl.deploy.server.exchange import Exchange, Messenger, accepted
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
@@ -22,7 +22,6 @@ from sofa_fl.deploy.transport.wire_message import (
     MessageError,
     ModelType,
     WireMessage,
-    check_version,
 )
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, config_to_dict, load_config
@@ -147,10 +146,7 @@ class Server:
         skipped = {*self.roster.present, *self.roster.barred, *(waiting or {}), *resting}
         for machine, answer in self.exchange.greet(hello, skipped).items():
             try:
-                if isinstance(answer, str):
-                    raise MessageError(answer)
-                check_version(answer)
-                profile = MachineProfile.read(answer)
+                profile = MachineProfile.read(accepted(answer))
                 if self.roster.readmit(machine, profile):
                     continue
                 members = [member.profile for member in self.roster.members.values()]

@@ -101,7 +101,9 @@ class MachineProfile:
         shapes = {"ids": (counts["num_train"],)} if "ids" in message.arrays else {}
         if format.is_regression:
             shapes |= dict.fromkeys(("target_sums", "target_squares"), (prod(format.target[1]),))
-        arrays = {name: message.array(name, ARRAYS[name], shape) for name, shape in shapes.items()}
+        arrays: dict[str, Any] = {
+            name: message.array(name, ARRAYS[name], shape) for name, shape in shapes.items()
+        }
         ids = arrays.get("ids")
         if ids is not None and (ids.min() < 0 or len(np.unique(ids)) < len(ids)):
             raise MessageError("ids must be distinct and at least 0")

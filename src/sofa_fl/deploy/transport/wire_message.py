@@ -22,6 +22,7 @@ VERSION = 3  # of the content of messages; both sides must have the same
 ModelType = Literal["float32", "float16"]  # in which models travel
 ARRAY_TYPES = ("float32", "float16", "float64", "uint8", "int32", "int64")
 ModelName = str | list[list[Any]]  # an array's name; for a mix, pairs of such a name and a weight
+UNREADABLE = "unreadable"  # the header's key for what was wrong with the bytes of a message
 
 
 class MessageError(SofaError, ValueError):
@@ -34,6 +35,16 @@ class WireMessage:
 
     header: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def check_version(self) -> None:
+        """Raise if it could not be read, or if its sender has another version of sofa-fl."""
+        if UNREADABLE in self.header:
+            raise MessageError(str(self.header[UNREADABLE]))
+        if (found := self.header.get("version")) != VERSION:
+            raise MessageError(
+                f"messages must be of version {VERSION}, got {found!r}; install the same sofa-fl "
+                "on all machines"
+            )
 
     @property
     def nbytes(self) -> int:
@@ -104,17 +115,3 @@ class MessageBuilder:
 
     def message(self, **header: Any) -> WireMessage:
         return WireMessage({"version": VERSION, **header}, self.arrays)
-
-
-UNREADABLE = "unreadable"  # the header's key for what was wrong with the bytes of a message
-
-
-def check_version(message: WireMessage) -> None:
-    """Raise if a message could not be read, or if its sender has another version of sofa-fl."""
-    if UNREADABLE in message.header:
-        raise MessageError(str(message.header[UNREADABLE]))
-    if (found := message.header.get("version")) != VERSION:
-        raise MessageError(
-            f"messages must be of version {VERSION}, got {found!r}; install the same sofa-fl on "
-            "all machines"
-        )

@@ -26,6 +26,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "sofa.rules.passes": "paper",
             "sofa.steadiness": 0.0,
             "sofa.alert": 1e9,
+            "sharing.accumulate": True,
+            "sharing.reshare": True,
         },
     }
 )

@@ -57,7 +57,7 @@ class LocalUpdate:
                 missed[client] = task.start
         models = dict(self.store)
         models |= {c: as_vector(start) for c, start in missed.items() if c not in models}
-        return {c: updates[c] for c in self.fed.clients if c in updates}, models
+        return {c: updates[c] for c in self.fed.cohort if c in updates}, models
 
     def _remembered(self, lessons: Iterable[Lesson], asked: list[Lesson]) -> Iterator[Task]:
         """The tasks; of each, what is needed later goes into `asked`: not what pulls it."""
@@ -68,7 +68,7 @@ class LocalUpdate:
     def first(self) -> Iterator[Lesson]:
         """The first training of newcomers: from where a descent of the tree leads them."""
         fed, tree = self.fed, self.state.tree
-        new = [c for c in fed.clients if c not in tree.members and c in fed.asked]
+        new = [client for client in fed.cohort if client not in tree.members]
         for client, descent in (descend(tree, self.store, new, fed) if new else {}).items():
             clusters = tuple(descent) or (tree.root,)
             losses = descent or {tree.root: 0.0}
@@ -77,13 +77,15 @@ class LocalUpdate:
 
     def usual(self) -> Iterator[Lesson]:
         """The training of clients in the tree; siblings in a row, so that one mean serves them."""
-        tree = self.state.tree
-        samples = training_sets(tree, self.state.shared.pools, self.fed.owned)
-        for parent in dict.fromkeys(tree.parent[client] for client in tree.clients):
+        tree, fed = self.state.tree, self.fed
+        # Who is not asked keeps its model, unless models are freed: then it has its start's.
+        clients = [c for c in tree.clients if not fed.may_miss or c in fed.asked]
+        samples = training_sets(tree, self.state.shared.pools, fed.owned, clients)
+        for parent in dict.fromkeys(tree.parent[client] for client in clients):
             children = (tree.root,) if parent is None else tree.children[parent]
             siblings_mean = as_vector(blend(self.store, dict.fromkeys(children, 1.0)))
             for client in children:
-                if client in tree.members:
+                if client in samples:
                     yield from self.lessons_of(client, samples[client], siblings_mean)
                     self.store.take(client)
 
@@ -115,10 +117,10 @@ class LocalUpdate:
 
 
 def warm_up(fed: Federation) -> dict[NodeId, Update]:
-    """Train every client alone, all from the same start."""
+    """Train every client that is asked alone, all from the same start."""
     start = fed.initial()
-    outcomes = fed.train([fed.task(client, start) for client in fed.clients])
-    heard = answered(fed.clients, outcomes)
+    outcomes = fed.train([fed.task(client, start) for client in fed.cohort])
+    heard = answered(fed.cohort, outcomes)
     if not heard:
         raise RunError("no client answered in the warm-up, so there is no model to begin with")
     return {client: Update(start, outcome) for client, outcome in heard.items()}

@@ -25,7 +25,7 @@ def let_leave(
     state: SofaState, config: SofaConfig, fed: Federation
 ) -> tuple[SofaState, list[Edit]]:
     """Remove the clients that are gone."""
-    if not state.tree.members & fed.owned.keys():
+    if not any(client in fed.owned for client in state.tree.clients):
         return take_over(state, config, fed)
     leaves = find_leaves(state.tree, fed.owned)
     return (after_edits(state, leaves, config.steadiness, fed) if leaves else state), leaves
@@ -40,7 +40,7 @@ def take_over(
     learned is not lost. If no client is asked, all that are present begin at the root.
     """
     tree, models = state.tree, dict(state.params)
-    asked = [client for client in fed.clients if client in fed.asked]
+    asked = list(fed.cohort)
     descents = descend(tree, models, asked, fed)
     onto = {c: [tree.root, *descents.get(c, ())][-1] for c in asked or fed.clients}
     edits = find_takeover(tree, onto)

@@ -1,0 +1,70 @@
+"""Clients on a plane that have moved such that SHAPE makes one of its four edits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sofa_fl.topology.clustering.shape import ShapeConfig, shape
+from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit
+
+Place = tuple[float, float]
+Positions = tuple[Place, ...]
+LEFT: Positions = ((0.0, 0.0), (1.0, 0.2), (0.4, 1.0))
+RIGHT: Positions = ((5.0, 0.2), (6.0, 0.0), (5.5, 1.0))
+TOP: Positions = ((2.6, 4.6), (3.5, 4.8), (3.0, 3.9))
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Clients in clusters, where they were when the tree was made, and where they are now."""
+
+    title: str
+    clusters: tuple[tuple[int, ...], ...]
+    before: Positions
+    now: Positions
+
+    @property
+    def tree(self) -> Tree:
+        num = sum(map(len, self.clusters))
+        root = NodeId(num + len(self.clusters))
+        parent: dict[NodeId, NodeId | None] = {root: None}
+        for i, members in enumerate(self.clusters):
+            parent[NodeId(num + i)] = root
+            parent |= {NodeId(client): NodeId(num + i) for client in members}
+        return Tree(parent, tuple(map(NodeId, range(num))), root + 1)
+
+    def shaped(self, positions: Positions) -> tuple[Tree, list[Edit]]:
+        """The tree after SHAPE, the clients being there, and what was done to it."""
+        tree = self.tree
+        at = np.array(positions)
+        space = Space(tree.clients, at, np.ones(len(at)), linkage="average")
+        return shape(tree, space, ShapeConfig())
+
+
+EXAMPLES = (
+    Example(
+        "Graft", ((0, 1, 2), (3, 4, 5)), LEFT + RIGHT, (*LEFT[:2], (4.4, 1.2), *RIGHT)
+    ),
+    Example(
+        "Merge",
+        ((0, 1, 2), (3, 4, 5), (6, 7, 8)),
+        LEFT + RIGHT + TOP,
+        LEFT + tuple((round(x - 3.9, 1), round(y + 0.6, 1)) for x, y in RIGHT) + TOP,
+    ),
+    Example(
+        "Split",
+        ((0, 1, 2, 3), (4, 5, 6)),
+        ((0.0, 2.4), (0.8, 2.6), (0.1, 3.3), (0.9, 3.4), (4.3, 2.4), (5.1, 2.7), (4.6, 3.4)),
+        ((0.6, 0.0), (1.4, 0.2), (0.5, 5.6), (1.3, 5.8), (4.3, 2.4), (5.1, 2.7), (4.6, 3.4)),
+    ),
+    Example(
+        "Prune",
+        ((0, 1, 2), (3, 4), (5, 6, 7)),
+        (*LEFT, (5.0, 0.0), (5.8, 0.5), *TOP),
+        (*LEFT, (1.4, 0.9), (5.8, 0.5), *TOP),
+    ),
+)  # fmt: skip

@@ -1,0 +1,91 @@
+"""Jobs side by side in processes that each take the next one, so that start-up is paid once.
+
+For a GPU, which one run leaves half idle.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import traceback
+from collections.abc import Sequence
+from multiprocessing import get_context
+from typing import Any, NoReturn
+
+from sofa_fl.errors import RunError, SofaError
+from sofa_fl.experiment.storage.run_folder import Event
+from sofa_fl.jobs.runner import Job, OnEvent, Summary, run_job
+
+PATIENCE = 20.0  # seconds that a process has to end
+TOLD = ("event", "round", "summary")  # of an event, what is passed on
+
+
+def run_side_by_side(jobs: Sequence[Job], num_processes: int, on_event: OnEvent) -> list[Summary]:
+    """The summaries of all jobs, in order; the first error ends all."""
+    context = get_context("spawn")  # a GPU cannot be used in a fork
+    todo: Any = context.Queue()
+    news: Any = context.Queue()
+    for item in [*enumerate(jobs), *[None] * num_processes]:
+        todo.put(item)
+    processes = [
+        context.Process(target=_work, args=(todo, news, os.getpid())) for _ in range(num_processes)
+    ]
+    found: dict[int, Summary] = {}
+    try:
+        for process in processes:
+            process.start()
+        while len(found) < len(jobs):
+            try:
+                index, event = news.get(timeout=1.0)
+            except queue.Empty:
+                if dead := [p.exitcode for p in processes if p.exitcode]:
+                    raise RunError(
+                        f"a process of the study ended with exit code {dead[0]}; "
+                        "repeat the command to go on, with fewer --jobs"
+                    ) from None
+                continue
+            match event["event"]:
+                case "failed":
+                    raise RunError(f"{jobs[index].title}: {event['message']}")
+                case "done":
+                    found[index] = event["summary"]
+            on_event(index, event)
+    finally:
+        for process in processes:
+            if process.is_alive() and len(found) < len(jobs):
+                process.terminate()
+        for process in processes:
+            if process.pid is not None:
+                process.join(PATIENCE)
+            if process.is_alive():
+                process.kill()
+        todo.cancel_join_thread()
+    return [found[index] for index in range(len(jobs))]
+
+
+def _work(todo: Any, news: Any, parent: int) -> None:
+    """Take jobs until there are none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, _stop)
+
+    def tell(index: int, event: Event) -> None:
+        if os.getppid() != parent:  # it was killed: nobody would ever use the rest
+            _stop()
+        news.put((index, {key: event[key] for key in TOLD if key in event}))
+
+    index = -1
+    try:
+        while (item := todo.get()) is not None:
+            index, job = item
+            run_job(job, index, tell)
+    except SofaError as error:
+        news.put((index, {"event": "failed", "message": str(error)}))
+    except KeyboardInterrupt:
+        pass
+    except Exception:
+        news.put((index, {"event": "failed", "message": traceback.format_exc()}))
+
+
+def _stop(*_: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,111 @@
+"""Run jobs, each in a folder that is named after its configuration.
+
+So a changed configuration is a new folder, what has ended is never run again, and what was
+stopped is resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sofa_fl.experiment.run.config import Config, config_to_dict
+from sofa_fl.experiment.run.launch import run_once
+from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+from sofa_fl.experiment.tracking.observers import guarded
+from sofa_fl.report.page import REPORT, write_report_at_end
+
+RUNS = Path("runs") / "reproduce"
+# Keys that do not change a result.
+IDLE = ("out", "keep", "save_every", "track", "title", "preset", "own")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run: its folder, what it is called on the screen, what is run, and if all of it is kept."""
+
+    folder: Path
+    title: str
+    config: Config
+    is_kept: bool = False
+
+
+Summary = dict[str, Any]
+OnEvent = Callable[[int, Event], None]  # which job, and what happened
+OnSummary = Callable[[Job, Summary], None]
+
+
+def make_job(config: Config, title: str, runs: Path = RUNS, *, is_kept: bool = False) -> Job:
+    """A job in the folder that belongs to its configuration.
+
+    One that is kept has the title in its name: its model and its report are to be found.
+    """
+    plain = {key: value for key, value in config_to_dict(config).items() if key not in IDLE}
+    plain["data"] = {**plain["data"], "dir": None}
+    mark = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
+    name = f"{config.method}-{Path(config.data.name).name}-{config.seed}"
+    folder = runs / f"{file_name(title) if is_kept else name}-{mark}"
+    return Job(folder, title, replace(config, out=str(folder)), is_kept)
+
+
+def file_name(title: str) -> str:
+    """A title as a name that every file system and shell takes; long ones are cut."""
+    return re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", title.replace(", ", ","))[:100]
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    on_event: OnEvent,
+    num_processes: int = 1,
+    on_summary: OnSummary = lambda job, summary: None,
+) -> list[Summary]:
+    """The summaries of all jobs, in order; equal ones are run once."""
+    jobs = list(jobs)
+    unique = list({job.folder: job for job in jobs}.values())
+
+    def observe(index: int, event: Event) -> None:
+        if event["event"] == "done":
+            on_summary(unique[index], event["summary"])
+        on_event(index, event)
+
+    if num_processes > 1 and len(unique) > 1:
+        from sofa_fl.jobs.processes import run_side_by_side
+
+        found = run_side_by_side(unique, min(num_processes, len(unique)), observe)
+    else:
+        found = [run_job(job, index, observe) for index, job in enumerate(unique)]
+    by_folder = {job.folder: summary for job, summary in zip(unique, found)}
+    return [by_folder[job.folder] for job in jobs]
+
+
+def run_job(job: Job, index: int, on_event: OnEvent) -> Summary:
+    """The summary of a job: of the run that is there, or else run or resumed now."""
+
+    def observe(event: Event) -> None:
+        on_event(index, event)
+
+    summary = run_once(job.config, observers=[observe])
+    tidy(RunFolder(job.folder), summary, is_kept=job.is_kept)
+    on_event(index, {"event": "done", "summary": summary})
+    return summary
+
+
+def tidy(folder: RunFolder, summary: Summary, *, is_kept: bool) -> None:
+    """Leave of a run that has ended what is of use.
+
+    Checkpoints are many times the size of all the rest, and nothing is left to resume. What is kept
+    has the last one, to export models from, and a report.
+    """
+    if not is_kept:
+        shutil.rmtree(folder.checkpoints, ignore_errors=True)
+        return
+    folder.forget(1)
+    if not (folder.path / REPORT).exists():
+        (write,) = guarded([write_report_at_end])
+        write({"event": "end", "summary": summary})

@@ -1,0 +1,126 @@
+"""The clients of one stage: made once, and the same in all rounds until data or clients change.
+
+So a round costs what its own clients cost, however many others are present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, TypeVar
+
+import numpy as np
+from annotated_types import Ge, Gt
+from numpy.typing import NDArray
+
+from sofa_fl.data.base import FederatedData, Samples, Stage
+from sofa_fl.engine.base import Prior
+from sofa_fl.errors import ConfigError
+from sofa_fl.seeding import rng_for
+from sofa_fl.topology.tree import NodeId
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateConfig:
+    """When clients are scored on their test samples, and how many of them.
+
+    Attributes:
+        every: Rounds from one evaluation to the next; the warm-up and the last round are always
+            evaluated.
+        clients: Up to 1, the fraction of the clients that are scored in an evaluation; above 1,
+            their number. They are drawn anew each time, among those that have test samples.
+    """
+
+    every: Annotated[int, Ge(1)] = 1
+    clients: Annotated[float, Gt(0)] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.clients > 1 and self.clients != int(self.clients):
+            raise ConfigError(
+                f"evaluate.clients above 1 must be a whole number of clients, got {self.clients}; "
+                "use 1 for all of them"
+            )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every client is scored in every round."""
+        return self.every == 1 and self.clients == 1
+
+    def is_due(self, round: int, rounds: int) -> bool:
+        return round % self.every == 0 or round == rounds
+
+    def draw(self, clients: Sequence[NodeId], seed: int, round: int) -> tuple[NodeId, ...]:
+        """Those of `clients` that are scored in a round, in their order; at least one."""
+        wanted = self.clients * len(clients) if self.clients < 1 else self.clients
+        number = max(1, int(wanted + 0.5))
+        if self.clients == 1 or number >= len(clients):
+            return tuple(clients)
+        chosen = rng_for(seed, round, "evaluate").choice(len(clients), number, replace=False)
+        return tuple(clients[at] for at in sorted(chosen.tolist()))
+
+
+class Lazy(Mapping[NodeId, T]):
+    """A mapping of clients to what `make` gives, made when it is first asked for."""
+
+    def __init__(self, clients: Mapping[NodeId, object], make: Callable[[NodeId], T]) -> None:
+        self._clients, self._make = clients, make
+        self._made: dict[NodeId, T] = {}
+
+    def __getitem__(self, client: NodeId) -> T:
+        if client not in self._made:
+            if client not in self._clients:
+                raise KeyError(client)
+            self._made[client] = self._make(client)
+        return self._made[client]
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._clients
+
+    def __iter__(self) -> Iterator[NodeId]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+
+class Present:
+    """The clients of a stage of `data`, and what each of them has."""
+
+    def __init__(self, data: FederatedData, stage: Stage, *, with_priors: bool) -> None:
+        self.data, self.stage = data, stage
+        self.with_priors = with_priors and data.train.y.dtype.kind != "f"
+
+    @cached_property
+    def clients(self) -> tuple[NodeId, ...]:
+        return tuple(map(NodeId, self.stage.clients))
+
+    @cached_property
+    def owned(self) -> dict[NodeId, Samples]:
+        return {NodeId(client): rows.train for client, rows in self.stage.clients.items()}
+
+    @cached_property
+    def sizes(self) -> dict[NodeId, int]:
+        return {client: len(rows) for client, rows in self.owned.items()}
+
+    @cached_property
+    def priors(self) -> Mapping[NodeId, Prior | None]:
+        return Lazy(self.owned, lambda client: self.prior_of(self.owned[client]))
+
+    @cached_property
+    def tested(self) -> tuple[NodeId, ...]:
+        """Those that have test samples; all, if none has."""
+        rows = self.stage.clients
+        return tuple(client for client in self.clients if len(rows[client].test)) or self.clients
+
+    def prior_of(self, samples: Samples) -> Prior | None:
+        return log_shares(self.data.class_counts(samples)) if self.with_priors else None
+
+
+def log_shares(counts: NDArray[np.int64]) -> Prior:
+    """The log of how common each class is, one more than counted of each."""
+    more = counts + 1
+    shares: Prior = np.log(more / more.sum()).astype(np.float32)
+    return shares

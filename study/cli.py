@@ -1,0 +1,258 @@
+"""`sofa-fl reproduce`: the paper's tables and figures, the benchmark of all methods, drift, faults.
+
+Every run has its own folder in runs/reproduce, named after its configuration. A run that has ended
+is not repeated, so an interrupted command continues when it is entered again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from sofa_fl.cli.failures import StoppedError
+from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
+from sofa_fl.errors import ConfigError, DataError
+from study.design.contenders import ALL_CONTENDERS, CONTENDERS
+from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
+from study.design.situations import (
+    DRIFTERS,
+    FAULTY,
+    QUICK_DRIFT,
+    QUICK_FAULTS,
+    SITUATIONS,
+    VARIANTS,
+)
+
+if TYPE_CHECKING:
+    from study.design.run_plan import Scope
+    from study.targets import Outcome, Study
+
+RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults")  # the order of `all`
+TARGETS = (*RUN, "sweep", "figures", "docs", "all")
+QUICK_OUT = Path("runs") / "quick"
+
+
+def reproduce(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=f"{', '.join(TARGETS)}.")],
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Seeds; 0 to 4 by default, 100 and 101 for a sweep."),
+    ] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            "--settings",
+            metavar="S1,S2,...",
+            help="Settings; all by default. Drift has more: swap, emerge, ...",
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME+,...", help="Contenders; all by default.")
+    ] = None,
+    sets: Settings = None,
+    jobs: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Runs at the same time; more than 1 pays on a GPU."),
+    ] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny runs, to check that everything works.")
+    ] = False,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Make only the runs that the results lack.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the results; results/ by default."),
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Reproduce the paper's tables and figures, and compare all methods."""
+    if target not in TARGETS:
+        raise ConfigError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
+    scope = read_scope(target, seeds, settings, methods, sets, data_dir, quick=quick)
+    out = out or (QUICK_OUT if quick else Path("results"))
+    study = study_of(scope, out, jobs, quiet=quiet)
+    outcome = carry_out(target, replace(study, only_missing=missing))
+    from sofa_fl.cli.screen import console, put, shell
+
+    if as_json:
+        put(json.dumps(outcome.rows or [str(file) for file in outcome.files]))
+        return
+    if quiet:
+        put("\n".join(map(str, outcome.files)))
+        return
+    screen = console()
+    if outcome.text:
+        screen.print(outcome.text, soft_wrap=True)
+    for file in outcome.files:
+        screen.print(shell(file), soft_wrap=True)
+
+
+def read_scope(
+    target: str,
+    seeds: str | None,
+    settings: str | None,
+    methods: str | None,
+    sets: Sequence[str] | None,
+    data_dir: str | None,
+    *,
+    quick: bool,
+) -> Scope:
+    """What is asked for; an unknown name is an error that lists the known ones."""
+    known = known_to(target)
+    if settings is None and quick:
+        settings = ",".join(known.quick)
+    chosen_settings = _names(settings, known.settings, f"setting of {target}")
+    labels = _names(methods, known.methods, f"method of {target}")
+    default = SWEEP_SEEDS if target == "sweep" else SEEDS
+    numbers = seeds_of(seeds) if seeds is not None else default[:1] if quick else default
+    from study.design.run_plan import Scope, configure, read_extra
+
+    extra = read_extra(sets or ())
+    scope = Scope(
+        seeds=tuple(numbers),
+        settings=chosen_settings,
+        methods=labels,
+        extra=extra,
+        quick=quick,
+        data_dir=data_dir,
+    )
+    configure({**extra, "seed": min(numbers)}, data_dir)  # a wrong key is reported first
+    _check_data(target, scope)
+    return scope
+
+
+class Known(NamedTuple):
+    """The names that a target accepts: settings, the settings of a quick check, contenders."""
+
+    settings: tuple[str, ...]
+    quick: tuple[str, ...]
+    methods: tuple[str, ...]
+
+    def part_of(self, scope: Scope) -> Scope:
+        """The part of what is asked for that this target accepts."""
+        return replace(
+            scope,
+            settings=tuple(name for name in scope.settings if name in self.settings),
+            methods=tuple(name for name in scope.methods if name in self.methods),
+        )
+
+
+PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
+OWN: Mapping[str, Known] = {
+    "sweep": Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(ALL_CONTENDERS)),
+    "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
+    "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
+}
+
+
+def known_to(target: str) -> Known:
+    """The names that a target accepts; `all` accepts those of every target."""
+    if target != "all":
+        return OWN.get(target, PUBLISHED)
+    together = zip(PUBLISHED, *OWN.values())
+    return Known(*(tuple(dict.fromkeys(name for names in of for name in names)) for of in together))
+
+
+def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Study:
+    """The study that is asked for, with progress on stderr."""
+    from sofa_fl.cli.jobs_progress import follow_jobs
+    from sofa_fl.cli.screen import console
+    from sofa_fl.jobs.runner import Job, OnSummary, Summary, run_jobs
+    from study.targets import Study
+
+    def run(jobs: Sequence[Job], what: str, on_summary: OnSummary) -> list[Summary]:
+        with follow_jobs(what, jobs, quiet=quiet) as follower:
+            return run_jobs(jobs, follower, num_processes, on_summary)
+
+    def say(words: str) -> None:
+        if not quiet:
+            console(stderr=True).print(words, soft_wrap=True)
+
+    study = Study(scope=scope, out=out, run=run, say=say)
+    # A quick check must not touch the pages with the real results.
+    return replace(study, pages=out, readme=None) if scope.quick else study
+
+
+def carry_out(target: str, study: Study) -> Outcome:
+    """Make a target, or all of them; after Ctrl-C, say how to continue."""
+    from study import drift_targets, targets
+    from study.design.choices import read_choices
+    from study.tuning import sweep
+
+    make: dict[str, Callable[[Study], Outcome]] = {
+        "table1": targets.table1,
+        "table2": targets.table2,
+        "benchmark": targets.benchmark,
+        "ablation": targets.ablation,
+        "drift": drift_targets.drift,
+        "faults": drift_targets.faults,
+        "sweep": sweep,
+        "figures": targets.figures,
+        "docs": targets.docs,
+    }
+
+    def own_part(name: str) -> Study:
+        return replace(study, scope=known_to(name).part_of(study.scope))
+
+    names = [target]
+    if target == "all":
+        targets.need_matplotlib()  # now, not after hours
+        names = [*RUN, "figures", "docs"]
+        if not read_choices(study.out):
+            seeds = SWEEP_SEEDS[:1] if study.scope.quick else SWEEP_SEEDS
+            part = own_part("sweep")
+            carry_out("sweep", replace(part, scope=replace(part.scope, seeds=seeds)))
+    try:
+        made = [make[name](own_part(name)) for name in names]
+    except KeyboardInterrupt:
+        raise StoppedError(
+            "repeat the command to continue: runs that have ended are kept"
+        ) from None
+    if target != "all":
+        return made[0]
+    return targets.Outcome(tuple(file for outcome in made for file in outcome.files))
+
+
+def _names(text: str | None, known: Iterable[str], what: str) -> tuple[str, ...]:
+    """The names in `text`, separated by commas; all known ones if there is no text."""
+    known = tuple(known)
+    if text is None:
+        return known
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"unknown {what} {name!r}; known: {', '.join(known)}")
+    return names
+
+
+def _check_data(target: str, scope: Scope) -> None:
+    """Report a missing dataset before the first run, not after hours."""
+    from sofa_fl.data.datasets import load_dataset
+    from study.targets import datasets
+
+    if target not in ("benchmark", "ablation", "sweep", "all"):
+        return
+    for name, settings in datasets(PUBLISHED.part_of(scope).settings).items():
+        try:
+            load_dataset(name, Path(scope.data_dir) if scope.data_dir else None)
+        except DataError as error:
+            left = ",".join(s for s in scope.settings if s not in settings)
+            without = f"; or go without it: --settings {left}" if left else ""
+            raise DataError(f"{', '.join(settings)} needs {name}: {error}{without}") from None
+
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(reproduce)

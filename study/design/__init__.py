@@ -1,0 +1,1 @@
+"""What is compared: settings, contenders, and the runs that follow from them."""

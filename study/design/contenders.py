@@ -1,0 +1,180 @@
+"""Who is compared, what the sweep tries for each, and what the ablation removes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
+
+from sofa_fl.experiment.run.presets import PRESETS
+from sofa_fl.methods.registry import title_of
+from study.design.settings import PAPER, PAPER_SHARING, Overrides, Setting
+
+PAPER_K = 3  # clusters of HypCluster in the paper
+RATES = (1e-3, 2e-3)
+PUBLISHED: Overrides = MappingProxyType({"local.final_rate": 1.0, "local.prior": False})
+# What SOFA-FL has besides its tree, the same in all settings; a baseline marked `+` has it, too.
+PLUS: Overrides = MappingProxyType(
+    {"local.learning_rate": 2e-3, "local.final_rate": 0.3, "local.prior": True}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A row of the benchmark.
+
+    Attributes:
+        label: Its name in rows and on the command line; `+` marks a baseline with SOFA-FL's
+            falling learning rate and class-mix correction.
+        method: The method that trains.
+        overrides: What distinguishes it, in every setting.
+        rates: The learning rates that the sweep tries, if any.
+        grid: The values of the method's own parameters that the sweep tries, at the best rate.
+        needs_groups: Whether it must be told the true groups.
+    """
+
+    label: str
+    method: str
+    overrides: Overrides
+    rates: tuple[float, ...]
+    grid: tuple[Overrides, ...] = ()
+    needs_groups: bool = False
+
+    @property
+    def is_plus(self) -> bool:
+        return self.label.endswith("+")
+
+    def grid_in(self, setting: Setting) -> tuple[Overrides, ...]:
+        """What the sweep tries in a setting; a parameter that the setting fixes is not tried."""
+        return tuple(values for values in self.grid if not values.keys() & setting.overrides.keys())
+
+    def start_in(self, setting: Setting) -> Overrides:
+        """The values at which the learning rate is chosen: the middle of the grid."""
+        grid = self.grid_in(setting)
+        return grid[len(grid) // 2] if grid else {}
+
+    def is_swept(self, setting: Setting) -> bool:
+        """Whether the sweep chooses anything for it in a setting."""
+        return bool(self.rates or self.grid_in(setting))
+
+    def fits(self, setting: Setting) -> bool:
+        return setting.has_groups or not self.needs_groups
+
+
+def crossed(**values: tuple[float, ...]) -> tuple[Overrides, ...]:
+    """All combinations; `fedprox__pull` stands for the key `fedprox.pull`."""
+    keys = [key.replace("__", ".") for key in values]
+    return tuple(dict(zip(keys, chosen)) for chosen in product(*values.values()))
+
+
+GRIDS: Mapping[str, tuple[Overrides, ...]] = {
+    "fedprox": crossed(fedprox__pull=(1e-3, 1e-2, 1e-1)),
+    "ditto": crossed(ditto__pull=(1e-3, 1e-2, 1e-1)),
+    "hypcluster": crossed(hypcluster__num_clusters=(1, 2, 3, 4, 5)),
+    "cfl": crossed(cfl__stationary=(0.35, 0.5), cfl__deviation=(0.65, 0.72)),
+    "fl_hc": crossed(fl_hc__threshold=(0.25, 0.5, 0.75)),
+    "hierfavg": crossed(hierfavg__num_edges=(2, 4), hierfavg__period=(2, 5)),
+}
+BASELINES = (
+    "local", "fedavg", "fedavg_ft", "fedprox", "ditto", "hypcluster", "cfl", "fl_hc", "hierfavg",
+)  # fmt: skip
+
+
+def _published(method: str) -> Contender:
+    groups = method == "oracle"
+    return Contender(method, method, PUBLISHED, RATES, GRIDS.get(method, ()), groups)
+
+
+def _plus(method: str) -> Contender:
+    groups = method == "oracle"
+    grid = crossed(hypcluster__num_clusters=(2, 3)) if method == "hypcluster" else ()
+    return Contender(f"{method}+", method, PLUS, (), grid, groups)
+
+
+CONTENDERS: Mapping[str, Contender] = {
+    contender.label: contender
+    for contender in (
+        Contender("sofa", "sofa", PLUS, ()),
+        *map(_published, BASELINES),
+        *map(_plus, ("fedavg", "fedavg_ft", "fedprox", "hypcluster")),
+        _published("oracle"),
+        _plus("oracle"),
+    )
+}
+
+# The contenders of the paper's own tables only: SOFA-FL as the paper writes it, and HypCluster with
+# the paper's number of clusters. Like every baseline, they get a learning rate by validation data.
+AS_WRITTEN, PAPER_HYPCLUSTER = "sofa_paper", "hypcluster_k3"
+PAPER_CONTENDERS: Mapping[str, Contender] = {
+    contender.label: contender
+    for contender in (
+        Contender(AS_WRITTEN, "sofa", PRESETS["paper"], RATES),
+        Contender(
+            PAPER_HYPCLUSTER,
+            "hypcluster",
+            {**PUBLISHED, "hypcluster.num_clusters": PAPER_K},
+            RATES,
+        ),
+    )
+}
+ALL_CONTENDERS: Mapping[str, Contender] = {**CONTENDERS, **PAPER_CONTENDERS}
+
+RATE = "local.learning_rate"
+# The keys whose values the sweep chooses.
+CHOSEN = frozenset({RATE, *(key for grid in GRIDS.values() for values in grid for key in values)})
+
+# Each part of SOFA-FL switched off: a label, and the overrides that do it.
+FULL = "SOFA-FL"
+ABLATION: Mapping[str, Overrides] = {
+    FULL: {},
+    "constant rate": {"local.final_rate": 1.0},
+    "no class-mix correction": {"local.prior": False},
+    "no tree": {"sofa.dmac.increase": 1e9, "sofa.shape.operations": []},
+    "one gamma of 1.2": {"sofa.dmac.increase": 1.2},
+    "no SHAPE": {"sofa.shape.operations": []},
+    "no pulls": {"sofa.pull_siblings": 0.0, "sofa.pull_parent": 0.0},
+    "losses not steadied": {"sofa.steadiness": 0.0},
+    "own model only": {"sofa.serve": "own"},
+    "no sharing": {"sharing.ratio": 0.0},
+}
+NO_TREE, NO_SHARING = "no tree", "no sharing"
+# The parts that are switched off in each setting; the tree in all of them.
+ABLATED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("S1", "S2"), tuple(ABLATION)),
+    "S4": tuple(label for label in ABLATION if label != NO_SHARING),  # nothing is shared there
+    **dict.fromkeys(("S3", "S5"), (FULL, NO_TREE)),
+}
+
+
+def sharings_in(contender: Contender, setting: Setting) -> tuple[float, ...]:
+    """The ratios of sharing that a contender runs with in a setting; none if it does not run."""
+    if contender.label in PAPER_CONTENDERS:
+        return (PAPER_SHARING,) if setting.name == PAPER else ()
+    return setting.sharing if contender.fits(setting) else ()
+
+
+# The paper's first table: its columns.
+TABLE1 = (AS_WRITTEN, "sofa", PAPER_HYPCLUSTER, "hypcluster")
+# The paper's second table: its rows, with the client and the total average that the paper reports.
+NONE, RANDOM, FIXED, MORE_FIXED = "no sharing", "0.1, random", "0.1, fixed", "0.2, fixed"
+TABLE2: Mapping[str, tuple[Overrides, float, float]] = {
+    NONE: ({"sharing.ratio": 0.0, "sharing.mode": "random"}, 0.9794, 0.9451),
+    RANDOM: ({"sharing.ratio": 0.1, "sharing.mode": "random"}, 0.9866, 0.9604),
+    FIXED: ({"sharing.ratio": 0.1, "sharing.mode": "fixed"}, 0.9827, 0.9578),
+    MORE_FIXED: ({"sharing.ratio": 0.2, "sharing.mode": "fixed"}, 0.9846, 0.9430),
+}
+TABLE2_CONTENDERS = (AS_WRITTEN, "sofa")
+TITLES = {AS_WRITTEN: "SOFA-FL as written", PAPER_HYPCLUSTER: f"HypCluster, K = {PAPER_K}"}
+
+
+def table2_label(contender: str, sharing: str) -> str:
+    """How a run of the second table is called in rows: by its sharing, unless it is as written."""
+    return sharing if contender == "sofa" else f"{contender}: {sharing}"
+
+
+def title(label: str) -> str:
+    """What a contender is called in print."""
+    if label in TITLES:
+        return TITLES[label]
+    return title_of(label.removesuffix("+")) + "+" * label.endswith("+")

@@ -1,0 +1,105 @@
+"""What SOFA-FL is tried in beyond the benchmark: clients that change, come and go, or fail.
+
+Scenarios, and settings in which nothing changes, with who is compared in them; and the faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from study.design.contenders import PLUS, Contender, crossed
+from study.design.settings import SETTINGS, Overrides, Setting
+
+AT = 10  # the round of the change
+NO_SHARING, SOME_SHARING = (0.0,), (0.0, 0.1)
+ROTATIONS: Overrides = {"data.num_clients": 24, "data.num_rotations": 4, "data.num_swaps": 1}
+
+
+def _scenario(name: str, title: str, num_groups: int = 4, **more: float) -> Setting:
+    """`num_groups`: the most there are at a time, which HypCluster is told."""
+    values = {"name": name, "at": AT, "fraction": 1 / 3, **more}
+    overrides = {
+        **ROTATIONS,
+        "data.partition": "iid",
+        **{f"data.scenario.{key}": value for key, value in values.items()},
+        "hypcluster.num_clusters": num_groups,
+    }
+    return Setting(name, title, overrides, NO_SHARING)
+
+
+SCENARIOS: Mapping[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        _scenario("swap", "a third of every group changes over to the next one"),
+        _scenario("emerge", "a third of one group takes up something new", 5),
+        _scenario("converge", "one group becomes like another"),
+        _scenario(
+            "rotate", "every other group turns by 3° a round, for ten rounds", lasts=10, degrees=3.0
+        ),
+        _scenario("recur", "as emerge, and five rounds later all is as it was", 5, lasts=5),
+        _scenario("churn", "a third of every group leaves for good, and as many newcomers come"),
+    )
+}
+GROUPS = Setting(
+    "groups",
+    "MNIST, 24 clients, four rotations",
+    {**ROTATIONS, "data.partition": "groups"},
+    NO_SHARING,
+)
+
+
+def _shared(setting: Setting, sharing: tuple[float, ...]) -> Setting:
+    return Setting(setting.name, setting.title, setting.overrides, sharing)
+
+
+# Nothing changes: the tree should not either.
+STILL: Mapping[str, Setting] = {
+    "S1": _shared(SETTINGS["S1"], NO_SHARING),
+    "S2": _shared(SETTINGS["S2"], NO_SHARING),
+    "groups": GROUPS,
+}
+SITUATIONS: Mapping[str, Setting] = {**SCENARIOS, **STILL}
+FAULTY: Mapping[str, Setting] = {"S1": _shared(SETTINGS["S1"], SOME_SHARING), "groups": GROUPS}
+EVERY: Mapping[str, Setting] = {**SCENARIOS, "groups": GROUPS, **SETTINGS}
+QUICK_DRIFT, QUICK_FAULTS = ("swap", "churn", "groups"), ("groups",)
+
+SOFA, SHAPE_ONLY, FROZEN, REGROUP = "sofa", "SHAPE only", "frozen tree", "regroup"
+NO_ALERT: Overrides = {"sofa.alert": 1e9}
+DRIFTERS: Mapping[str, Contender] = {
+    contender.label: contender
+    for contender in (
+        Contender(SOFA, "sofa", PLUS, ()),
+        Contender(SHAPE_ONLY, "sofa", {**PLUS, **NO_ALERT}, ()),
+        Contender(FROZEN, "sofa", {**PLUS, **NO_ALERT, "sofa.shape.operations": []}, ()),
+        Contender(REGROUP, "regroup", {**PLUS, **NO_ALERT}, ()),
+        Contender("fedavg", "fedavg", PLUS, ()),
+        Contender("hypcluster", "hypcluster", PLUS, ()),
+        Contender("feddrift", "feddrift", PLUS, (), crossed(feddrift__change=(0.1, 0.3, 1.0))),
+        Contender("oracle", "oracle", PLUS, ()),
+    )
+}
+IN_STILL = (SOFA, REGROUP)  # who runs where nothing changes
+
+BAD = 0.2  # the fraction of the clients that send bad updates
+KINDS = ("nan", "huge", "flip", "mixed")
+AGGREGATES = ("mean", "median", "trimmed")
+CLEAN, PARTIAL, STRAGGLERS = "clean", "partial", "stragglers"
+PARTIAL_ROUNDS = 67  # 0.3 of the clients for 67 rounds train as much as all for 20
+
+
+def variant(kind: str, aggregate: str) -> str:
+    """The label of SOFA-FL with bad clients of a kind, or none, by a way of averaging."""
+    return f"{kind}/{aggregate}"
+
+
+# SOFA-FL with every fault: a label, and what it changes.
+VARIANTS: Mapping[str, Overrides] = {
+    **{variant(CLEAN, how): {"guard.aggregate": how} for how in AGGREGATES},
+    **{
+        variant(kind, how): {"faults.bad": BAD, "faults.kind": kind, "guard.aggregate": how}
+        for kind in KINDS
+        for how in AGGREGATES
+    },
+    PARTIAL: {"participation": 0.3, "faults.dropout": 0.2, "rounds": PARTIAL_ROUNDS},
+    STRAGGLERS: {"faults.straggle": 0.5},
+}

@@ -1,0 +1,1 @@
+"""The figures of the results, drawn with matplotlib."""

@@ -1,0 +1,1 @@
+"""The results as Markdown; made from the files in `results/` alone."""

@@ -1,0 +1,55 @@
+"""SOFA-FL without each of its parts, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from study.design.contenders import ABLATION, FULL, NO_TREE
+from study.design.settings import SETTINGS
+from study.pages.markdown import difference, share, table
+from study.rows.intervals import estimate, paired
+from study.rows.row_files import Row, by_seed, column, of_method
+
+
+def ablation(rows: Sequence[Row]) -> str:
+    """Each part off, against the whole: a table per setting, one under the other."""
+    parts = []
+    for setting in SETTINGS.values():
+        here = [row for row in rows if row["setting"] == setting.name]
+        if here:
+            heading = f"**{setting.name}: {setting.title}{_shared(here)}**\n"
+            tree = "\n".join(_tree_alone(here))
+            parts += [heading, _ablation(here), *([f"{tree}\n"] if tree else [])]
+    return "\n".join(parts)
+
+
+def _shared(rows: Sequence[Row]) -> str:
+    """`, 0.1 shared`: what SOFA-FL as a whole shares."""
+    most = max(row["sharing"] for row in rows)
+    return f", {most:g} shared" if most else ""
+
+
+def _tree_alone(rows: Sequence[Row]) -> Iterator[str]:
+    """What the tree itself brings, in plain words."""
+    whole, without = of_method(rows, FULL), of_method(rows, NO_TREE)
+    for key, name in (("mean", "mean"), ("min", "worst")):
+        if gap := paired(by_seed(whole, key), by_seed(without, key)):
+            brings = "helps" if gap.is_ahead else "harms" if gap.is_behind else None
+            told = brings or "makes no difference that could be told from chance"
+            yield f"- The tree itself {told}, on the {name} client: {difference(gap)} points."
+
+
+def _ablation(rows: Sequence[Row]) -> str:
+    whole = of_method(rows, FULL)
+    head = ["", "mean", "worst client", "mean − SOFA-FL's", "worst − SOFA-FL's", "root", "seeds"]
+    lines = []
+    for label in ABLATION:
+        if of := of_method(rows, label):
+            gaps = [
+                difference(paired(by_seed(of, key), by_seed(whole, key))) if label != FULL else ""
+                for key in ("mean", "min")
+            ]
+            means = {key: share(estimate(column(of, key)).mean) for key in ("mean", "min", "root")}
+            cells = [means["mean"], means["min"], *gaps, means["root"], str(len(of))]
+            lines.append([label, *cells])
+    return table(head, lines)

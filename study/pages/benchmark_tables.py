@@ -1,0 +1,177 @@
+"""The benchmark as Markdown: a table per setting and sharing, and where SOFA-FL does not win."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from study.design.contenders import CONTENDERS, title
+from study.design.settings import SETTINGS, Setting
+from study.pages.markdown import bold, difference, listed, share, table
+from study.rows.intervals import Paired, paired
+from study.rows.row_files import Row, by_seed, column
+
+# Key of a row, its name, and which end of it is better.
+MEASURES = (
+    ("mean", "mean", +1),
+    ("min", "worst", +1),
+    ("std", "std", -1),
+    ("full", "whole test", +1),
+    ("root", "root", +1),
+)
+GROUPS = (("ari", "groups: ARI", +1), ("purity", "purity", +1))
+NAMES = {"mean": "the mean client", "min": "the worst client"}
+CLEAR = 0.8  # share of the seeds that a win takes: 4 of 5
+By = Mapping[str, Sequence[Row]]  # the rows of every contender
+
+
+def benchmark_tables(rows: Sequence[Row]) -> str:
+    """All settings, one under the other."""
+    return "\n".join(_parts(rows))
+
+
+def _parts(rows: Sequence[Row]) -> Iterator[str]:
+    for name, setting in SETTINGS.items():
+        here = [row for row in rows if row["setting"] == name]
+        if not here:
+            continue
+        yield f"### {name}: {setting.title}\n"
+        for sharing in sorted({row["sharing"] for row in here}):
+            by = by_method(here, sharing)
+            what = f"A share of {sharing:g} is shared" if sharing else "Nothing is shared"
+            yield f"{what}:\n\n{one_table(by)}\n{not_won(by)}{not_run(by, setting)}"
+
+
+def by_method(rows: Sequence[Row], sharing: float) -> dict[str, list[Row]]:
+    """The rows of every contender, in the contenders' order."""
+    here = [row for row in rows if row["sharing"] == sharing]
+    found = {label: [row for row in here if row["method"] == label] for label in CONTENDERS}
+    return {label: rows for label, rows in found.items() if rows}
+
+
+def one_table(by: By) -> str:
+    """A row per contender; the best of a column is bold."""
+    measures = [*MEASURES, *(m for m in GROUPS if any(m[0] in rows[0] for rows in by.values()))]
+    means = {(label, key): _mean(rows, key) for label, rows in by.items() for key, _, _ in measures}
+    best = {
+        key: max(better * x for label in by if (x := means[label, key]) is not None)
+        for key, _, better in measures
+    }
+    head = ["", *(name for _, name, _ in measures), "samples", "seeds"]
+    head += ["SOFA-FL − it: mean", "worst", "ahead in seeds: mean", "worst"]
+    lines = []
+    for label, rows in by.items():
+        cells = [
+            bold(_number(key, x))
+            if (x := means[label, key]) is not None and better * x == best[key]
+            else _number(key, x)
+            for key, _, better in measures
+        ]
+        samples = sorted({row["samples_trained"] for row in rows})
+        cells += [" / ".join(f"{n:,}" for n in samples), str(len(rows))]
+        gaps = [against(by, label, key) for key in ("mean", "min")]
+        cells += ["" if label == "sofa" else difference(gap) for gap in gaps]
+        cells += [f"{gap.wins} of {gap.estimate.n}" if gap else "" for gap in gaps]
+        lines.append([title(label), *cells])
+    return table(head, lines)
+
+
+def against(by: By, label: str, key: str) -> Paired | None:
+    """SOFA-FL minus a contender, seed by seed; None against itself or without a common seed."""
+    if label == "sofa" or "sofa" not in by:
+        return None
+    return paired(by_seed(by["sofa"], key), by_seed(by[label], key))
+
+
+def not_won(by: By) -> str:
+    """A sentence per measure that says whom SOFA-FL is behind, and of whom not clearly ahead."""
+    if "sofa" not in by or len(by) < 2:
+        return ""
+    return "\n".join(f"- {_sentence(by, key, name)}" for key, name in NAMES.items()) + "\n"
+
+
+def not_run(by: By, setting: Setting) -> str:
+    """Whom there are no rows of, or not of as many seeds as of others."""
+    most = max(map(len, by.values()))
+    fitting = [label for label, contender in CONTENDERS.items() if contender.fits(setting)]
+    none = [title(label) for label in fitting if label not in by]
+    fewer = [
+        f"{title(label)} ({len(by[label])} of {most} seeds)"
+        for label in by
+        if len(by[label]) < most
+    ]
+    lines = [f"- Not run: {listed(none)}.\n"] if none else []
+    lines += [f"- Not yet with all seeds: {listed(fewer)}.\n"] if fewer else []
+    return "".join(lines)
+
+
+def _sentence(by: By, key: str, name: str) -> str:
+    gaps = {label: gap for label in by if (gap := against(by, label, key))}
+    behind = [label for label, gap in gaps.items() if gap.is_behind]
+    unclear = [label for label, gap in gaps.items() if label not in behind and not _leads(gap)]
+    slight = [
+        label for label, gap in gaps.items() if label not in behind + unclear and not gap.is_ahead
+    ]
+    told = {
+        "behind": _named(gaps, behind),
+        "not clearly ahead of": _named(gaps, unclear, with_seeds=True),
+    }
+    lost = [f"{words} {listed(names)}" for words, names in told.items() if names]
+    if lost:
+        text = f"On {name} SOFA-FL does **not** win: it is {', and '.join(lost)}"
+    else:
+        text = f"On {name} SOFA-FL is ahead of all others in at least {CLEAR:.0%} of the seeds"
+    if slight:
+        text += f"; its lead may be chance over {listed(_named(gaps, slight))}"
+    return f"{text}."
+
+
+def _leads(gap: Paired) -> bool:
+    """Ahead in most seeds, and by the mean: one seed far behind may undo four a little ahead."""
+    return gap.wins >= CLEAR * gap.estimate.n and gap.estimate.mean > 0
+
+
+def _named(
+    gaps: Mapping[str, Paired], labels: Sequence[str], *, with_seeds: bool = False
+) -> list[str]:
+    """`Ditto (+0.02 ± 0.11, 3 of 5 seeds)`."""
+    names = []
+    for label in labels:
+        gap = gaps[label]
+        seeds = f", {gap.wins} of {gap.estimate.n} seeds" if with_seeds else ""
+        names.append(f"{title(label)} ({difference(gap)}{seeds})")
+    return names
+
+
+def _number(key: str, value: float | None) -> str:
+    """In percent, but for what is no share."""
+    return f"{value:.2f}" if key == "ari" and value is not None else share(value)
+
+
+def _mean(rows: Sequence[Row], key: str) -> float | None:
+    if any(key not in row for row in rows):
+        return None
+    values = column(rows, key)
+    return sum(values) / len(values)
+
+
+def standing(rows: Sequence[Row]) -> str:
+    """How many comparisons SOFA-FL wins, and how many it does not, counted over everything."""
+    places = []
+    for setting in SETTINGS:
+        here = [row for row in rows if row["setting"] == setting]
+        places += [by_method(here, sharing) for sharing in sorted({r["sharing"] for r in here})]
+    return counted(places, "a method, a setting, a sharing")
+
+
+def counted(places: Sequence[By], what: str) -> str:
+    """In how many comparisons SOFA-FL is ahead, and in how many behind; `what` one of them is."""
+    said = []
+    for key, name in NAMES.items():
+        gaps = [gap for by in places for label in by if (gap := against(by, label, key))]
+        ahead, behind = sum(g.is_ahead for g in gaps), sum(g.is_behind for g in gaps)
+        said.append(
+            f"- On {name}: {len(gaps)} comparisons ({what}); the 95% "
+            f"interval of SOFA-FL's lead is above zero in {ahead}, below zero in {behind}, and "
+            f"holds zero in {len(gaps) - ahead - behind}."
+        )
+    return "\n".join(said) + "\n"

@@ -1,0 +1,53 @@
+"""Pieces of Markdown: tables, shares in percent, differences in points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import isfinite
+
+from study.rows.intervals import Estimate, Paired
+
+NOTHING = "–"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with words in its first column and numbers in the others."""
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows]) + "\n"
+
+
+def share(value: float | None, digits: int = 2) -> str:
+    """`98.12`: a share in percent."""
+    return NOTHING if value is None else f"{100 * value:.{digits}f}"
+
+
+def with_interval(found: Estimate | None, digits: int = 2) -> str:
+    """`98.12 ± 0.08`, in percent; without an interval where there is one value only."""
+    if found is None:
+        return NOTHING
+    mean = share(found.mean, digits)
+    return f"{mean} ± {share(found.half, digits)}" if isfinite(found.half) else mean
+
+
+def difference(found: Paired | None) -> str:
+    """`+0.12 ± 0.08`, in points."""
+    if found is None:
+        return NOTHING
+    half = found.estimate.half
+    text = points(found.estimate.mean)
+    return f"{text} ± {100 * half:.2f}" if isfinite(half) else text
+
+
+def points(value: float) -> str:
+    """`+0.12`: a difference of two shares, with a proper minus sign and no minus before a zero."""
+    return f"{100 * value:+.2f}".replace("-0.00", "+0.00").replace("-", "−")
+
+
+def bold(text: str) -> str:
+    return f"**{text}**"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,247 @@
+"""`docs/results.md` and the table in the README, made from the files in `results/` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from sofa_fl.errors import RunError
+from sofa_fl.experiment.storage.disk import write_text
+from study.design.choices import FILE, choices_table
+from study.design.contenders import AS_WRITTEN, CHOSEN, CONTENDERS, title
+from study.design.pictures import CAPTIONS, LOSS_FIGURES
+from study.design.settings import SETTINGS
+from study.pages.ablation_tables import ablation
+from study.pages.benchmark_tables import By, benchmark_tables, by_method, standing
+from study.pages.markdown import NOTHING, bold, listed, share, table
+from study.pages.paper_claims import fairness_claims, loss_claims, sharing_claims
+from study.pages.paper_tables import table1, table2
+from study.rows.figure_data import read_figures
+from study.rows.row_files import Row, of_method, read_rows
+
+BEGIN, END = "<!-- results -->", "<!-- /results -->"
+
+
+def write_pages(out: Path, pages: Path, readme: Path | None) -> tuple[Path, ...]:
+    """Write both; a README without the markers stays as it is."""
+    page = pages / "results.md"
+    pages.mkdir(parents=True, exist_ok=True)
+    write_text(page, results_page(out, pages))
+    if readme is None or not readme.exists():
+        return (page,)
+    text = readme.read_text(encoding="utf-8")
+    if (changed := with_results(text, out)) != text:
+        write_text(readme, changed)
+    return page, readme
+
+
+def with_results(readme: str, out: Path) -> str:
+    """A README with a new table between its markers."""
+    if BEGIN not in readme:
+        return readme
+    before, _, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise RunError(f"the README must have {END} after {BEGIN}, but has not; add it")
+    made = compact_table(read_rows(out / "benchmark.json"))
+    made = f"\n{made}\n" if made else ""
+    return f"{before}{BEGIN}\n{made}{END}{after}"
+
+
+def compact_table(rows: Sequence[Row]) -> str:
+    """SOFA-FL, FedAvg and the best of the others: mean / worst client, a line per setting."""
+    if not rows:
+        return ""
+    head = ["mean / worst client, in %", "SOFA-FL", "FedAvg", "best as published", "best with `+`"]
+    lines = []
+    for name, setting in SETTINGS.items():
+        here = [row for row in rows if row["setting"] == name]
+        for sharing in sorted({row["sharing"] for row in here}):
+            by = by_method(here, sharing)
+            rivals = [c for label, c in CONTENDERS.items() if label in by and not c.needs_groups]
+            published = [c.label for c in rivals if c.label != "sofa" and not c.is_plus]
+            plus = [c.label for c in rivals if c.is_plus]
+            shown = ["sofa", "fedavg", *(_best(by, labels) for labels in (published, plus))]
+            highest = _best(by, [label for label in shown if label in by])
+            what = f"{sharing:g} shared" if sharing else "no sharing"
+            cells = [_pair(by.get(label, []), is_best=label == highest) for label in shown]
+            names = ["", "", *(f"{title(label)} " if label else "" for label in shown[2:])]
+            lines.append(
+                [f"{name}: {setting.title}, {what}", *(n + cell for n, cell in zip(names, cells))]
+            )
+    return table(head, lines)
+
+
+def results_page(out: Path, pages: Path) -> str:
+    """All of `docs/results.md`."""
+    return "\n".join(_sections(out, pages))
+
+
+def _sections(out: Path, pages: Path) -> Iterator[str]:
+    names = ("benchmark", "table1", "table2", "ablation")
+    found = {name: read_rows(out / f"{name}.json") for name in names}
+    choices = read_rows(out / FILE)
+    yield "# Results\n"
+    yield made_from(out)
+    if not any(found.values()):
+        yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
+        return
+    yield f"## What was run\n\n{_what_was_run(found, choices)}"
+    if rows := found["benchmark"]:
+        yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
+        yield from picture(pages, "benchmark")
+    if rows := found["table1"]:
+        yield f"## The paper's first table: fairness\n\n{over(rows)}\n\n{table1(rows)}"
+        yield from filter(None, [_contenders(rows), fairness_claims(rows)])
+        yield from picture(pages, "clients", "tree")
+    if rows := found["table2"]:
+        yield f"## The paper's second table: sharing\n\n{over(rows)}\n\n{table2(rows)}"
+        yield from filter(None, [sharing_claims(rows)])
+    yield from _losses(out, pages)
+    if rows := found["benchmark"]:
+        yield f"## All methods\n\n{READING}\n{benchmark_tables(rows)}"
+    if rows := found["ablation"]:
+        yield f"## SOFA-FL without each of its parts\n\n{over(rows)}\n{PARTS}"
+        yield ablation(rows)
+    if choices:
+        yield f"## Hyperparameters\n\n{_chosen(out, choices)}\n{choices_table(choices)}"
+
+
+def made_from(out: Path) -> str:
+    """Where a page comes from."""
+    return (
+        f"`sofa-fl reproduce docs` makes this page from `{out.name}/*.json`; do not edit it.\n"
+        "The command is part of the repository, not of the installed package.\n"
+    )
+
+
+def _contenders(rows: Sequence[Row]) -> str:
+    """What the columns of the first table are, where there is more than ours."""
+    if not of_method(rows, AS_WRITTEN):
+        return ""
+    return (
+        f"*{title(AS_WRITTEN)}* is the preset `paper`: every rule as the paper writes it.\n"
+        "*SOFA-FL* is our default.\n"
+        "The paper does not name a learning rate, so every column but SOFA-FL's default has one "
+        "that was chosen on validation data.\n"
+    )
+
+
+def _losses(out: Path, pages: Path) -> Iterator[str]:
+    """The loss figures of the paper's appendix, and what they show."""
+    data = read_figures(out).get("losses")
+    figures = list(picture(pages, *(each.file for each in LOSS_FIGURES.values())))
+    if data and figures:
+        yield "## The paper's loss figures\n"
+        yield from filter(None, [loss_claims(data["curves"], data["seed"])])
+        yield from figures
+
+
+READING = """\
+A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, and nothing else of SOFA-FL.
+Differences are SOFA-FL's number minus the other method's, seed by seed, in points, with 95% intervals (Student's t).
+Bold marks the best number of a column.
+"""  # noqa: E501
+
+PARTS = """\
+One part is off at a time, and everything else stays.
+Without the tree, all clients remain children of the root.
+Differences are seed by seed, in points.
+"""
+
+
+def _what_was_run(found: dict[str, list[Row]], choices: Sequence[Row]) -> str:
+    rows = [row for rows in found.values() for row in rows]
+    engines = listed(sorted({row["engine"] for row in rows}))
+    budgets = listed([f"{n:,}" for n in sorted({row["samples_trained"] for row in rows})])
+    chosen = (
+        "The hyperparameters of the baselines were chosen per setting and sharing, on validation "
+        "data of other seeds (below).\nSOFA-FL has its defaults in all settings."
+        if choices
+        else "**No hyperparameters were chosen: all methods ran with their defaults.**"
+    )
+    given = [f"{key}={value}" for key, value in common(rows).items()]
+    also = f"All runs have {listed([f'`{each}`' for each in given])}.\n" if given else ""
+    lines = [f"- {s.name}: {s.title}" for s in SETTINGS.values() if has_setting(rows, s.name)]
+    sets = "".join(f" --set {each}" for each in given)
+    sweep = [f"sweep --seeds {','.join(map(str, swept(choices)))}"] if choices else []
+    runs = [f"{name}{sets}" for name in [*sweep, *(name for name, of in found.items() if of)]]
+    commands = [f"sofa-fl reproduce {words}" for words in [*runs, "figures", "docs"]]
+    return (
+        "\n".join(lines)
+        + f"\n\n{over(rows)}\n"
+        + "A run has 20 rounds of 25 batches of 100 samples per client, with the paper's CNN.\n"
+        + f"Samples trained per run: {budgets}.\nEngine: {engines}.\n{also}{chosen}\n\n```\n"
+        + "\n".join(commands)
+        + "\n```\n"
+    )
+
+
+def _chosen(out: Path, choices: Sequence[Row]) -> str:
+    return (
+        f"They were chosen on validation data (a sixth of the training images) with "
+        f"{seeds_told(swept(choices))}, by the mean client.\n"
+        "Where the choice differs, a cell has the one without sharing / the one with sharing.\n"
+        "A cell is empty where there is nothing to choose: in S4 HypCluster is told the number of "
+        "groups, and the oracle needs groups.\n"
+        f"`{out.name}/sweep.json` has every run that was tried.\n"
+    )
+
+
+def swept(choices: Sequence[Row]) -> list[int]:
+    """The seeds with which choices were made."""
+    return sorted({seed for row in choices for seed in row["seeds"]})
+
+
+def common(rows: Sequence[Row], but: Collection[str] = CHOSEN) -> dict[str, Any]:
+    """The overrides that all runs have in common, without hyperparameters."""
+    first = rows[0]["overrides"]
+    return {
+        key: value
+        for key, value in first.items()
+        if key not in but and all(row["overrides"].get(key) == value for row in rows)
+    }
+
+
+def over(rows: Sequence[Row]) -> str:
+    """The seeds that a number is a mean over, and what ± means."""
+    seeds = sorted({row["seed"] for row in rows})
+    if len(seeds) == 1:
+        return f"Seed {seeds[0]} alone: no intervals."
+    return f"Numbers are means over {seeds_told(seeds)}; ± is a 95% interval."
+
+
+def seeds_told(seeds: Sequence[int]) -> str:
+    """`seed 100`, `seeds 0 and 1`."""
+    return f"seed{'s' * (len(seeds) > 1)} {listed(list(map(str, seeds)))}"
+
+
+def picture(pages: Path, *names: str) -> Iterator[str]:
+    """The figures whose files are there, with their captions."""
+    for name in names:
+        if (pages / "images" / f"{name}.svg").exists():
+            caption = CAPTIONS[name]
+            short = caption.split(". ")[0].removesuffix(".")
+            yield f"![{short}](images/{name}.svg)\n\n*{caption}*\n"
+
+
+def _best(by: By, labels: Sequence[str]) -> str:
+    """The label with the highest mean client, or an empty one if there are no labels."""
+    return max(labels, key=lambda label: _mean(by[label], "mean"), default="")
+
+
+def _pair(rows: Sequence[Row], *, is_best: bool) -> str:
+    if not rows:
+        return NOTHING
+    text = f"{share(_mean(rows, 'mean'))} / {share(_mean(rows, 'min'))}"
+    return bold(text) if is_best else text
+
+
+def _mean(rows: Sequence[Row], key: str) -> float:
+    return fmean(row[key] for row in rows)
+
+
+def has_setting(rows: Sequence[Row], setting: str) -> bool:
+    return any(row["setting"] == setting for row in rows)

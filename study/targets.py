@@ -1,0 +1,242 @@
+"""The targets of `reproduce`: each makes its runs, and adds a row per run to the results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sofa_fl.errors import RunError
+from sofa_fl.experiment.storage.run_folder import RunFolder
+from sofa_fl.jobs.runner import RUNS, Job, OnSummary, Summary, make_job
+from study.design import run_plan
+from study.design.choices import Choices, read_choices
+from study.design.contenders import ALL_CONTENDERS, CONTENDERS
+from study.design.run_plan import Entry, Scope
+from study.design.settings import SETTINGS
+from study.pages import ablation_tables, drift_page, paper_tables
+from study.pages.benchmark_tables import benchmark_tables
+from study.pages.results_page import write_pages
+from study.rows import figure_data
+from study.rows.figure_data import CLIENTS, LOSSES, Pieces
+from study.rows.row_files import Row, add_rows, make_row, read_rows, row_key
+
+Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second says what they are for
+Save = Callable[[list[Row]], object]
+Planned = Callable[[Scope, Choices], list[Entry]]
+RowOf = Callable[[Entry, Summary, Path], Row]  # the last is its run folder
+
+
+def summary_row(entry: Entry, summary: Summary, _folder: Path) -> Row:
+    """The row of a run, from its summary alone."""
+    e = entry
+    return make_row(e.setting, e.method, e.sharing, e.seed, e.overrides, summary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What is asked for, where the results go, how jobs are run and how notes are shown.
+
+    With `only_missing`, rows that are in the results are used as they are.
+    """
+
+    scope: Scope
+    out: Path
+    run: Run
+    say: Callable[[str], None]
+    only_missing: bool = False
+    runs: Path = RUNS
+    pages: Path = Path("docs")  # of results.md and images/
+    readme: Path | None = Path("README.md")
+
+    def job(self, entry: Entry) -> Job:
+        return make_job(entry.config, entry.title, self.runs)
+
+    def run_missing(
+        self,
+        entries: Sequence[Entry],
+        what: str,
+        save: Save,
+        there: Sequence[Row],
+        row_of: RowOf = summary_row,
+    ) -> list[Row]:
+        """As `run_entries`, but with `only_missing` not for entries whose rows are `there`."""
+        known = {_key(row): row for row in there} if self.only_missing else {}
+        missing = [entry for entry in entries if _key(entry.keys) not in known]
+        made = self.run_entries(missing, what, save, row_of) if missing else []
+        known |= {_key(entry.keys): row for entry, row in zip(missing, made)}
+        return [known[_key(entry.keys)] for entry in entries]
+
+    def run_entries(
+        self, entries: Sequence[Entry], what: str, save: Save, row_of: RowOf = summary_row
+    ) -> list[Row]:
+        """A row per entry, in their order; each is saved as soon as it is made."""
+        jobs = [self.job(entry) for entry in entries]
+        made: dict[int, Row] = {}
+
+        def on_summary(job: Job, summary: Summary) -> None:
+            new = {
+                at: row_of(entries[at], summary, job.folder)
+                for at, other in enumerate(jobs)
+                if other.folder == job.folder
+            }
+            save(list(new.values()))
+            made.update(new)
+
+        self.run(jobs, what, on_summary)
+        return [made[at] for at in range(len(entries))]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a target made: files, the rows of this call, and all rows as Markdown."""
+
+    files: tuple[Path, ...]
+    rows: tuple[Row, ...] = ()
+    text: str = ""
+
+
+def table1(study: Study) -> Outcome:
+    """The paper's fairness table, and the data of its figure."""
+    return _reproduce(study, "table1", run_plan.table1, paper_tables.table1, CLIENTS)
+
+
+def table2(study: Study) -> Outcome:
+    """The paper's table of sharing, and the data of the four loss figures."""
+    return _reproduce(study, "table2", run_plan.table2, paper_tables.table2, LOSSES)
+
+
+def benchmark(study: Study) -> Outcome:
+    """All contenders in all settings."""
+    return _reproduce(study, "benchmark", run_plan.benchmark, benchmark_tables)
+
+
+def ablation(study: Study) -> Outcome:
+    """SOFA-FL without each of its parts."""
+    return _reproduce(study, "ablation", run_plan.ablation, ablation_tables.ablation)
+
+
+def figures(study: Study) -> Outcome:
+    """All figures; runs whose data they lack are made first, with one seed."""
+    need_matplotlib()
+    _complete(study, run_plan.table1, CLIENTS)
+    _complete(study, run_plan.table2, LOSSES)
+    if "tree" not in figure_data.read_figures(study.out):
+        _keep_tree(study)
+    from study.figures.benchmark_figure import draw_benchmark
+    from study.figures.drift_figure import draw_drift
+    from study.figures.paper_figures import draw_figures
+
+    folder = study.pages / "images"
+    files = draw_figures(figure_data.read_figures(study.out), folder)
+    if rows := read_rows(study.out / "benchmark.json"):
+        files.append(folder / "benchmark.svg")
+        draw_benchmark(rows, files[-1])
+    if rows := [row for row in read_rows(study.out / drift_page.DRIFT) if row["changes"]]:
+        files.append(folder / "drift.svg")
+        draw_drift(rows, files[-1])
+    return Outcome(tuple(files))
+
+
+def docs(study: Study) -> Outcome:
+    """The pages with the results."""
+    written = write_pages(study.out, study.pages, study.readme)
+    return Outcome((*written, drift_page.write_page(study.out, study.pages)))
+
+
+def need_matplotlib() -> None:
+    """Say how to install matplotlib if it is missing."""
+    if find_spec("matplotlib") is None:
+        raise RunError("figures need matplotlib; install it with: pip install 'sofa-fl[figures]'")
+
+
+def _complete(study: Study, planned: Planned, pieces: Pieces) -> None:
+    """Make the runs whose pieces a figure lacks, with one seed; rows are left as they are."""
+    data = figure_data.read_figures(study.out)
+    seed = data[pieces.figure]["seed"] if pieces.figure in data else study.scope.seeds[0]
+    scope = replace(study.scope, seeds=(seed,))
+    add_pieces(study, planned(scope, read_choices(study.out)), pieces)
+
+
+def add_pieces(study: Study, entries: Sequence[Entry], pieces: Pieces) -> None:
+    """Add the pieces of runs with one seed; a run that is gone is repeated if its piece is missing.
+
+    Its row is left as it is.
+    """
+    data, seed = figure_data.read_figures(study.out), entries[0].seed
+    there = pieces.labels(data, seed)
+    runs = {entry.method: RunFolder(study.job(entry).folder) for entry in entries}
+    missing = [e for e in entries if not (e.method in there or is_ended(runs[e.method]))]
+    if missing:
+        study.run_entries(missing, f"figure {pieces.figure}", lambda _rows: None)
+    found = {label: run.path for label, run in runs.items() if is_ended(run)}
+    if found:
+        figure_data.write_figures(study.out, pieces.add(data, seed, found))
+
+
+def is_ended(run: RunFolder) -> bool:
+    """Whether all of a run is there."""
+    return run.summary_file.exists()
+
+
+def _keep_tree(study: Study) -> None:
+    """The tree of SOFA-FL where there are groups to find, with the first seed."""
+    setting = next(setting for setting in SETTINGS.values() if setting.has_groups)
+    sofa, seed = CONTENDERS["sofa"], study.scope.seeds[0]
+    entry = run_plan.make_entry(study.scope, setting.name, sofa, setting.sharing[0], seed, {})
+    study.run_entries([entry], "the tree", lambda _rows: None)
+    run = study.job(entry).folder
+    tree = figure_data.tree_of(run, "sofa", entry.config.data.name, seed)
+    figure_data.write_figures(study.out, tree)
+
+
+def _reproduce(
+    study: Study,
+    name: str,
+    planned: Planned,
+    render: Callable[[Sequence[Row]], str],
+    pieces: Pieces | None = None,
+) -> Outcome:
+    """Make the rows of a table, and the data of its figure where it has one."""
+    entries = planned(study.scope, _choices(study, planned))
+    file = study.out / f"{name}.json"
+    rows = study.run_missing(entries, name, partial(add_rows, file), read_rows(file))
+    if pieces:
+        add_pieces(study, [e for e in entries if e.seed == entries[0].seed], pieces)
+    return Outcome((file,), tuple(rows), render(read_rows(file)))
+
+
+def _choices(study: Study, planned: Planned) -> Choices:
+    """What the sweep chose; without a choice the defaults are used, and a note says so."""
+    choices = read_choices(study.out)
+    needed = {
+        entry.choice
+        for entry in planned(study.scope, {})
+        if ALL_CONTENDERS[entry.choice[1]].is_swept(SETTINGS[entry.setting])
+    }
+    if missing := sorted(needed - choices.keys()):
+        names = ", ".join(f"{m} on {s} (sharing {r:g})" for s, m, r in missing[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        study.say(
+            f"note: no hyperparameters were chosen for {names}{more}: the defaults are used; "
+            "choose with 'sofa-fl reproduce sweep'"
+        )
+    return choices
+
+
+def _key(keys: Mapping[str, Any]) -> str:
+    """A run and its overrides: another choice is another run."""
+    return json.dumps([*row_key(keys), keys["overrides"]], sort_keys=True)
+
+
+def datasets(settings: Sequence[str]) -> dict[str, list[str]]:
+    """The settings that need each dataset."""
+    needed: dict[str, list[str]] = {}
+    for name in settings:
+        data = SETTINGS[name].overrides.get("data.name", "mnist")
+        needed.setdefault(data, []).append(name)
+    return needed

@@ -1,0 +1,124 @@
+"""`reproduce sweep`: choose hyperparameters on validation data, with seeds of its own.
+
+First the learning rate, then the method's own parameters at the best rate, per setting and
+sharing. No test sample is used: a sixth of the training images takes the test set's place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from study.design.choices import FILE, Key, choices_table, key_of
+from study.design.contenders import ALL_CONTENDERS, RATE, sharings_in
+from study.design.run_plan import Entry, Scope, make_entry
+from study.design.settings import SETTINGS, Overrides
+from study.rows.row_files import Row, add_rows, read_rows
+from study.targets import Outcome, Study
+
+VALIDATION: Overrides = {"data.score_on": "validation"}
+TRIED = "sweep.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is tried for a contender in a setting with a sharing and a seed."""
+
+    key: Key
+    overrides: Overrides
+    seed: int
+
+
+def sweep(study: Study) -> Outcome:
+    """Try everything, record every run, and choose."""
+    scope = study.scope
+    keys = [
+        (setting, label, sharing)
+        for setting in scope.settings
+        for label in scope.methods
+        for sharing in sharings_in(ALL_CONTENDERS[label], SETTINGS[setting])
+        if ALL_CONTENDERS[label].is_swept(SETTINGS[setting])
+    ]
+    first = [
+        Trial(key, {**rate, **ALL_CONTENDERS[key[1]].start_in(SETTINGS[key[0]])}, seed)
+        for key in keys
+        for rate in ([{RATE: rate} for rate in ALL_CONTENDERS[key[1]].rates] or [{}])
+        for seed in scope.seeds
+    ]
+    rows = _try(study, first, "learning rates")
+    rates = choose(rows)
+    second = [
+        Trial(key, {**rates[key]["overrides"], **values}, seed)
+        for key in keys
+        for values in ALL_CONTENDERS[key[1]].grid_in(SETTINGS[key[0]])
+        if values != ALL_CONTENDERS[key[1]].start_in(SETTINGS[key[0]])
+        for seed in scope.seeds
+    ]
+    rows += _try(study, second, "own parameters") if second else []
+    chosen = choose(rows)
+    file = study.out / FILE
+    everything = add_rows(file, chosen.values(), key=key_of)
+    return Outcome((study.out / TRIED, file), tuple(chosen.values()), choices_table(everything))
+
+
+def choose(rows: Iterable[Row]) -> dict[Key, Row]:
+    """The best of what was tried: by the mean client over the seeds, then by the worst client."""
+    tried: dict[Key, dict[str, list[Row]]] = {}
+    for row in rows:
+        values = json.dumps(row["overrides"], sort_keys=True)
+        tried.setdefault(key_of(row), {}).setdefault(values, []).append(row)
+    return {key: _best(list(of.values())) for key, of in tried.items()}
+
+
+def _best(groups: Sequence[Sequence[Row]]) -> Row:
+    def score(rows: Sequence[Row]) -> tuple[float, float]:
+        return fmean(row["mean"] for row in rows), fmean(row["min"] for row in rows)
+
+    best = max(groups, key=score)
+    mean, worst = score(best)
+    one = best[0]
+    seeds = sorted({row["seed"] for row in best})
+    return {
+        **{key: one[key] for key in ("setting", "method", "sharing", "overrides")},
+        "of": len(groups),
+        "seeds": seeds,
+        "mean": mean,
+        "min": worst,
+    }
+
+
+def _try(study: Study, trials: Sequence[Trial], what: str) -> list[Row]:
+    entries = [_entry(study.scope, trial) for trial in trials]
+
+    def save(rows: Sequence[Row]) -> None:
+        add_rows(study.out / TRIED, [_tried(row, extra) for row in rows], key=_trial_key)
+
+    extra = study.scope.extra
+    there = [
+        {**row, "overrides": {**row["overrides"], **row["extra"], **VALIDATION}}
+        for row in read_rows(study.out / TRIED)
+    ]
+    return [_tried(row, extra) for row in study.run_missing(entries, what, save, there)]
+
+
+def _tried(row: Row, extra: Overrides) -> Row:
+    """The part of a row that a sweep keeps; overrides of all runs are not a choice."""
+    given = {**VALIDATION, **extra}
+    values = {key: value for key, value in row["overrides"].items() if key not in given}
+    kept = ("setting", "method", "sharing", "seed", "mean", "min")
+    told = {key: value for key, value in row["overrides"].items() if key in extra}
+    return {**{key: row[key] for key in kept}, "overrides": values, "extra": told}
+
+
+def _entry(scope: Scope, trial: Trial) -> Entry:
+    setting, label, sharing = trial.key
+    tried = replace(scope, extra={**scope.extra, **VALIDATION})
+    contender = ALL_CONTENDERS[label]
+    return make_entry(tried, setting, contender, sharing, trial.seed, {}, chosen=trial.overrides)
+
+
+def _trial_key(row: Row) -> tuple[Any, ...]:
+    return *key_of(row), json.dumps(row["overrides"]), row["seed"]

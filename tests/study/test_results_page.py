@@ -1,0 +1,121 @@
+"""The published pages are what the published results make of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sofa_fl.errors import RunError
+from study.design.contenders import FULL, NO_TREE
+from study.pages.benchmark_tables import standing
+from study.pages.markdown import difference
+from study.pages.results_page import (
+    BEGIN,
+    END,
+    common,
+    compact_table,
+    results_page,
+    with_results,
+    write_pages,
+)
+from study.rows.figure_data import write_figures
+from study.rows.intervals import paired
+from study.rows.row_files import add_rows, by_seed, read_rows
+from tests.study.cases import row, rows
+
+ROOT = Path(__file__).parent.parent.parent
+AGAIN = "run 'sofa-fl reproduce docs' and commit what it writes"
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert page == results_page(ROOT / "results", ROOT / "docs"), AGAIN
+
+
+def test_the_readme_is_up_to_date() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert BEGIN in readme
+    assert with_results(readme, ROOT / "results") == readme, AGAIN
+
+
+def test_the_readme_tells_the_counts_and_the_tree_as_they_are() -> None:
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    told = standing(read_rows(ROOT / "results" / "benchmark.json"))
+    found = re.findall(r"(\d+) comparisons .*? above zero in (\d+), below zero in 0,", told)
+    (num, mean), (_, worst) = found
+    assert f"Over all {num} comparisons" in readme
+    assert f"above zero in {mean} and below in none on the mean client, in {worst} and" in readme
+    ablation = [r for r in read_rows(ROOT / "results" / "ablation.json") if r["setting"] == "S4"]
+    for key in ("mean", "min"):
+        whole, without = (
+            by_seed([row for row in ablation if row["method"] == label], key)
+            for label in (FULL, NO_TREE)
+        )
+        assert difference(paired(whole, without)).removeprefix("+") in readme
+
+
+def test_the_best_of_the_others_is_named() -> None:
+    made = compact_table(
+        [row("sofa"), row("fedavg", mean=0.8), row("ditto", mean=0.95), row("fedavg_ft+", mean=0.7)]
+    )
+    assert "| **" not in made
+    assert "90.00 / 80.00 | 80.00 / 70.00 | Ditto **95.00 / 85.00** | FedAvg, tuned+ 70.00" in made
+    assert "–" in compact_table([row("sofa")])
+
+
+def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    assert with_results(text, tmp_path) == f"before\n{BEGIN}\n{END}\nafter\n"
+    add_rows(tmp_path / "benchmark.json", [row("sofa")])
+    changed = with_results(text, tmp_path)
+    assert "old" not in changed
+    assert changed.startswith("before\n")
+    assert changed.endswith("after\n")
+    assert with_results(changed, tmp_path) == changed
+    assert with_results("no markers", tmp_path) == "no markers"
+    with pytest.raises(RunError, match="results"):
+        with_results(BEGIN, tmp_path)
+
+
+def test_what_all_were_given_is_told() -> None:
+    given = {"local.precision": "tf32", "local.learning_rate": 0.002}
+    both = [row("sofa", overrides=given), row("fedavg", overrides={**given, "fedprox.pull": 1})]
+    assert common(both) == {"local.precision": "tf32"}
+    assert common([*both, row("ditto")]) == {}
+
+
+def test_the_commands_are_those_that_made_the_rows(tmp_path: Path) -> None:
+    given = {"local.precision": "bf16"}
+    add_rows(tmp_path / "ablation.json", rows(FULL, [0.9, 0.8], overrides=given))
+    chosen = {"setting": "S1", "method": "fedavg", "sharing": 0.1, "seed": 0, "seeds": [100]}
+    add_rows(tmp_path / "choices.json", [{**chosen, "overrides": {}, "of": 2}])
+    text = results_page(tmp_path, tmp_path)
+    assert "\nsofa-fl reproduce sweep --seeds 100 --set local.precision=bf16\n" in text
+    assert "\nsofa-fl reproduce ablation --set local.precision=bf16\n" in text
+    assert "(the paper's), 0.1 shared**" in text
+    assert "seed 100, by the mean client" in text
+
+
+def test_the_page_has_what_there_is(tmp_path: Path) -> None:
+    assert "no results yet" in results_page(tmp_path, tmp_path)
+    add_rows(tmp_path / "benchmark.json", [*rows("sofa", [0.9, 0.8]), *rows("fedavg", [0.7, 0.7])])
+    add_rows(tmp_path / "table2.json", [row("no sharing")])
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "losses-none.svg").write_text("<svg/>")
+    write_figures(tmp_path, {"losses": {"seed": 0, "curves": {"no sharing": [[1.0], [1.0]]}}})
+    (page,) = write_pages(tmp_path, tmp_path, None)
+    text = page.read_text(encoding="utf-8")
+    for words in (
+        "second table",
+        "](images/losses-none.svg)",
+        "No hyperparameters were chosen",
+        "S1",
+    ):
+        assert words in text
+    assert "first table" not in text
+    assert "\nsofa-fl reproduce table2\n" in text
+    assert "*Without partial data sharing. Local loss, mean over all clients" in text
+    assert "clients.svg" not in text
+    assert "\n\n\n" not in text

@@ -1,0 +1,81 @@
+"""The nodes that DMAC joins: what is near, what is joined, and what ties do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from sofa_fl.topology.clustering.dendrogram import dendrogram, mutual
+from sofa_fl.topology.clustering.fast.nearest_neighbors import FastNeighbors
+from sofa_fl.topology.clustering.neighbors import Neighbors, linked
+from tests.topology.strategies import space_of
+
+BOTH = [Neighbors, FastNeighbors]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_join_is_the_weighted_mean_of_its_members(kind: type[Neighbors]) -> None:
+    rng = np.random.default_rng(0)
+    space = space_of(rng.normal(size=(6, 2)), [1, 2, 3, 4, 5, 6], linkage="average")
+    nodes = kind(space)
+    assert nodes.join([np.array([0, 2]), np.array([1, 3, 4])]).tolist() == [6, 7]
+    assert nodes.alive.tolist() == [5, 6, 7]
+    assert nodes.join([np.array([6, 7])]).tolist() == [8]
+    assert (nodes.alive.tolist(), nodes.size) == ([5, 8], 9)
+    positions, weights = space.positions[:5], space.weights[:5]
+    mean = np.average(positions, axis=0, weights=weights)
+    squares = ((positions - mean) ** 2).sum(axis=1)
+    assert_allclose(nodes.positions[8], mean)
+    assert nodes.weights[8] == 15
+    assert_allclose(nodes.variances[8], np.average(squares, weights=weights))
+    distances = nodes.distances(nodes.alive, nodes.alive)
+    assert np.isinf(np.diag(distances)).all()
+    pairs = ((space.positions[5] - positions) ** 2).sum(axis=1)
+    assert_allclose(distances[0, 1] ** 2, np.average(pairs, weights=weights))
+
+
+def nearest_of(nodes: Neighbors) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for a, b in zip(*(rows.tolist() for rows in nodes.nearest())):
+        found.setdefault(a, set()).add(b)
+    return found
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_all_that_are_as_near_are_nearest(kind: type[Neighbors]) -> None:
+    assert nearest_of(kind(space_of([0, 1, 2, 5]))) == {0: {1}, 1: {0, 2}, 2: {1}, 3: {2}}
+    nodes = kind(space_of([0, 1, 1 + 1e-12, 9, 11.0]))
+    assert nearest_of(nodes) == {0: {1, 2}, 1: {2}, 2: {1}, 3: {4}, 4: {3}}
+    nodes.join([np.array([1, 2])])
+    assert nearest_of(nodes) == {0: {5}, 3: {4}, 4: {3}, 5: {0}}
+    nodes.join([np.array([0, 5])])
+    assert nearest_of(nodes) == {6: {3}, 3: {4}, 4: {3}}
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_within_has_all_that_are_near_enough(kind: type[Neighbors]) -> None:
+    nodes = kind(space_of([0, 1, 3, 7, 7.5, 20]))
+    assert set(nodes.within(1.0).tolist()) >= {3, 4}
+    assert set(nodes.within(2.0).tolist()) >= {0, 1, 3, 4}
+    assert set(nodes.within(100).tolist()) == {0, 1, 2, 3, 4, 5}
+
+
+def test_links_make_groups() -> None:
+    groups = linked(np.array([7, 4, 9, 5]), np.array([8, 9, 2, 5]))
+    assert [group.tolist() for group in groups] == [[2, 4, 9], [5], [7, 8]]
+
+
+def test_mutual_is_both_ways() -> None:
+    """1's nearest is 2, but 2's is 3; 5 and 6 are each other's, 7 is nobody's."""
+    groups = mutual(np.array([1, 2, 3, 5, 6, 7]), np.array([2, 3, 2, 6, 5, 6]))
+    assert [group.tolist() for group in groups] == [[2, 3], [5, 6]]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_joins_come_in_the_order_of_their_first_members(kind: type[Neighbors]) -> None:
+    """A join takes the rank of its first member: [0, 1] and [2, 3] come before 4 and [5, 6]."""
+    tree = dendrogram(kind(space_of([0, 0.1, 1, 1.1, 50, 50.6, 50.7], linkage="average")))
+    assert tree.joins == [[0, 1], [2, 3], [5, 6], [7, 8], [4, 9], [10, 11]]
+    clients = [sorted(rows.tolist()) for rows in tree.clients]
+    assert clients[7:] == [[0, 1], [2, 3], [5, 6], [0, 1, 2, 3], [4, 5, 6], [*range(7)]]
