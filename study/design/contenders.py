@@ -8,7 +8,7 @@ from itertools import product
 from types import MappingProxyType
 
 from sofa_fl.experiment.run.presets import PRESETS
-from sofa_fl.methods.registry import title_of
+from sofa_fl.methods.registry import built_in_methods, title_of
 from study.design.settings import PAPER, PAPER_SHARING, Overrides, Setting
 
 PAPER_K = 3  # clusters of HypCluster in the paper
@@ -103,13 +103,13 @@ CONTENDERS: Mapping[str, Contender] = {
     )
 }
 
-# The contenders of the paper's own tables only: SOFA-FL as the paper writes it, and HypCluster with
-# the paper's number of clusters. Like every baseline, they get a learning rate by validation data.
+# The contenders of the paper's own tables only: SOFA-FL as the paper writes it, which is the preset
+# with nothing tuned, and HypCluster with the paper's number of clusters.
 AS_WRITTEN, PAPER_HYPCLUSTER = "sofa_paper", "hypcluster_k3"
 PAPER_CONTENDERS: Mapping[str, Contender] = {
     contender.label: contender
     for contender in (
-        Contender(AS_WRITTEN, "sofa", PRESETS["paper"], RATES),
+        Contender(AS_WRITTEN, "sofa", PRESETS["paper"], ()),
         Contender(
             PAPER_HYPCLUSTER,
             "hypcluster",
@@ -174,7 +174,9 @@ def table2_label(contender: str, sharing: str) -> str:
 
 
 def title(label: str) -> str:
-    """What a contender is called in print."""
+    """What a contender is called in print; a label that names no method is its own title."""
     if label in TITLES:
         return TITLES[label]
-    return title_of(label.removesuffix("+")) + "+" * label.endswith("+")
+    method = label.removesuffix("+")
+    printed = title_of(method) if method in built_in_methods() else method
+    return printed + "+" * label.endswith("+")

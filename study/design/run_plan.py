@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Any
 
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.run.config import Config, load_config
+from sofa_fl.experiment.run.config import Config, override, parse_config
 from sofa_fl.experiment.run.values import read_setting
-from sofa_fl.methods.registry import built_in_methods
 from study.design.choices import Choices, Key
 from study.design.contenders import (
     ABLATED,
@@ -54,8 +51,7 @@ class Scope:
     def contenders(self, setting: str) -> list[Contender]:
         """The benchmark's contenders that are asked for and fit a setting."""
         asked = (CONTENDERS[label] for label in self.methods if label in CONTENDERS)
-        fitting = [contender for contender in asked if contender.fits(SETTINGS[setting])]
-        return [contender for contender in fitting if contender.method in built_in_methods()]
+        return [contender for contender in asked if contender.fits(SETTINGS[setting])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,8 +186,7 @@ def make_entry(
 
 def configure(values: Overrides, data_dir: str | None = None) -> Config:
     """A configuration from values by dotted key."""
-    words = {key: ".inf" if value == inf else json.dumps(value) for key, value in values.items()}
-    config = load_config(settings=[f"{key}={word}" for key, word in words.items()])
+    config = parse_config(override({}, values))
     return replace(config, data=replace(config.data, dir=data_dir)) if data_dir else config
 
 
