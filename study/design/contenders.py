@@ -103,13 +103,13 @@ CONTENDERS: Mapping[str, Contender] = {
     )
 }
 
-# The contenders of the paper's own tables only: SOFA-FL as the paper writes it, and HypCluster with
-# the paper's number of clusters. Like every baseline, they get a learning rate by validation data.
+# The contenders of the paper's own tables only: SOFA-FL as the paper writes it, which is the preset
+# with nothing tuned, and HypCluster with the paper's number of clusters.
 AS_WRITTEN, PAPER_HYPCLUSTER = "sofa_paper", "hypcluster_k3"
 PAPER_CONTENDERS: Mapping[str, Contender] = {
     contender.label: contender
     for contender in (
-        Contender(AS_WRITTEN, "sofa", PRESETS["paper"], RATES),
+        Contender(AS_WRITTEN, "sofa", PRESETS["paper"], ()),
         Contender(
             PAPER_HYPCLUSTER,
             "hypcluster",
@@ -174,8 +174,9 @@ def table2_label(contender: str, sharing: str) -> str:
 
 
 def title(label: str) -> str:
-    """What a contender is called in print."""
+    """What a contender is called in print; a label that names no method is its own title."""
     if label in TITLES:
         return TITLES[label]
-    name = label.removesuffix("+")
-    return (title_of(name) if name in built_in_methods() else name) + "+" * label.endswith("+")
+    method = label.removesuffix("+")
+    printed = title_of(method) if method in built_in_methods() else method
+    return printed + "+" * label.endswith("+")
