@@ -1,6 +1,6 @@
-"""Jobs side by side in processes that each take the next one, so that start-up is paid once.
+"""Run jobs side by side, in processes that take one after another, so that each starts up once.
 
-For a GPU, which one run leaves half idle.
+This pays on a GPU, which one run leaves half idle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.jobs.runner import Job, OnEvent, Summary, run_job
 
 PATIENCE = 20.0  # seconds that a process has to end
-TOLD = ("event", "round", "summary")  # of an event, what is passed on
+PASSED_ON = ("event", "round", "summary")  # the part of an event that the parent gets
 
 
 def run_side_by_side(jobs: Sequence[Job], num_processes: int, on_event: OnEvent) -> list[Summary]:
@@ -41,8 +41,8 @@ def run_side_by_side(jobs: Sequence[Job], num_processes: int, on_event: OnEvent)
             except queue.Empty:
                 if dead := [p.exitcode for p in processes if p.exitcode]:
                     raise RunError(
-                        f"a process of the study ended with exit code {dead[0]}; "
-                        "repeat the command to go on, with fewer --jobs"
+                        f"a process ended with exit code {dead[0]}; "
+                        "repeat the command with fewer --jobs to continue"
                     ) from None
                 continue
             match event["event"]:
@@ -70,9 +70,9 @@ def _work(todo: Any, news: Any, parent: int) -> None:
     signal.signal(signal.SIGTERM, _stop)
 
     def tell(index: int, event: Event) -> None:
-        if os.getppid() != parent:  # it was killed: nobody would ever use the rest
+        if os.getppid() != parent:  # it was killed, so nobody would use the rest
             _stop()
-        news.put((index, {key: event[key] for key in TOLD if key in event}))
+        news.put((index, {key: event[key] for key in PASSED_ON if key in event}))
 
     index = -1
     try:
@@ -84,7 +84,9 @@ def _work(todo: Any, news: Any, parent: int) -> None:
     except KeyboardInterrupt:
         pass
     except Exception:
-        news.put((index, {"event": "failed", "message": traceback.format_exc()}))
+        news.put((index, {"event": "failed", "message": f"\n{traceback.format_exc()}"}))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to end in order
 
 
 def _stop(*_: object) -> NoReturn:

@@ -1,6 +1,6 @@
 """Run jobs, each in a folder that is named after its configuration.
 
-So a changed configuration is a new folder, what has ended is never run again, and what was
+So a changed configuration gets a new folder, a run that has ended is not repeated, and one that was
 stopped is resumed.
 """
 
@@ -28,7 +28,7 @@ IDLE = ("out", "keep", "save_every", "track", "title", "preset", "own")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run: its folder, what it is called on the screen, what is run, and if all of it is kept."""
+    """A run: its folder, its title on the screen, its configuration, and whether all is kept."""
 
     folder: Path
     title: str
@@ -37,14 +37,14 @@ class Job:
 
 
 Summary = dict[str, Any]
-OnEvent = Callable[[int, Event], None]  # which job, and what happened
+OnEvent = Callable[[int, Event], None]  # the number of the job, and the event
 OnSummary = Callable[[Job, Summary], None]
 
 
 def make_job(config: Config, title: str, runs: Path = RUNS, *, is_kept: bool = False) -> Job:
     """A job in the folder that belongs to its configuration.
 
-    One that is kept has the title in its name: its model and its report are to be found.
+    If it is kept, its folder is named by the title, so that its model and report are easy to find.
     """
     plain = {key: value for key, value in config_to_dict(config).items() if key not in IDLE}
     plain["data"] = {**plain["data"], "dir": None}
@@ -55,7 +55,7 @@ def make_job(config: Config, title: str, runs: Path = RUNS, *, is_kept: bool = F
 
 
 def file_name(title: str) -> str:
-    """A title as a name that every file system and shell takes; long ones are cut."""
+    """A title as a name that is valid in every file system and shell; long ones are cut."""
     return re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", title.replace(", ", ","))[:100]
 
 
@@ -65,7 +65,7 @@ def run_jobs(
     num_processes: int = 1,
     on_summary: OnSummary = lambda job, summary: None,
 ) -> list[Summary]:
-    """The summaries of all jobs, in order; equal ones are run once."""
+    """The summaries of all jobs, in order; equal jobs run once."""
     jobs = list(jobs)
     unique = list({job.folder: job for job in jobs}.values())
 
@@ -85,7 +85,7 @@ def run_jobs(
 
 
 def run_job(job: Job, index: int, on_event: OnEvent) -> Summary:
-    """The summary of a job: of the run that is there, or else run or resumed now."""
+    """The summary of a job: read if its run has ended, else run or resumed now."""
 
     def observe(event: Event) -> None:
         on_event(index, event)
@@ -97,10 +97,9 @@ def run_job(job: Job, index: int, on_event: OnEvent) -> Summary:
 
 
 def tidy(folder: RunFolder, summary: Summary, *, is_kept: bool) -> None:
-    """Leave of a run that has ended what is of use.
+    """Delete what a run that has ended no longer needs: its checkpoints, by far the largest part.
 
-    Checkpoints are many times the size of all the rest, and nothing is left to resume. What is kept
-    has the last one, to export models from, and a report.
+    A run that is kept has its last checkpoint, from which models are exported, and a report.
     """
     if not is_kept:
         shutil.rmtree(folder.checkpoints, ignore_errors=True)
