@@ -8,7 +8,7 @@ from itertools import product
 from types import MappingProxyType
 
 from sofa_fl.experiment.run.presets import PRESETS
-from sofa_fl.methods.registry import title_of
+from sofa_fl.methods.registry import built_in_methods, title_of
 from study.design.settings import PAPER, PAPER_SHARING, Overrides, Setting
 
 PAPER_K = 3  # clusters of HypCluster in the paper
@@ -177,4 +177,6 @@ def title(label: str) -> str:
     """What a contender is called in print."""
     if label in TITLES:
         return TITLES[label]
-    return title_of(label.removesuffix("+")) + "+" * label.endswith("+")
+    name = label.removesuffix("+")
+    shown = title_of(name) if name in built_in_methods() else name
+    return shown + "+" * label.endswith("+")

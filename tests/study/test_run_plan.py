@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.run.presets import PRESETS
 from sofa_fl.sharing import SharingConfig
 from study.design import run_plan as plan
-from study.design.contenders import ABLATION, CONTENDERS, PRESETS, TABLE2
+from study.design.contenders import ABLATION, CONTENDERS, TABLE2
 from study.design.run_plan import Scope, make_entry, read_extra
 from study.design.settings import SETTINGS
 
