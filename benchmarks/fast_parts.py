@@ -7,7 +7,7 @@ timed with and without `neighbors`, a SHAPE pass with and without the others, in
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -63,9 +63,10 @@ def gains(sizes: Sequence[int], repeat: int) -> Iterator[dict[str, Any]]:
                     now = draw(moved(groups, share, rng))
                     for part in PARTS:
                         if part == "neighbors":
-                            job, much = partial(build, now), n > LARGEST_MATRIX
+                            job: Callable[[Candidates], object] = partial(build, now)
+                            much = n > LARGEST_MATRIX
                         else:
-                            job = partial(reshape, rested, now)  # type: ignore[assignment]
+                            job = partial(reshape, rested, now)
                             much = 100 * before.get((part, places, name), 0) > LARGEST_PLAIN
                         if much:
                             continue
