@@ -10,7 +10,7 @@ import pytest
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "paper.md"
 HEAD = ["paper", "where", "same or chosen"]
-NAME = re.compile(r"`((?:sofa_fl|study)(?:\.\w+)+\??)`")
+NAME = re.compile(r"`((?:sofa_fl|study)(?:\.\w+)+)`")
 DASH = "\N{EN DASH}"  # in place of a name, where nothing in the code corresponds
 LINES = re.compile(rf"(\d+)(?:{DASH}(\d+))?:")
 VERDICTS = ("Same", "Chosen")
@@ -25,8 +25,6 @@ LISTINGS = {
     "Partial data sharing, second listing": (12, {7, 12}),
     "Algorithm 6": (8, {8}),
 }
-# Names that are being rewritten, marked with `?` on the page; empty once the rules are in place.
-PENDING: set[str] = set()
 
 
 def rows_of(markdown: str) -> dict[str, list[list[str]]]:
@@ -71,13 +69,9 @@ ALL = [row for rows in ROWS.values() for row in rows]
 NAMES = sorted({name for _, where, _ in ALL for name in NAME.findall(where)})
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("?")])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_named_function_exists(name: str) -> None:
     locate(name)
-
-
-def test_only_names_that_are_pending_are_doubtful() -> None:
-    assert {name.removesuffix("?") for name in NAMES if name.endswith("?")} == PENDING
 
 
 def test_every_row_says_where_and_whether() -> None:
