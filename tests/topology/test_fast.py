@@ -13,10 +13,8 @@ from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.fast import FastCandidates
 from sofa_fl.topology.clustering.fast import nearest_neighbors as module
-from sofa_fl.topology.clustering.rules import default_tree_rules
-from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.node_positions import Floats, NodePositions
-from sofa_fl.topology.geometry.space import Linkage, Metric, Space
+from sofa_fl.topology.clustering.shape import default_tree_rules, shape
+from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import count_edits
 from sofa_fl.topology.tree.tree_arrays import Rows

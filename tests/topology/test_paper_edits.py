@@ -11,8 +11,7 @@ from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
-from sofa_fl.topology.clustering.rules import paper_tree_rules
-from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.clustering.shape import paper_tree_rules, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all

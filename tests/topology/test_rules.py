@@ -10,8 +10,13 @@ from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.fast import FastCandidates
-from sofa_fl.topology.clustering.rules import TreeRules, default_tree_rules, paper_tree_rules
-from sofa_fl.topology.clustering.shape import one_pass, shape
+from sofa_fl.topology.clustering.shape import (
+    TreeRules,
+    default_tree_rules,
+    one_pass,
+    paper_tree_rules,
+    shape,
+)
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Prune

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 
 from sofa_fl.topology.clustering import shape as module
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_grafts,
     find_merges,
     find_prunes,
     find_splits,
 )
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.rules import TreeRules, default_tree_rules
-from sofa_fl.topology.clustering.shape import ShapeConfig, form, one_pass, shape
+from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.shape import TreeRules, default_tree_rules, form, one_pass, shape
 from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, apply_all, count_edits

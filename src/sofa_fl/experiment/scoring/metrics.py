@@ -14,8 +14,7 @@ from sofa_fl.errors import DataError
 from sofa_fl.experiment.scoring.metric_names import R2
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
-from sofa_fl.models.identity import IdentityDict
-from sofa_fl.models.mix import Model
+from sofa_fl.models.mix import IdentityDict, Model
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 

@@ -16,10 +16,10 @@ from sofa_fl.topology.clustering.default_edits import (
     ids,
     incoherent,
     levels,
+    partitions,
     sibling_pairs,
     split_edit,
 )
-from sofa_fl.topology.clustering.kmeans import partitions
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge

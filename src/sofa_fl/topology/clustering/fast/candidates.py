@@ -4,15 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sofa_fl.topology.clustering.candidates import Candidates
-from sofa_fl.topology.clustering.fast.graft_bounds import may_move
-from sofa_fl.topology.clustering.fast.mean_distances import mean_distances
-from sofa_fl.topology.clustering.fast.merge_bounds import surely_apart
+from sofa_fl.topology.clustering.fast.mean_distances import (
+    SURE,
+    TRIFLE,
+    RoughDistances,
+    mean_distances,
+    slack_of,
+    sums_within,
+)
 from sofa_fl.topology.clustering.fast.nearest_neighbors import FastNeighbors
 from sofa_fl.topology.clustering.fast.split_bounds import possible_numbers
-from sofa_fl.topology.geometry.node_positions import NodePositions
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.clustering.separation import CLEARLY, power_of
+from sofa_fl.topology.geometry.space import Floats, NodePositions, Space
 from sofa_fl.topology.tree.tree_arrays import Rows
+
+BLOCK = 1 << 20  # distances measured at a time
+
+
+def may_move(
+    space: Space, nodes: NodePositions, children: Rows, parents: Rows, tolerance: float
+) -> Rows:
+    """Those of `children` to which another of `parents` may be near enough."""
+    distances = RoughDistances(space, nodes.positions, nodes.variances)
+    columns, step = distances.columns(parents), max(1, BLOCK // len(parents))
+    kept = []
+    for start in range(0, len(children), step):
+        block = children[start : start + step]
+        rough, error = distances.rough(block, columns)
+        present = np.searchsorted(parents, nodes.arrays.parents[block])
+        rough[np.arange(len(block)), present] = np.inf
+        nearest = rough.min(axis=1) * (1 - TRIFLE) - error
+        kept.append(block[nearest * (1 + tolerance) ** 2 < _to_rest_at_most(space, nodes, block)])
+    return np.concatenate([children[:0], *kept])
+
+
+def _to_rest_at_most(space: Space, nodes: NodePositions, rows: Rows) -> Floats:
+    """Squared distances to the parents without the node, at most.
+
+    The farther it is from the rest than from its parent, the larger its share in the parent.
+    """
+    up = nodes.arrays.parents[rows]
+    total, part = nodes.weights[up], nodes.weights[rows]
+    rest = total - part
+    apart = nodes.positions[rows] - nodes.positions[up]
+    squares = np.einsum("ij,ij->i", apart, apart) * (total / rest) ** 2
+    slack = slack_of(space, nodes) * (total / rest) ** 2
+    if space.linkage == "average":
+        variances = total * nodes.variances[up] - part * nodes.variances[rows]
+        variances = np.maximum(0.0, variances - part * rest / total * squares) / rest
+        squares = squares + nodes.variances[rows] + variances
+    return np.asarray(squares * (1 + SURE) + slack)
+
+
+def surely_apart(space: Space, nodes: NodePositions, a: Rows, b: Rows) -> NDArray[np.bool_]:
+    """Which of these pairs of clusters are surely set apart (`PartSeparation.set_apart`).
+
+    Not by manhattan: it knows no mean distances.
+    """
+    unweighted, parents = nodes.unweighted, nodes.arrays.parents[1:]
+    num, positions, n = unweighted.weights, unweighted.positions, len(nodes.weights)
+    sums, several = sums_within(space, unweighted), nodes.num_children > 1
+    num_pairs = num**2 - np.bincount(parents, num[1:] ** 2, minlength=n)
+    num_pairs = np.where(several, num_pairs, 1)
+    inner = 2 * (sums - np.bincount(parents, sums[1:], minlength=n)) / num_pairs
+    inner = np.where(several, inner, np.inf)
+    if space.metric == "euclidean":
+        apart = positions[a] - positions[b]
+        outer = np.einsum("ij,ij->i", apart, apart)
+        outer = outer + unweighted.variances[a] + unweighted.variances[b]
+    else:
+        outer = 1 - np.einsum("ij,ij->i", positions[a], positions[b])
+    slack = slack_of(space, nodes) + 1e-10 * (sums / num_pairs)[np.stack([a, b])].max(axis=0)
+    least = outer / CLEARLY ** power_of(space)
+    return np.asarray(np.minimum(inner[a], inner[b]) < least * (1 - SURE) - slack)
 
 
 class FastCandidates(Candidates):
