@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sofa_fl.topology.clustering.candidates import Candidates
-from sofa_fl.topology.clustering.fast.graft_bounds import may_move
 from sofa_fl.topology.clustering.fast.mean_distances import mean_distances
 from sofa_fl.topology.clustering.fast.merge_bounds import surely_apart
 from sofa_fl.topology.clustering.fast.nearest_neighbors import FastNeighbors
@@ -20,15 +19,6 @@ class FastCandidates(Candidates):
 
     def neighbors(self, space: Space) -> FastNeighbors:
         return FastNeighbors(space)
-
-    def grafts(
-        self, space: Space, nodes: NodePositions, children: Rows, parents: Rows, tolerance: float
-    ) -> Rows:
-        if len(parents) < 2:
-            return children[:0]  # there is no other parent
-        if space.metric != "euclidean":
-            return children
-        return may_move(space, nodes, children, parents, tolerance)
 
     def merges(self, space: Space, nodes: NodePositions, a: Rows, b: Rows) -> tuple[Rows, Rows]:
         if space.metric == "manhattan" or not len(a):
