@@ -26,7 +26,6 @@ from sofa_fl.topology.tree.edits import Edit
 
 PARTS = {
     "neighbors": "DMAC: nearest neighbors kept up to date",
-    "grafts": "SHAPE: grafts by rough distances",
     "merges": "SHAPE: merges by mean distances",
     "splits": "SHAPE: numbers of parts by bounds",
 }

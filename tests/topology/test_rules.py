@@ -103,4 +103,4 @@ def test_the_default_candidates_are_fast_ones() -> None:
     tree = rules.build(SPACE, DmacConfig(), 0)
     shape(tree, SPACE, ALL, rules)
     shape(TREE, SPACE, ALL, rules)
-    assert {"neighbors", "grafts", "merges", "splits"} <= set(asked)
+    assert {"neighbors", "merges", "splits"} <= set(asked)

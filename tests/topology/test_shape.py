@@ -241,3 +241,21 @@ def test_clients_that_drift_are_followed(metric: Metric, linkage: Linkage) -> No
     moved = Space(space.clients, after, space.weights, metric, linkage)
     tree, _ = shape(tree, moved, config)
     assert nested(tree) == nested(tree_of([[0, 1], [2, 3], [4, 5, 6, 7]]))
+
+
+@pytest.mark.parametrize(("metric", "linkage"), WAYS)
+def test_looseness_sums_up_squares_by_level(metric: Metric, linkage: Linkage) -> None:
+    rng = np.random.default_rng(0)
+    tree = tree_of([[0, [1, 2]], [3, 4], 5])
+    space = space_of(rng.normal(size=(6, 2)), [1, 2, 3, 4, 5, 6], metric, linkage)
+    nodes, expected = space.locate(tree), np.zeros(3)
+    for child, parent in enumerate(tree.arrays.parents):
+        if parent >= 0:
+            (distance,) = space.paired_distances(
+                nodes.positions[[child]],
+                nodes.positions[[parent]],
+                nodes.variances[[child]],
+                nodes.variances[[parent]],
+            )
+            expected[tree.arrays.level[child]] += nodes.weights[child] * distance**2
+    np.testing.assert_allclose(module._looseness(tree, space), expected, rtol=1e-8)

@@ -80,17 +80,11 @@ def linked(a: Rows, b: Rows) -> list[Rows]:
 
 
 class Candidates:
-    """Every node may be joined, grafted, merged or split."""
+    """Every node may be joined, merged or split."""
 
     def neighbors(self, space: Space) -> Neighbors:
         """Who is near to whom while DMAC joins nodes."""
         return Neighbors(space)
-
-    def grafts(
-        self, space: Space, nodes: NodePositions, children: Rows, parents: Rows, tolerance: float
-    ) -> Rows:
-        """Those of `children` that may move to another of `parents`."""
-        return children
 
     def merges(self, space: Space, nodes: NodePositions, a: Rows, b: Rows) -> tuple[Rows, Rows]:
         """Those pairs of sibling clusters that may be merged, in the same order."""

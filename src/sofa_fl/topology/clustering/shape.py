@@ -59,7 +59,7 @@ def default_tree_rules(candidates: Candidates | None = None) -> TreeRules:
     candidates = candidates or FastCandidates()
     return TreeRules(
         build=partial(dmac, candidates=candidates),
-        graft=partial(find_grafts, candidates=candidates),
+        graft=find_grafts,
         merge=partial(find_merges, candidates=candidates),
         split=partial(find_splits, candidates=candidates),
     )

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.fast.mean_distances import (
     SURE,
-    TRIFLE,
-    RoughDistances,
     mean_distances,
     slack_of,
     sums_within,
@@ -19,45 +17,8 @@ from sofa_fl.topology.clustering.fast.mean_distances import (
 from sofa_fl.topology.clustering.fast.nearest_neighbors import FastNeighbors
 from sofa_fl.topology.clustering.fast.split_bounds import possible_numbers
 from sofa_fl.topology.clustering.separation import CLEARLY, power_of
-from sofa_fl.topology.geometry.space import Floats, NodePositions, Space
+from sofa_fl.topology.geometry.space import NodePositions, Space
 from sofa_fl.topology.tree.tree_arrays import Rows
-
-BLOCK = 1 << 20  # distances measured at a time
-
-
-def may_move(
-    space: Space, nodes: NodePositions, children: Rows, parents: Rows, tolerance: float
-) -> Rows:
-    """Those of `children` to which another of `parents` may be near enough."""
-    distances = RoughDistances(space, nodes.positions, nodes.variances)
-    columns, step = distances.columns(parents), max(1, BLOCK // len(parents))
-    kept = []
-    for start in range(0, len(children), step):
-        block = children[start : start + step]
-        rough, error = distances.rough(block, columns)
-        present = np.searchsorted(parents, nodes.arrays.parents[block])
-        rough[np.arange(len(block)), present] = np.inf
-        nearest = rough.min(axis=1) * (1 - TRIFLE) - error
-        kept.append(block[nearest * (1 + tolerance) ** 2 < _to_rest_at_most(space, nodes, block)])
-    return np.concatenate([children[:0], *kept])
-
-
-def _to_rest_at_most(space: Space, nodes: NodePositions, rows: Rows) -> Floats:
-    """Squared distances to the parents without the node, at most.
-
-    The farther it is from the rest than from its parent, the larger its share in the parent.
-    """
-    up = nodes.arrays.parents[rows]
-    total, part = nodes.weights[up], nodes.weights[rows]
-    rest = total - part
-    apart = nodes.positions[rows] - nodes.positions[up]
-    squares = np.einsum("ij,ij->i", apart, apart) * (total / rest) ** 2
-    slack = slack_of(space, nodes) * (total / rest) ** 2
-    if space.linkage == "average":
-        variances = total * nodes.variances[up] - part * nodes.variances[rows]
-        variances = np.maximum(0.0, variances - part * rest / total * squares) / rest
-        squares = squares + nodes.variances[rows] + variances
-    return np.asarray(squares * (1 + SURE) + slack)
 
 
 def surely_apart(space: Space, nodes: NodePositions, a: Rows, b: Rows) -> NDArray[np.bool_]:
@@ -88,15 +49,6 @@ class FastCandidates(Candidates):
 
     def neighbors(self, space: Space) -> FastNeighbors:
         return FastNeighbors(space)
-
-    def grafts(
-        self, space: Space, nodes: NodePositions, children: Rows, parents: Rows, tolerance: float
-    ) -> Rows:
-        if len(parents) < 2:
-            return children[:0]  # there is no other parent
-        if space.metric != "euclidean":
-            return children
-        return may_move(space, nodes, children, parents, tolerance)
 
     def merges(self, space: Space, nodes: NodePositions, a: Rows, b: Rows) -> tuple[Rows, Rows]:
         if space.metric == "manhattan" or not len(a):
