@@ -3,8 +3,9 @@
 Clients in groups of groups. DMAC builds the tree; SHAPE brings it to rest once; then SHAPE passes
 over it on the same positions, and on positions where one client in 100 has gone to another group.
 Every pass starts without what an earlier one has found out. Then what SHAPE costs against DMAC in
-the situations of a run (`situations.py`). `--check-sketch` compares trees of sketched positions
-with exact ones on the paper's experiment.
+the situations of a run (`situations.py`). `--gains` prints what each fast part gains
+(`fast_parts.py`; "not run" where the plain pass takes too long or too much memory).
+`--check-sketch` compares trees of sketched positions with exact ones on the paper's experiment.
 """
 
 from __future__ import annotations
@@ -145,11 +146,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: few clients, once")
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="the most clients")
+    parser.add_argument("--gains", action="store_true", help="only what each fast part gains")
     parser.add_argument("--check-sketch", action="store_true", help="only compare trees")
     parser.add_argument("--seeds", type=int, default=5, help="of the sketch check")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.gains:
+        from fast_parts import SIZES as GAIN_SIZES
+        from fast_parts import gains, gains_table
+
+        gained = list(
+            gains(GAIN_SIZES[:1] if options.quick else GAIN_SIZES, 1 if options.quick else 3)
+        )
+        print(gains_table(gained))
+        (options.out / "fast_parts.json").write_text(json.dumps(gained, indent=2) + "\n")
+        return
     if options.check_sketch:
         from sketch_check import check_sketch
 

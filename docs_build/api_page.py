@@ -11,6 +11,8 @@ GROUPS = {
     "Writing a method": (
         "methods.base",
         "methods.registry",
+        "methods.rules",
+        "methods.sofa",
         "federation",
         "models.",
         "engine.",

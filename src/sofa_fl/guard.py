@@ -122,7 +122,7 @@ def flaws_of(
 
 
 def refuse_divergence(flaws: Mapping[int, str], num_answers: int, round: int) -> None:
-    """Raise if no answer is finite; `flaws` has an entry for every flawed answer."""
+    """Raise if no answer is finite."""
     if flaws and len(flaws) == num_answers and set(flaws.values()) == {NOT_FINITE}:
         raise ModelError(
             f"every model trained in round {round} has values that are not finite; lower "

@@ -195,5 +195,6 @@ def read_extra(settings: Sequence[str]) -> dict[str, Any]:
     extra = dict(map(read_setting, settings))
     for key in ("seed", "method", "out"):
         if key in extra:
-            raise ConfigError(f"the study sets {key} itself; leave out --set {key}={extra[key]}")
+            given = f"--set {key}={extra[key]}"
+            raise ConfigError(f"the study sets {key} itself, got {given}; leave it out")
     return extra

@@ -46,10 +46,8 @@ def test_lower_precision_is_allowed_no_less_than_float32() -> None:
 def test_a_recorded_run_is_judged_by_the_present_limits() -> None:
     strict = Row("GRU", "bf16", difference=0.9 * TOLERANCE, allowed=0.3 * TOLERANCE)
     apart_from_it = Row("MLP", "bf16", difference=1.1 * TOLERANCE, allowed=0.3 * TOLERANCE)
-    record: dict[str, Any] = {
-        "machine": "a GPU",
-        "rows": plain([strict, apart_from_it, Row("ViT", error="no")]),
-    }
+    rows = plain([strict, apart_from_it, Row("ViT", error="no")])
+    record: dict[str, Any] = {"machine": "a GPU", "rows": rows}
     assert [row["same"] for row in record["rows"]] == [False, False, False]
     again = judged_again(record)
     assert [row["same"] for row in again["rows"]] == [True, False, False]

@@ -10,10 +10,10 @@ import pytest
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "paper.md"
 HEAD = ["paper", "where", "same or chosen"]
-NAME = re.compile(r"`((?:sofa_fl|study)(?:\.\w+)+\??)`")
+NAME = re.compile(r"`((?:sofa_fl|study)(?:\.\w+)+)`")
 DASH = "\N{EN DASH}"  # in place of a name, where nothing in the code corresponds
 LINES = re.compile(rf"(\d+)(?:{DASH}(\d+))?:")
-VERDICTS = ("Same", "Chosen", "To be ")
+VERDICTS = ("Same", "Chosen")
 # How many lines each listing of the paper has, and those that only end a loop or a condition.
 LISTINGS = {
     "Algorithm 1": (23, {7, 8, 17, 20, 21, 23}),
@@ -24,27 +24,6 @@ LISTINGS = {
     "Partial data sharing, first listing": (14, {7, 8, 13, 14}),
     "Partial data sharing, second listing": (12, {7, 12}),
     "Algorithm 6": (8, {8}),
-}
-# Names that are being rewritten, marked with `?` on the page; empty once the rules are in place.
-PENDING = {
-    "sofa_fl.SharingConfig.accumulate",
-    "sofa_fl.SharingConfig.reshare",
-    "sofa_fl.Space.distances",
-    "sofa_fl.topology.clustering.default_edits.find_prunes",
-    "sofa_fl.topology.clustering.dmac.build_by_threshold",
-    "sofa_fl.topology.clustering.dmac.paper_dmac",
-    "sofa_fl.topology.clustering.kmeans.partitions",
-    "sofa_fl.topology.clustering.neighbors.Neighbors.distances",
-    "sofa_fl.topology.clustering.neighbors.Neighbors.join",
-    "sofa_fl.topology.clustering.neighbors.linked",
-    "sofa_fl.topology.clustering.paper_edits.paper_grafts",
-    "sofa_fl.topology.clustering.paper_edits.paper_merges",
-    "sofa_fl.topology.clustering.paper_edits.paper_splits",
-    "sofa_fl.topology.clustering.rules.paper_rules",
-    "study.figures.paper_figures.draw_clients",
-    "study.figures.paper_figures.draw_losses",
-    "study.pages.paper_tables.table1",
-    "study.pages.paper_tables.table2",
 }
 
 
@@ -90,13 +69,9 @@ ALL = [row for rows in ROWS.values() for row in rows]
 NAMES = sorted({name for _, where, _ in ALL for name in NAME.findall(where)})
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("?")])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_named_function_exists(name: str) -> None:
     locate(name)
-
-
-def test_only_names_that_are_pending_are_doubtful() -> None:
-    assert {name.removesuffix("?") for name in NAMES if name.endswith("?")} == PENDING
 
 
 def test_every_row_says_where_and_whether() -> None:
@@ -105,7 +80,7 @@ def test_every_row_says_where_and_whether() -> None:
         _, where, verdict = row
         assert NAME.sub("", where).replace(",", "").strip() in ("", DASH), row
         assert verdict.startswith(VERDICTS), row
-        assert NAME.search(where) or verdict.startswith(("Chosen", "To be ")), row
+        assert NAME.search(where) or verdict.startswith("Chosen"), row
 
 
 def test_every_line_of_every_listing_has_a_row() -> None:

@@ -38,15 +38,15 @@ def positions_of(kind: str, n: int, d: int, rng: np.random.Generator) -> Floats:
     inner = rng.normal(size=(5, 3, d))
     group, part = rng.integers(0, 5, n), rng.integers(0, 3, n)
     if kind == "nested":
-        return outer[group] * 3 + inner[group, part] + 0.4 * noise
+        return np.asarray(outer[group] * 3 + inner[group, part] + 0.4 * noise)
     if kind == "equal":
-        return outer[group] + 0.3 * noise[part]  # up to fifteen different positions
+        return np.asarray(outer[group] + 0.3 * noise[part])  # up to fifteen different positions
     if kind == "far":
-        return outer[group] + 0.5 * noise + 10.0 ** rng.integers(3, 7)
+        return np.asarray(outer[group] + 0.5 * noise + 10.0 ** rng.integers(3, 7))
     if kind == "outliers":
         noise[: max(1, n // 9)] += rng.choice([1, 5]) * rng.normal(size=d)
         return noise
-    return outer[group] + 0.5 * noise
+    return np.asarray(outer[group] + 0.5 * noise)
 
 
 def case(seed: int, kind: str, n: int, way: tuple[Metric, Linkage]) -> tuple[Space, Tree]:

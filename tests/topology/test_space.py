@@ -145,7 +145,7 @@ def test_the_scale_grows_with_the_places(metric: Metric) -> None:
     incoherences = space.incoherences(space.locate(tree))
     assert_allclose(larger.incoherences(larger.locate(tree)), incoherences)
     nodes = space.locate(tree)
-    for row in np.flatnonzero(~tree.arrays.is_client):
+    for row in np.flatnonzero(~tree.arrays.is_client).tolist():
         children = tree.arrays.children(row)
         expected = space.incoherence(nodes.positions[children], nodes.weights[children])
         assert_allclose(incoherences[row], expected)

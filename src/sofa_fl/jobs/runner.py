@@ -22,8 +22,8 @@ from sofa_fl.experiment.tracking.observers import guarded
 from sofa_fl.report.page import REPORT, write_report_at_end
 
 RUNS = Path("runs") / "reproduce"
-# Keys that change no result.
-IDLE = ("out", "keep", "save_every", "track")
+# Keys that do not change a result.
+IDLE = ("out", "keep", "save_every", "track", "title", "preset", "own")
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def find_merges(
     for pair in as_pairs(*candidates.merges(space, nodes, a[near], b[near])):
         if not merged.isdisjoint(pair):
             continue
-        children = [children_of(nodes, row) for row in pair]
+        children = [children_of(nodes, np.array([row])) for row in pair]
         both = np.concatenate(children)
         wide = space.incoherence(nodes.positions[both], nodes.weights[both]) > config.split
         if not wide and not PartSeparation(space, nodes, children).set_apart():
@@ -139,17 +139,17 @@ def levels(nodes: NodePositions) -> list[Rows]:
     return [clusters[level == each] for each in np.unique(level)]
 
 
-def children_of(nodes: NodePositions, parents: Rows | int) -> Rows:
-    """The children of one parent or several that have a position, parent by parent."""
-    rows = np.concatenate([nodes.arrays.children(parent) for parent in np.atleast_1d(parents)])
-    return rows[nodes.known[rows]]
+def children_of(nodes: NodePositions, parents: Rows) -> Rows:
+    """The children of these parents that have a position, parent by parent."""
+    rows = np.concatenate([nodes.arrays.children(parent) for parent in parents.tolist()])
+    return np.asarray(rows[nodes.known[rows]])
 
 
 def sibling_pairs(space: Space, nodes: NodePositions) -> tuple[Rows, Rows, Floats]:
     """All pairs of sibling clusters and their distances D, parent by parent, the nearest first."""
     pairs = [(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0))]
     for parent in np.flatnonzero(nodes.num_children > 1):
-        rows = children_of(nodes, parent)
+        rows = children_of(nodes, np.array([parent]))
         rows = rows[~nodes.arrays.is_client[rows]]
         positions, variances = nodes.positions[rows], nodes.variances[rows]
         a, b = np.triu_indices(len(rows), 1)
@@ -173,4 +173,5 @@ def incoherent(space: Space, nodes: NodePositions, threshold: float) -> list[int
 def split_edit(nodes: NodePositions, row: int, parts: tuple[Rows, ...], next_id: int) -> Split:
     """The split of a cluster into these parts of its children."""
     into = tuple(NodeId(next_id + k) for k in range(len(parts)))
-    return Split(*ids(nodes, row), into, tuple(tuple(sorted(ids(nodes, *part))) for part in parts))
+    (node,) = ids(nodes, row)
+    return Split(node, into, tuple(tuple(sorted(ids(nodes, *part))) for part in parts))

@@ -35,7 +35,7 @@ class _Join:
     def keep(self, row: int, cluster: _Join) -> None:
         """Take a cluster as one part."""
         self.parts.append(row)
-        self.sum_within += cluster.size * cluster.pairs.mean
+        self.sum_within += cluster.size * float(cluster.pairs.mean)
         self.num_within += cluster.size
 
     def take_over(self, join: _Join) -> None:
@@ -48,8 +48,9 @@ class _Join:
     def tightness(self, outer: Pairs, factor: float) -> float:
         """How far apart the clients are; if this is no cluster, as far as those of its parts."""
         if stands_out(self.pairs, outer, factor):
-            return self.pairs.mean
-        return (self.sum_within + (self.size - self.num_within) * self.pairs.mean) / self.size
+            return float(self.pairs.mean)
+        alone = self.size - self.num_within
+        return (self.sum_within + alone * float(self.pairs.mean)) / self.size
 
 
 def build_by_gaps(space: Space, first: int, candidates: Candidates) -> Tree:
@@ -100,7 +101,7 @@ def _halfway(join: _Join, others: Sequence[tuple[int, float]]) -> float:
     if not others:
         return 0.0
     mean = sum(size * tightness for size, tightness in others) / sum(size for size, _ in others)
-    return (join.pairs.mean + mean) / 2
+    return (float(join.pairs.mean) + mean) / 2
 
 
 def _outer_pairs(
@@ -115,6 +116,6 @@ def _outer_pairs(
     for at in range(len(members)):
         others = np.concatenate(clients[:at] + clients[at + 1 :])
         outer.append(separation.between(clients[at], others))
-    pairs = separation.within(clients)
-    assert pairs is not None  # there are several members
-    return pairs, outer
+    total = separation.within(clients)
+    assert total is not None  # there are several members
+    return total, outer

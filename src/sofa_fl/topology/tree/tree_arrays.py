@@ -76,9 +76,9 @@ def arrays_of(
     parents = [-1 if (up := parent[node]) is None else row_of[up] for node in walk]
     sizes, level = [1] * len(walk), [0] * len(walk)
     for row in range(len(walk) - 1, 0, -1):
-        up = parents[row]
-        sizes[up] += sizes[row]
-        level[up] = max(level[up], level[row] + 1)
+        above = parents[row]
+        sizes[above] += sizes[row]
+        level[above] = max(level[above], level[row] + 1)
     return TreeArrays(
         np.array(walk, dtype=np.int64),
         np.array(parents, dtype=np.intp),
