@@ -1,4 +1,4 @@
-"""`reproduce drift` and `reproduce faults`: their runs, and a row of each into the results."""
+"""The targets `drift` and `faults`: they make their runs, and add a row per run."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from study.tuning import choose
 
 
 def drift(study: Study) -> Outcome:
-    """All scenarios, and settings that stay as they are; FedDrift is tuned first."""
+    """All scenarios, and settings in which nothing changes; FedDrift is tuned first."""
     file = study.out / DRIFT
     entries = drift_plan.drift(study.scope, chosen(study))
     return _made(study, file, entries, drift_row, drift_tables)
 
 
 def faults(study: Study) -> Outcome:
-    """SOFA-FL with everything that may go wrong."""
+    """SOFA-FL without and with every fault."""
     file = study.out / FAULTS
     entries = drift_plan.faults(study.scope)
     return _made(study, file, entries, faults_row, faults_tables)
 
 
 def chosen(study: Study) -> Choices:
-    """What is best on validation data; what was tried before is not tried again."""
+    """The best on validation data; what was tried before is not repeated."""
     entries = drift_plan.trials(study.scope)
     if not entries:
         return {}
@@ -50,7 +50,7 @@ def chosen(study: Study) -> Choices:
 
 
 def tried_row(entry: Entry, summary: Summary, folder: Path) -> Row:
-    """What is chosen by: means over the rounds after the change."""
+    """What the choice depends on: means over the rounds after the change."""
     row = drift_row(entry, summary, folder)
     first = row["changes"][0]
     return {

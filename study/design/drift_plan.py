@@ -1,4 +1,4 @@
-"""The runs of `reproduce drift` and `reproduce faults`, and those that FedDrift is tuned by."""
+"""The runs of `reproduce drift` and `reproduce faults`, and those that tune FedDrift."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALIDATION: Overrides = {"data.score_on": "validation"}
 
 
 def drift(scope: Scope, choices: Choices) -> list[Entry]:
-    """Every contender in every scenario; where nothing changes, those whose trees could."""
+    """Every contender in every scenario; if nothing changes, those whose trees could."""
     return [
         make_entry(scope, setting, DRIFTERS[label], sharing, seed, choices)
         for setting in scope.settings
@@ -34,7 +34,7 @@ def drift(scope: Scope, choices: Choices) -> list[Entry]:
 
 
 def trials(scope: Scope) -> list[Entry]:
-    """What is tried on validation data, of other seeds, for those who have something to choose."""
+    """The runs on validation data and other seeds, for contenders with a parameter to choose."""
     seeds = SWEEP_SEEDS[:1] if scope.quick else SWEEP_SEEDS
     tried = replace(scope, extra={**scope.extra, **VALIDATION})
     return [
@@ -49,7 +49,7 @@ def trials(scope: Scope) -> list[Entry]:
 
 
 def faults(scope: Scope) -> list[Entry]:
-    """SOFA-FL whole, and with everything that may go wrong."""
+    """SOFA-FL without and with every fault."""
     return [
         make_entry(
             scope,
@@ -69,5 +69,5 @@ def faults(scope: Scope) -> list[Entry]:
 
 
 def _shortened(part: Overrides) -> Mapping[str, object]:
-    """For a quick look, not as many rounds."""
+    """Without the longer run of a variant, for a quick check."""
     return {key: value for key, value in part.items() if key != "rounds"}

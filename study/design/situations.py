@@ -1,6 +1,6 @@
-"""What SOFA-FL is tried in beyond the benchmark: clients that change, come and go, or fail.
+"""Beyond the benchmark: scenarios in which clients change, come and go, or fail.
 
-Scenarios, and settings in which nothing changes, with who is compared in them; and the faults.
+Also settings in which nothing changes, and who is compared in each of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROTATIONS: Overrides = {"data.num_clients": 24, "data.num_rotations": 4, "data.n
 
 
 def _scenario(name: str, title: str, num_groups: int = 4, **more: float) -> Setting:
-    """`num_groups`: the most there are at a time, which HypCluster is told."""
+    """A scenario; HypCluster is told `num_groups`, the largest number of groups at any time."""
     values = {"name": name, "at": AT, "fraction": 1 / 3, **more}
     overrides = {
         **ROTATIONS,
@@ -30,14 +30,14 @@ def _scenario(name: str, title: str, num_groups: int = 4, **more: float) -> Sett
 SCENARIOS: Mapping[str, Setting] = {
     setting.name: setting
     for setting in (
-        _scenario("swap", "a third of every group changes over to the next one"),
-        _scenario("emerge", "a third of one group takes up something new", 5),
+        _scenario("swap", "a third of every group moves to the next group"),
+        _scenario("emerge", "a third of one group becomes a new group", 5),
         _scenario("converge", "one group becomes like another"),
         _scenario(
             "rotate", "every other group turns by 3° a round, for ten rounds", lasts=10, degrees=3.0
         ),
-        _scenario("recur", "as emerge, and five rounds later all is as it was", 5, lasts=5),
-        _scenario("churn", "a third of every group leaves for good, and as many newcomers come"),
+        _scenario("recur", "as emerge, and five rounds later everything is as before", 5, lasts=5),
+        _scenario("churn", "a third of every group leaves for good, and as many newcomers join"),
     )
 }
 GROUPS = Setting(
@@ -52,7 +52,7 @@ def _shared(setting: Setting, sharing: tuple[float, ...]) -> Setting:
     return Setting(setting.name, setting.title, setting.overrides, sharing)
 
 
-# Nothing changes: the tree should not either.
+# Nothing changes, so the tree should not change either.
 STILL: Mapping[str, Setting] = {
     "S1": _shared(SETTINGS["S1"], NO_SHARING),
     "S2": _shared(SETTINGS["S2"], NO_SHARING),
@@ -78,7 +78,7 @@ DRIFTERS: Mapping[str, Contender] = {
         Contender("oracle", "oracle", PLUS, ()),
     )
 }
-IN_STILL = (SOFA, REGROUP)  # who runs where nothing changes
+IN_STILL = (SOFA, REGROUP)  # the contenders if nothing changes
 
 BAD = 0.2  # the fraction of the clients that send bad updates
 KINDS = ("nan", "huge", "flip", "mixed")
@@ -88,11 +88,11 @@ PARTIAL_ROUNDS = 67  # 0.3 of the clients for 67 rounds train as much as all for
 
 
 def variant(kind: str, aggregate: str) -> str:
-    """The label of SOFA-FL with bad clients of a kind, or none, by a way of averaging."""
+    """The label of SOFA-FL with a kind of bad clients, or none, and a way of averaging."""
     return f"{kind}/{aggregate}"
 
 
-# SOFA-FL with every fault: a label, and what it changes.
+# SOFA-FL with every fault: a label, and its overrides.
 VARIANTS: Mapping[str, Overrides] = {
     **{variant(CLEAN, how): {"guard.aggregate": how} for how in AGGREGATES},
     **{

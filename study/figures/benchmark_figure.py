@@ -20,7 +20,9 @@ from study.rows.row_files import Row, column
 MEASURES = {"mean": "mean client", "min": "worst client"}
 LEAST, MOST = 0.5, 0.75  # share of the dots that a panel shows; the others are arrows at its edge
 
-OURS = Line2D([], [], color=VERMILION, linewidth=0.8, label="SOFA-FL, with sharing where there is")
+OURS = Line2D(
+    [], [], color=VERMILION, linewidth=0.8, label="SOFA-FL (with sharing, if there is any)"
+)
 
 
 def draw_benchmark(rows: Sequence[Row], path: Path) -> None:
@@ -101,6 +103,6 @@ def lowest_shown(means: Sequence[float]) -> float:
 
 
 def _handle(sharing: float) -> Line2D:
-    words = f"a share of {sharing:g} shared" if sharing else "nothing shared"
+    words = f"sharing ratio {sharing:g}" if sharing else "no sharing"
     face = INK if sharing else "white"
     return Line2D([], [], color=INK, marker="o", linestyle="", markerfacecolor=face, label=words)

@@ -28,7 +28,7 @@ from study.pages.drift_tables import By, by_label
 from study.rows.row_files import Row
 
 ACROSS = 3  # panels side by side
-FAR = 3.0  # points below the best that a line may be, on average, and still be shown
+FAR = 3.0  # points below the best at which a line is still drawn
 STYLES: Mapping[str, dict[str, Any]] = {
     SOFA: {"color": BLUE, "linewidth": 2.4, "zorder": 5},
     SHAPE_ONLY: {"color": SKY, "linestyle": "--", "marker": "v"},
@@ -65,7 +65,7 @@ def draw_drift(rows: Sequence[Row], path: Path) -> None:
             row, column = divmod(empty, across)
             for axes in panels[2 * row : 2 * row + 2, column]:
                 axes.set_axis_off()
-        words = "round; a vertical line is a change; who is far below is named, with the mean since"
+        words = "round; vertical lines are changes; contenders far below: their mean since"
         figure.supxlabel(words, fontsize=9.5)
         handles = [
             Line2D([], [], label=title(label), **{**PLAIN, **STYLES[label]}) for label in labels
@@ -80,7 +80,7 @@ def means_of(rows: Sequence[Row], key: str) -> list[float]:
 
 
 def shown_of(by: By) -> list[str]:
-    """Whose lines are near enough to the best to be seen beside it."""
+    """The contenders whose lines are near enough to the best to be drawn."""
     after = {label: 100 * float(np.mean([row["mean"] for row in of])) for label, of in by.items()}
     return [label for label in by if after[label] >= max(after.values()) - FAR]
 

@@ -12,7 +12,7 @@ from study.rows.row_files import Row, by_seed, column, of_method
 
 
 def ablation(rows: Sequence[Row]) -> str:
-    """Each part off, against the whole: a table per setting, one under the other."""
+    """SOFA-FL without each part, against the whole: a table per setting."""
     parts = []
     for setting in SETTINGS.values():
         here = [row for row in rows if row["setting"] == setting.name]
@@ -24,19 +24,19 @@ def ablation(rows: Sequence[Row]) -> str:
 
 
 def _shared(rows: Sequence[Row]) -> str:
-    """`, 0.1 shared`: what SOFA-FL as a whole shares."""
+    """`, 0.1 shared`: the sharing ratio of SOFA-FL as a whole."""
     most = max(row["sharing"] for row in rows)
     return f", {most:g} shared" if most else ""
 
 
 def _tree_alone(rows: Sequence[Row]) -> Iterator[str]:
-    """What the tree itself brings, in plain words."""
+    """What the tree itself contributes."""
     whole, without = of_method(rows, FULL), of_method(rows, NO_TREE)
     for key, name in (("mean", "mean"), ("min", "worst")):
         if gap := paired(by_seed(whole, key), by_seed(without, key)):
             brings = "helps" if gap.is_ahead else "harms" if gap.is_behind else None
-            told = brings or "makes no difference that could be told from chance"
-            yield f"- The tree itself {told}, on the {name} client: {difference(gap)} points."
+            told = brings or "makes no difference that could not be chance"
+            yield f"- On the {name} client the tree itself {told}: {difference(gap)} points."
 
 
 def _ablation(rows: Sequence[Row]) -> str:

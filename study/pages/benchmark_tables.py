@@ -20,7 +20,7 @@ MEASURES = (
 )
 GROUPS = (("ari", "groups: ARI", +1), ("purity", "purity", +1))
 NAMES = {"mean": "the mean client", "min": "the worst client"}
-CLEAR = 0.8  # share of the seeds that a win takes: 4 of 5
+CLEAR = 0.8  # share of the seeds in which a winner is ahead: 4 of 5
 By = Mapping[str, Sequence[Row]]  # the rows of every contender
 
 
@@ -37,7 +37,7 @@ def _parts(rows: Sequence[Row]) -> Iterator[str]:
         yield f"### {name}: {setting.title}\n"
         for sharing in sorted({row["sharing"] for row in here}):
             by = by_method(here, sharing)
-            what = f"A share of {sharing:g} is shared" if sharing else "Nothing is shared"
+            what = f"With a sharing ratio of {sharing:g}" if sharing else "Without sharing"
             yield f"{what}:\n\n{one_table(by)}\n{not_won(by)}{not_run(by, setting)}"
 
 
@@ -83,14 +83,14 @@ def against(by: By, label: str, key: str) -> Paired | None:
 
 
 def not_won(by: By) -> str:
-    """A sentence per measure that says whom SOFA-FL is behind, and of whom not clearly ahead."""
+    """A sentence per measure: what SOFA-FL is behind, and what it is not clearly ahead of."""
     if "sofa" not in by or len(by) < 2:
         return ""
     return "\n".join(f"- {_sentence(by, key, name)}" for key, name in NAMES.items()) + "\n"
 
 
 def not_run(by: By, setting: Setting) -> str:
-    """Whom there are no rows of, or not of as many seeds as of others."""
+    """Contenders without rows, or with fewer seeds than others."""
     most = max(map(len, by.values()))
     fitting = [label for label, contender in CONTENDERS.items() if contender.fits(setting)]
     none = [title(label) for label in fitting if label not in by]
@@ -121,12 +121,12 @@ def _sentence(by: By, key: str, name: str) -> str:
     else:
         text = f"On {name} SOFA-FL is ahead of all others in at least {CLEAR:.0%} of the seeds"
     if slight:
-        text += f"; its lead may be chance over {listed(_named(gaps, slight))}"
+        text += f"; its lead over {listed(_named(gaps, slight))} may be chance"
     return f"{text}."
 
 
 def _leads(gap: Paired) -> bool:
-    """Ahead in most seeds, and by the mean: one seed far behind may undo four a little ahead."""
+    """Ahead in most seeds and on average: one seed far behind may outweigh four slightly ahead."""
     return gap.wins >= CLEAR * gap.estimate.n and gap.estimate.mean > 0
 
 
@@ -143,7 +143,7 @@ def _named(
 
 
 def _number(key: str, value: float | None) -> str:
-    """In percent, but for what is no share."""
+    """In percent, unless it is an index."""
     return f"{value:.2f}" if key == "ari" and value is not None else share(value)
 
 
@@ -155,7 +155,7 @@ def _mean(rows: Sequence[Row], key: str) -> float | None:
 
 
 def standing(rows: Sequence[Row]) -> str:
-    """How many comparisons SOFA-FL wins, and how many it does not, counted over everything."""
+    """In how many of all comparisons SOFA-FL is ahead and behind."""
     places = []
     for setting in SETTINGS:
         here = [row for row in rows if row["setting"] == setting]
@@ -164,7 +164,7 @@ def standing(rows: Sequence[Row]) -> str:
 
 
 def counted(places: Sequence[By], what: str) -> str:
-    """In how many comparisons SOFA-FL is ahead, and in how many behind; `what` one of them is."""
+    """In how many comparisons SOFA-FL is ahead and behind; `what` says what one of them is."""
     said = []
     for key, name in NAMES.items():
         gaps = [gap for by in places for label in by if (gap := against(by, label, key))]
@@ -172,6 +172,6 @@ def counted(places: Sequence[By], what: str) -> str:
         said.append(
             f"- On {name}: {len(gaps)} comparisons ({what}); the 95% "
             f"interval of SOFA-FL's lead is above zero in {ahead}, below zero in {behind}, and "
-            f"holds zero in {len(gaps) - ahead - behind}."
+            f"contains zero in {len(gaps) - ahead - behind}."
         )
     return "\n".join(said) + "\n"

@@ -1,4 +1,4 @@
-"""What SOFA-FL should do when clients change, and when they do not: whether it does, in words."""
+"""The goals for SOFA-FL when clients change, and when they do not: whether it meets them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from study.rows.recovery import (
 )
 from study.rows.row_files import Row
 
-ABRUPT = ("swap", "emerge", "converge")  # the tree has to become another one, at once
-MARGIN = 0.005  # that SOFA-FL may be behind DMAC in every round
+ABRUPT = ("swap", "emerge", "converge")  # the tree has to change at once
+MARGIN = 0.005  # how far SOFA-FL may be behind DMAC in every round
 FIFTH = 0.2  # of its changed assignments, where nothing changes
 QUIET = 0.5  # the last part of the rounds, in which a tree should not change any more
 
 
 def recovery_words(rows: Sequence[Row]) -> str:
-    """Who is itself again in time, scenario by scenario."""
-    head = ["", f"tree is the truth within {TREE_ROUNDS} rounds"]
+    """Which contenders recover in time, scenario by scenario."""
+    head = ["", f"tree agrees with the truth within {TREE_ROUNDS} rounds"]
     head += [f"within 1 point of {whose} level within {LEVEL_ROUNDS}" for whose in WHOSE]
-    head += ["gets there"]
+    head += ["recovers"]
     lines, said = [], []
     for name in ABRUPT:
         by = by_label(rows, name)
@@ -66,13 +66,13 @@ def _said(name: str, flags: Mapping[str, Sequence[list[bool]]], there: Sequence[
     others = [title(label) for label in there if label != SOFA]
     rest = [label for label in flags if label not in there and label != SOFA]
     by_accuracy = [title(label) for label in rest if _all(flags[label][1])]
-    verb = "gets there in all seeds" if SOFA in there else "does **not** get there in all seeds"
+    verb = "recovers in all seeds" if SOFA in there else "does **not** recover in all seeds"
     text = f"- **{name}**: SOFA-FL {verb}"
     text += f"; so {_do(others)} {listed(others)}" if others else ""
-    text += f". Not in all seeds: {listed([title(label) for label in rest])}" if rest else ""
+    text += f"; not in all seeds: {listed([title(label) for label in rest])}" if rest else ""
     if by_accuracy:
         are = "are" if len(by_accuracy) > 1 else "is"
-        text += f"; of these, {listed(by_accuracy)} {are} back by accuracy, but not by the tree"
+        text += f" (of these, {listed(by_accuracy)} {are} back by accuracy, but not by the tree)"
     return f"{text}.\n"
 
 
@@ -93,24 +93,24 @@ def regroup_words(rows: Sequence[Row]) -> str:
     least = min(gaps, key=lambda name: gaps[name].estimate.mean)
     short = [name for name, gap in gaps.items() if gap.estimate.mean < -MARGIN]
     unsure = [name for name, gap in gaps.items() if gap.estimate.low < -MARGIN]
-    verdict = f"it is more in {listed(short)}" if short else "it is not in any scenario"
+    verdict = f"**it is** in {listed(short)}" if short else "it is not in any scenario"
     if left := [name for name in unsure if name not in short]:
         verdict += f", though the interval does not exclude it in {listed(left)}"
     return (
         table(["SOFA-FL − DMAC every round", "mean after, in points", "ahead in seeds"], lines)
-        + f"\nThat SOFA-FL is more than {100 * MARGIN:g} points behind should not be: {verdict}. "
-        f"Its least lead is {difference(gaps[least])} points ({least}).\n"
+        + f"\nSOFA-FL should not be more than {100 * MARGIN:g} points behind: {verdict}.\n"
+        f"Its smallest lead is {difference(gaps[least])} points ({least}).\n"
     )
 
 
 def churn_words(rows: Sequence[Row]) -> str:
-    """How soon newcomers are as good as those who were there."""
+    """How soon newcomers are as accurate as the other clients."""
     by = by_label(rows, "churn")
     if SOFA not in by:
         return ""
     found = {label: [newcomers_of(row) for row in of] for label, of in by.items()}
     shown = min(5, *(len(ratios) for of in found.values() for ratios in of))
-    head = ["newcomers' accuracy / old ones', in %", *(f"round {k + 1}" for k in range(shown))]
+    head = ["newcomers' accuracy / the others', in %", *(f"round {k + 1}" for k in range(shown))]
     lines = [
         [title(label), *(share(fmean(ratios[k] for ratios in of)) for k in range(shown))]
         for label, of in found.items()
@@ -119,14 +119,14 @@ def churn_words(rows: Sequence[Row]) -> str:
     least = min(max(ratios[:NEWCOMER_ROUNDS]) for ratios in found[SOFA])
     return (
         table(head, lines)
-        + f"\nWith SOFA-FL newcomers should reach {NEWCOMERS:.0%} of the accuracy of old ones "
-        f"within {NEWCOMER_ROUNDS} rounds: they do in {_of(reached)} seeds; the least that they "
-        f"reach by then is {share(least)} %.\n"
+        + f"\nWith SOFA-FL newcomers should reach {NEWCOMERS:.0%} of the other clients' accuracy "
+        f"within {NEWCOMER_ROUNDS} rounds: they do in {_of(reached)} seeds.\n"
+        f"The lowest share that they reach by then is {share(least)} %.\n"
     )
 
 
 def still_words(rows: Sequence[Row]) -> str:
-    """Where nothing changes: how many clients change their cluster, and whether edits cease."""
+    """If nothing changes: how many clients change their cluster, and whether edits cease."""
     head = ["", "moved per round", "edits, all rounds", "edits, last half", "last edit in round"]
     lines, said = [], []
     for name, setting in STILL.items():
@@ -151,17 +151,15 @@ def _still_cells(rows: Sequence[Row]) -> list[str]:
 
 def _said_still(name: str, by: By) -> str:
     quiet = [not any(_last(row)) for row in by[SOFA]]
-    text = (
-        f"- **{name}**: in the last half of the rounds SOFA-FL makes no edit in {_of(quiet)} seeds"
-    )
+    text = f"- **{name}**: in {_of(quiet)} seeds SOFA-FL makes no edit in the second half"
     if REGROUP not in by:
         return f"{text}.\n"
     ours, theirs = (sum(sum(row["moved"]) for row in by[label]) for label in (SOFA, REGROUP))
-    text += f"; over all seeds {ours} clients change their cluster, with DMAC every round {theirs}"
+    text += f"; {ours} clients change their cluster over all seeds, {theirs} with DMAC every round"
     if not theirs:
-        return f"{text}: there is nothing to be less than.\n"
+        return f"{text}, so that there is nothing to compare.\n"
     verdict = "less than" if ours < FIFTH * theirs else "**not** less than"
-    return f"{text}: {verdict} a fifth.\n"
+    return f"{text}: {verdict} a fifth, which is the goal.\n"
 
 
 def _last(row: Row) -> list[int]:

@@ -1,4 +1,4 @@
-"""Clients that fail, as Markdown: bad updates, clients that are not asked or late."""
+"""Clients that fail, as Markdown: bad updates, partial participation, dropouts, stragglers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ By = Mapping[str, Sequence[Row]]  # the rows of every variant
 FULL = variant(CLEAN, "mean")
 SENT = {
     "nan": "NaN",
-    "huge": "a hundred times too long",
-    "flip": "the opposite",
-    "mixed": "one of the three each",
+    "huge": "100 times too long",
+    "flip": "the negated update",
+    "mixed": "one of these three, by client",
 }
-NAMES = {PARTIAL: "0.3 are asked, and 0.2 of these drop out", STRAGGLERS: "half are late"}
+NAMES = {PARTIAL: "0.3 take part, and 0.2 of these drop out", STRAGGLERS: "half are stragglers"}
 
 
 def faults_tables(rows: Sequence[Row]) -> str:
-    """All that may go wrong, a table per setting and sharing."""
+    """All faults, a table per setting and sharing."""
     return "\n".join([*bad_parts(rows), *attendance_parts(rows)])
 
 
 def bad_parts(rows: Sequence[Row]) -> Iterator[str]:
-    """Bad updates: a table per setting and sharing, and whether honest clients notice."""
+    """Bad updates: a table per setting and sharing, and whether they harm honest clients."""
     gaps: dict[str, Paired] = {}
     unsound: list[str] = []
     for where, by in _places(rows):
@@ -55,13 +55,13 @@ def bad_parts(rows: Sequence[Row]) -> Iterator[str]:
         yield _said_bad(gaps, unsound)
 
 
-BAD_HEAD = ["", "honest clients", "their tree: ARI", "set aside per round", "seeds"]
-BAD_HEAD += ["− without bad ones, same average", "− without bad ones, mean"]
+BAD_HEAD = ["", "honest clients", "their tree: ARI", "rejected per round", "seeds"]
+BAD_HEAD += ["minus no bad ones, same average", "minus no bad ones, mean"]
 
 
 def attendance_parts(rows: Sequence[Row]) -> Iterator[str]:
-    """Clients that are not asked, do not answer, or are late, against all at the same budget."""
-    head = ["", "mean", "worst", "− full: mean", "worst", "rounds", "samples asked for"]
+    """Partial participation, dropouts and stragglers, against all clients at the same budget."""
+    head = ["", "mean", "worst", "minus all: mean", "worst", "rounds", "samples asked for"]
     head += ["updates used", "ARI at the end", "seeds"]
     lines = []
     for where, by in _places(rows):
@@ -106,10 +106,10 @@ def _said_bad(gaps: Mapping[str, Paired], unsound: Sequence[str]) -> str:
     )
     finite = f"**not** in {listed(unsound)}" if unsound else "in all of these runs"
     return (
-        f"- The mean of honest clients is within a point of what the same clients have without "
-        f"bad ones, by the same average: {verdict}. The most that it costs is "
-        f"{difference(gaps[least])} points ({least}).\n"
-        f"- Every loss of every model that clients use is finite: {finite}.\n"
+        f"- The mean of honest clients is within a point of that of the same clients without bad "
+        f"ones, with the same average: {verdict}.\n"
+        f"- The largest cost is {difference(gaps[least])} points ({least}).\n"
+        f"- Every loss of every model that a client uses is finite: {finite}.\n"
     )
 
 
@@ -121,14 +121,13 @@ def _said_attendance(rows: Sequence[Row]) -> Iterator[str]:
                     fmean(row["samples_trained"] for row in by[each]) for each in (label, FULL)
                 )
                 yield (
-                    f"- {where}: where {name}, the mean client has {difference(gap)} points "
-                    f"against all in every round, for {asked / full:.0%} of the samples asked "
-                    "for.\n"
+                    f"- {where}: if {name}, the mean client has {difference(gap)} points against "
+                    f"full participation, with {asked / full:.0%} of its samples asked for.\n"
                 )
 
 
 def _places(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, list[Row]]]]:
-    """Every setting and sharing there are rows of: what it is called, and its rows by variant."""
+    """Every setting and sharing that has rows: its name, and its rows by variant."""
     for name, setting in FAULTY.items():
         for sharing in setting.sharing:
             here = [r for r in rows if (r["setting"], r["sharing"]) == (name, sharing)]
@@ -144,7 +143,7 @@ def _variants(by: By) -> list[tuple[str, str, str]]:
 
 
 def _gap(by: By, label: str, than: str, key: str) -> Paired | None:
-    """A variant minus another at the end, seed by seed."""
+    """A variant minus another at the end of the run, seed by seed."""
     ends = [{row["seed"]: row[key][-1] for row in by.get(name, ())} for name in (label, than)]
     return paired(*ends)
 

@@ -142,7 +142,7 @@ READING = """\
 A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, and nothing else of SOFA-FL.
 Differences are SOFA-FL's number minus the other method's, seed by seed, in points, with 95% intervals (Student's t).
 Bold marks the best number of a column.
-"""  # noqa: E501
+"""
 
 PARTS = """\
 One part is off at a time, and everything else stays.

@@ -1,4 +1,4 @@
-"""A row per run of what happens round by round, out of its summary and its `events.jsonl`."""
+"""Rows with one value per round, from a run's summary and its `events.jsonl`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DIGITS = 5
 def drift_row(entry: Entry, summary: Mapping[str, Any], folder: Path) -> Row:
     """What happened in every round; round 0 is the warm-up.
 
-    `changes` are the rounds in which something changes. Of the agreement with true groups, the
-    level with the least.
+    `changes` are the rounds in which something changes. The agreement with true groups is that of
+    the level with the least.
     """
     events = list(RunFolder.open(folder).events())
     config = entry.config
@@ -46,7 +46,7 @@ def drift_row(entry: Entry, summary: Mapping[str, Any], folder: Path) -> Row:
 
 
 def faults_row(entry: Entry, summary: Mapping[str, Any], folder: Path) -> Row:
-    """What became of the honest clients: of those whom no variant of this seed makes bad."""
+    """What happened to the honest clients: those that are not bad in any variant of this seed."""
     events = list(RunFolder.open(folder).events())
     config = entry.config
     data = config.data
@@ -66,7 +66,7 @@ def faults_row(entry: Entry, summary: Mapping[str, Any], folder: Path) -> Row:
 
 
 def changes_of(config: Config) -> list[int]:
-    """The rounds in which something changes, or begins to, as far as the run gets."""
+    """The rounds of the run in which something changes, or starts to."""
     scenario = config.data.scenario
     rounds = {"none": [], "recur": [scenario.at, scenario.at + scenario.lasts]}
     found = rounds.get(scenario.name, [scenario.at])
@@ -74,13 +74,13 @@ def changes_of(config: Config) -> list[int]:
 
 
 def honest_ari(tree: Tree, truth: Sequence[int], bad: Collection[NodeId]) -> float:
-    """How well a tree agrees with the true groups, but for those who are bad."""
+    """How well a tree agrees with the true groups, without bad clients."""
     left = tree.reparent({}, drop=[client for client in tree.clients if client in bad])
     return ari(left, [truth[client] for client in left.clients])
 
 
 def rounded(number: float) -> float:
-    """Short, so that files stay small."""
+    """Few digits, so that files stay small."""
     return round(number, DIGITS)
 
 
@@ -101,12 +101,12 @@ def _agreement(events: Sequence[Event]) -> Row:
 
 
 def _moved(trees: Sequence[Tree]) -> list[int]:
-    """How many clients changed their cluster in every round, in the first of them nobody."""
+    """How many clients changed their cluster in every round; none in the first."""
     return [0, *(moved(before, after) for before, after in pairwise(trees))]
 
 
 def _mean_of(event: Event, is_meant: Callable[[int], bool]) -> float | None:
-    """The mean accuracy of some clients; None where there are none of them."""
+    """The mean accuracy of some clients; None if there are none."""
     found = [
         accuracy
         for client, accuracy in zip(event["clients"], event["accuracies"])
@@ -116,10 +116,10 @@ def _mean_of(event: Event, is_meant: Callable[[int], bool]) -> float | None:
 
 
 def _heard(event: Event) -> int:
-    """From how many clients an update came that could be used."""
+    """The number of clients whose update was used."""
     return len(event["clients"]) - sum(len(event.get(key, ())) for key in ("absent", "set_aside"))
 
 
 def _is_finite(event: Event) -> bool:
-    """Whether every model that a client was to use loses a finite amount for it."""
+    """Whether every model that a client could use has a finite loss for it."""
     return all(isfinite(x) for losses in event["path_loss"].values() for x in losses.values())

@@ -1,6 +1,6 @@
-"""How a run fares after a change: its level before, how long it takes to be back, means after.
+"""How a run recovers from a change: its level before, the time to recover, means after.
 
-A round is counted from the change on: 1 is the first with the new data.
+Rounds are counted from the change: 1 is the first with the new data.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from statistics import fmean
 from study.rows.row_files import Row
 
 POINT = 0.01
-AGREES = 0.95  # the adjusted Rand index from which on a tree is the truth
-TREE_ROUNDS, LEVEL_ROUNDS = 3, 5  # that recovering may take
-NEWCOMERS, NEWCOMER_ROUNDS = 0.98, 3  # of old ones' accuracy, and how soon
+AGREES = 0.95  # the adjusted Rand index at which a tree counts as the truth
+TREE_ROUNDS, LEVEL_ROUNDS = 3, 5  # allowed for recovery
+NEWCOMERS, NEWCOMER_ROUNDS = 0.98, 3  # share of the others' accuracy, and how soon
 TINY = 1e-9  # rows are rounded
-Rounds = list[int | None]  # per change, how many rounds it took; None says that it never did
+Rounds = list[int | None]  # per change, the rounds it took, or None for never
 
 
 def level_before(row: Row) -> float:
@@ -33,7 +33,7 @@ def total_after(row: Row, key: str) -> int:
 
 
 def until(flags: Iterable[bool]) -> int | None:
-    """The first round from which on all is well to the end."""
+    """The first round from which all flags are set to the end."""
     flags = list(flags)
     bad = [at for at, is_well in enumerate(flags, start=1) if not is_well]
     first = 1 + max(bad, default=0)
@@ -41,29 +41,29 @@ def until(flags: Iterable[bool]) -> int | None:
 
 
 def rounds_to_truth(row: Row) -> Rounds:
-    """Until the tree is the truth, and stays it until the next change."""
+    """Rounds until the tree is the truth, and stays so until the next change."""
     return [until(x >= AGREES for x in part) for part in _stages(row, "ari")]
 
 
 def rounds_to_level(row: Row, level: float) -> Rounds:
-    """Until the mean client is within a point of `level`, and stays there."""
+    """Rounds until the mean client is within a point of `level`, and stays there."""
     least = level - POINT - TINY
     return [until(x >= least for x in part) for part in _stages(row, "accuracy")]
 
 
 def newcomers_of(row: Row) -> list[float]:
-    """The accuracy of newcomers as a fraction of the others', from when they came."""
+    """The newcomers' accuracy as a fraction of the others', from the round in which they join."""
     first = row["changes"][0]
     return [new / old for new, old in zip(row["newcomers"][first:], row["old"][first:])]
 
 
 def is_within(rounds: Rounds, limit: int) -> bool:
-    """Whether it took no longer, after every change."""
+    """Whether it took at most `limit` rounds after every change."""
     return all(number is not None and number <= limit for number in rounds)
 
 
 def told(found: Sequence[Rounds]) -> str:
-    """`1`, `1 to 3`, `never`, `2, never in 1 of 5`, over seeds; a change after the other."""
+    """`1`, `1 to 3`, `never` or `2, never in 1 of 5` over seeds; changes are separated by `/`."""
     return " / ".join(_one(numbers) for numbers in zip(*found))
 
 

@@ -1,4 +1,4 @@
-"""A row per run, in files that are the same for the same rows, whatever order they came in."""
+"""Files with a row per run; the same rows give the same file, whatever their order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_row(
     overrides: Overrides,
     summary: Mapping[str, Any],
 ) -> Row:
-    """What is kept of a run; of the agreement with true groups, the level with the least."""
+    """What is kept of a run; the agreement with true groups is that of the worst level."""
     row = {"setting": setting, "method": method, "sharing": sharing, "seed": seed}
     row |= {key: summary["client"][key] for key in FAIRNESS}
     row |= {key: summary[key] for key in ("full", "root", "samples_trained", "seconds")}
@@ -34,7 +34,7 @@ def make_row(
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file; none where there is no file."""
+    """The rows of a file; none if there is no file."""
     if not path.exists():
         return []
     try:
@@ -45,7 +45,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def add_rows(path: Path, new: Iterable[Row], key: Callable[[Row], Any] | None = None) -> list[Row]:
-    """Put rows into a file; those of the same key are replaced, all others stay."""
+    """Add rows to a file; rows with the same key are replaced."""
     key = key or row_key
     rows = list({key(row): row for row in [*read_rows(path), *new]}.values())
     rows.sort(key=lambda row: json.dumps(key(row)))
@@ -54,7 +54,7 @@ def add_rows(path: Path, new: Iterable[Row], key: Callable[[Row], Any] | None = 
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """A list with a row per line: what changed shows line by line."""
+    """A JSON list with a row per line, so that changes show line by line."""
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, f"[\n{lines}\n]\n" if rows else "[]\n")

@@ -85,7 +85,7 @@ def test_drift_and_faults_end_to_end(cli: Cli, work_dir: Path) -> None:
     assert None not in newcomers[1:]
     faults = cli("reproduce", "faults", "--quick", "--methods", "clean/mean,mixed/mean,partial")
     assert faults.exit_code == 0, faults.stderr
-    assert "| one of the three each, mean |" in faults.stdout
+    assert "| one of these three, by client, mean |" in faults.stdout
     nobody = cli(*drift[:3], "--settings", "groups", "--methods", "fedavg")
     assert "none of these methods runs" in nobody.stderr
     drawn = cli("reproduce", "figures", "--quick", "--quiet")

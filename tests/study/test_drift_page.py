@@ -40,10 +40,10 @@ def test_the_page_has_what_there_is_and_how_it_came_about(tmp_path: Path) -> Non
     add_rows(tmp_path / DRIFT, rows_of_all())
     text = drift_page(tmp_path, tmp_path)
     assert "\nsofa-fl reproduce drift --seeds 0,1 --set local.precision=bf16\n" in text
-    assert "Engine: stacked. Everywhere `local.precision=bf16`." in text
-    for words in ("### Back in time", "### Where nothing changes", "### recur: ", "- groups: "):
+    assert "Engine: stacked.\nAll runs have `local.precision=bf16`.\n" in text
+    for words in ("### Recovery in time", "### Where nothing changes", "### recur: ", "- groups: "):
         assert words in text
-    for words in ("## Clients that fail", "### Newcomers", "drift.svg", "was chosen"):
+    for words in ("## Clients that fail", "### Newcomers", "drift.svg", "chosen by"):
         assert words not in text
     tried = {"setting": "swap", "method": "feddrift", "sharing": 0.0, "seed": 100}
     add_rows(tmp_path / TRIED, [{**tried, "overrides": {}, "mean": 0.9, "min": 0.8}])
@@ -54,7 +54,11 @@ def test_the_page_has_what_there_is_and_how_it_came_about(tmp_path: Path) -> Non
     assert "validation data of seed 100 (" in text
     assert "| FedDrift | feddrift.change=0.3 |" in text
     assert "](images/drift.svg)" in text
-    for words in ("### Bad updates", "### Not asked, not answering, late", "Precision: float32."):
+    for words in (
+        "### Bad updates",
+        "### Partial participation, dropouts and stragglers",
+        "Precision: float32.",
+    ):
         assert words in text
     assert "\nsofa-fl reproduce faults --seeds 0\n" in text
     assert "\n\n\n" not in text

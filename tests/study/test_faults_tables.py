@@ -12,8 +12,11 @@ def test_bad_updates_against_the_run_without_them() -> None:
         faulty("flip/mean", seed, end - 0.004, honest_ari=[0.5]) for seed, end in enumerate(ENDS)
     ]
     made = faults_tables([*clean, *bad])
-    assert "| the opposite, mean | 89.60 | 0.50 | 0.0 | 3 | −0.40 ± 0.00 | −0.40 ± 0.00 |" in made
-    assert "in all 1 comparisons of this kind. The most that it costs is −0.40 ± 0.00" in made
+    assert (
+        "| the negated update, mean | 89.60 | 0.50 | 0.0 | 3 | −0.40 ± 0.00 | −0.40 ± 0.00 |"
+        in made
+    )
+    assert "in all 1 comparisons of this kind.\n- The largest cost is −0.40 ± 0.00" in made
     assert "is finite: in all of these runs" in made
 
 
@@ -21,7 +24,7 @@ def test_what_costs_more_or_is_not_finite_is_named() -> None:
     rows = [faulty("clean/mean"), faulty("clean/median", end=0.85)]
     rows += [faulty("nan/mean", end=0.88), faulty("nan/median", end=0.85, finite=False)]
     made = faults_tables(rows)
-    assert "by the same average: **not** in groups: nan/mean." in made
+    assert "with the same average: **not** in groups: nan/mean." in made
     assert "is finite: **not** in groups: nan/median." in made
     assert "| NaN, median | 85.00 | 1.00 | 0.0 | 1 | +0.00 | −5.00 |" in made
 
@@ -32,8 +35,8 @@ def test_few_clients_for_more_rounds_and_late_ones() -> None:
     made = faults_tables(rows)
     assert "| groups: all, every round | 90.00 | 90.00 |  |  | 2 | 100 | 72 | 1.00 | 1 |" in made
     assert "| 67 | 98 |" in made
-    assert "the mean client has −1.00 points against all in every round, for 98% of" in made
-    assert "where half are late, the mean client has +1.00 points" in made
+    assert "the mean client has −1.00 points against full participation, with 98% of" in made
+    assert "if half are stragglers, the mean client has +1.00 points" in made
     assert "Bad" not in made
 
 
