@@ -9,8 +9,7 @@ GROUPS = {
     "Runs": ("experiment.", "errors"),
     "Data": ("data.",),
     "Writing a method": (
-        "methods.base",
-        "methods.registry",
+        "methods.",
         "federation",
         "models.",
         "engine.",

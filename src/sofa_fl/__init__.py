@@ -62,6 +62,10 @@ if TYPE_CHECKING:
     from sofa_fl.methods.baselines.oracle import OracleConfig as OracleConfig
     from sofa_fl.methods.registry import register as register
     from sofa_fl.methods.rules.config import SofaConfig as SofaConfig
+    from sofa_fl.methods.rules.rule_set import Rules as Rules
+    from sofa_fl.methods.rules.rule_set import default_rules as default_rules
+    from sofa_fl.methods.rules.rule_set import paper_rules as paper_rules
+    from sofa_fl.methods.sofa import Sofa as Sofa
     from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
     from sofa_fl.sharing import SharingConfig as SharingConfig
@@ -123,6 +127,10 @@ _HOME = {
     "OracleConfig": "methods.baselines.oracle",
     "register": "methods.registry",
     "SofaConfig": "methods.rules.config",
+    "Rules": "methods.rules.rule_set",
+    "default_rules": "methods.rules.rule_set",
+    "paper_rules": "methods.rules.rule_set",
+    "Sofa": "methods.sofa",
     "as_vector": "models.mix",
     "ModelConfig": "models.networks",
     "SharingConfig": "sharing",

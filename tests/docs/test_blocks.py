@@ -25,9 +25,6 @@ NOT_RUN = {
     ("index.md", "make setup # .venv"): "installs the package, which a test has already",
     ("scale.md", "sofa-fl run --set engine=stacked"): "needs a GPU",
     ("runs.md", "sofa-fl reproduce table1 --seeds"): "minutes to hours",
-    # Both until `sofa_fl.default_rules`, `sofa_fl.Sofa` and `--preset` exist.
-    ("rules.md", "import dataclasses import sofa_fl"): "the names are not public yet",
-    ("rules.md", "sofa-fl run --preset paper"): "the preset is not there yet",
 }
 PAGES = {page.name: list(blocks_of(page)) for page in sorted(DOCS.glob("*.md"))}
 RUN = {name: blocks for name, blocks in PAGES.items() if name not in ELSEWHERE}
