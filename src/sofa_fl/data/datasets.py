@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sofa_fl.data import cifar10
 from sofa_fl.data.base import Arrays
 from sofa_fl.data.download import cache_folder, download
 from sofa_fl.data.idx import read_idx
@@ -34,10 +35,13 @@ def load_dataset(name: str, data_dir: Path | None = None) -> tuple[Arrays, Array
     """Training and test samples of a dataset; images stay uint8, of shape (n, 1, height, width).
 
     `mnist` ships with the package and `fashion-mnist` is downloaded where it is not found; both
-    are checked by SHA-256. Any other name is a folder `<name>` of idx files, in `data_dir` or in
-    the folder that SOFA_FL_DATA names; each of the two may also be that folder itself.
+    are checked by SHA-256. `cifar-10` is read from its binary files. Any other name is a folder
+    `<name>` of idx files, in `data_dir` or in the folder that SOFA_FL_DATA names; each of the two
+    may also be that folder itself.
     """
     given = _given_folders(data_dir)
+    if name == cifar10.NAME:
+        return cifar10.read_cifar10(cifar10.find_cifar10(given))
     if name in PUBLISHED:
         folder = _find_published(name, given)
         stamps = tuple((folder / file).stat().st_mtime_ns for file in PUBLISHED[name].sums)
