@@ -195,3 +195,8 @@ def test_blocks_of_children_make_no_difference(monkeypatch: pytest.MonkeyPatch) 
     assert len(expected) > 1
     monkeypatch.setattr(module, "BLOCK", 1)
     assert find_grafts(tree, space, ALL) == expected
+
+
+def test_clusters_at_one_place_are_merged_whatever_the_scale() -> None:
+    tree = tree_of([[0, 1], [2, 3]])
+    assert find_merges(tree, space_of([7, 7, 7, 7]), ALL) == [Merge(ids(5, 6), node(7))]

@@ -83,6 +83,22 @@ def test_at_most_one_part_is_a_child_alone() -> None:
     assert shape(two, space_of([0, 1, 10, 30]), config) == (two, [])
 
 
+def test_two_lone_children_are_too_many_where_three_parts_are_possible() -> None:
+    """Clients 3 and 4 lie on either side, so that only three parts stand out."""
+    tree, config = flat_tree(ids(*range(5))), only("split", split=0.2)
+    assert find_splits(tree, space_of([0, 1, 2, 1000, -1000]), config) == []
+    six = flat_tree(ids(*range(6)))
+    (edit,) = find_splits(six, space_of([0, 1, 2, 1000, -1000, -1001]), config)
+    assert isinstance(edit, Split)
+    assert set(edit.groups) == {ids(0, 1, 2), ids(3), ids(4, 5)}, "one is not"
+
+
+def test_the_root_stays_so_that_its_split_adds_as_many_clusters_as_parts() -> None:
+    space, config = space_of([0, 1, 50, 51]), only("split", split=0.2)
+    assert len(find_splits(tree_of([[0], 1, 2, 3]), space, config)) == 1, "room for two"
+    assert find_splits(tree_of([[[0]], 1, 2, 3]), space, config) == [], "room for one"
+
+
 def test_the_last_bit_of_a_place_does_not_steer_k_means() -> None:
     """It does, in few of a thousand draws; these are two of them."""
     for seed in (4651, 10161):

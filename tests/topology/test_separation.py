@@ -210,6 +210,20 @@ def test_of_parts_that_are_not_equally_tight_the_gap_counts_from_halfway() -> No
         assert stand_out(positions, tight, loose) == expected, "the loose one must stand out too"
 
 
+def test_every_part_is_tested_from_halfway_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares: 1 within the first, 9 within the second; a client alone has none."""
+    least: list[float] = []
+
+    def watched(inner: Pairs, outer: Pairs, factor: float, halfway: float) -> bool:
+        least.append(halfway)
+        return True
+
+    monkeypatch.setattr(module, "stands_out", watched)
+    positions = np.array([[0.0], [1], [50], [53], [200]])
+    assert stand_out(positions, [0, 1], [2, 3], [4])
+    assert least == pytest.approx([5, 0, 5, 0])
+
+
 def test_children_without_a_position_do_not_count() -> None:
     tree = tree_of([[0, 1, 5], [2, 3], [4, 6]])
     space = space_of([0, 1, 10, 11, 20])
