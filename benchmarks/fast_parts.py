@@ -16,17 +16,16 @@ from situations import SITUATIONS, gaussian, models, moved
 from timing import space_of, timed
 
 from sofa_fl.topology.clustering.candidates import Candidates
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.fast import FastCandidates
-from sofa_fl.topology.clustering.rules import default_tree_rules
-from sofa_fl.topology.clustering.shape import ShapeConfig, shape
-from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.clustering.shape import default_tree_rules, shape
+from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import Edit
 
 PARTS = {
     "neighbors": "DMAC: nearest neighbors kept up to date",
-    "grafts": "SHAPE: grafts by rough distances",
     "merges": "SHAPE: merges by mean distances",
     "splits": "SHAPE: numbers of parts by bounds",
 }

@@ -18,10 +18,10 @@ from timing import space_of, timed
 
 from sofa_fl.methods.rules.positions import NUM_EXACT, sketch_size, sketched
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.shape import ShapeConfig, shape
-from sofa_fl.topology.geometry.node_positions import Floats
-from sofa_fl.topology.geometry.space import coordinates
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.geometry.space import Floats, coordinates
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import Edit, count_edits
 

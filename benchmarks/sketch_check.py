@@ -15,8 +15,7 @@ from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.shape import form
-from sofa_fl.topology.geometry.node_positions import Floats
-from sofa_fl.topology.geometry.space import Space, coordinates
+from sofa_fl.topology.geometry.space import Floats, Space, coordinates
 from sofa_fl.topology.tree import NodeId
 
 # How many landmarks, and how many numbers for what they leave. The first are the numbers that 20

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from sofa_fl.topology.geometry.node_positions import Floats
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId
 
 T = TypeVar("T")

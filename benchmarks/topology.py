@@ -28,9 +28,10 @@ from situations import compare
 from situations import table as ratios
 from timing import space_of, timed
 
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.shape import ShapeConfig, shape
-from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import Edit, count_edits
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sofa_fl.topology.clustering.shape import ShapeConfig, shape
+from sofa_fl.topology.clustering.config import ShapeConfig
+from sofa_fl.topology.clustering.shape import shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit

@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
     from sofa_fl.sharing import SharingConfig as SharingConfig
-    from sofa_fl.topology.clustering.dmac import DmacConfig as DmacConfig
+    from sofa_fl.topology.clustering.config import DmacConfig as DmacConfig
+    from sofa_fl.topology.clustering.config import ShapeConfig as ShapeConfig
     from sofa_fl.topology.clustering.dmac import dmac as dmac
-    from sofa_fl.topology.clustering.shape import ShapeConfig as ShapeConfig
     from sofa_fl.topology.clustering.shape import shape as shape
     from sofa_fl.topology.geometry.space import Space as Space
     from sofa_fl.topology.tree import NodeId as NodeId
@@ -136,9 +136,9 @@ _HOME = {
     "as_vector": "models.mix",
     "ModelConfig": "models.networks",
     "SharingConfig": "sharing",
-    "DmacConfig": "topology.clustering.dmac",
+    "DmacConfig": "topology.clustering.config",
     "dmac": "topology.clustering.dmac",
-    "ShapeConfig": "topology.clustering.shape",
+    "ShapeConfig": "topology.clustering.config",
     "shape": "topology.clustering.shape",
     "Space": "topology.geometry.space",
     "NodeId": "topology.tree",

@@ -28,7 +28,7 @@ def test_what_it_writes_runs_as_it_is(
 
 def test_nothing_is_written_over(cli: Cli, work_dir: Path) -> None:
     (work_dir / "train.py").write_text("mine")
-    assert_refused(cli("init"), "train.py is there already")
+    assert_refused(cli("init"), "train.py already exists")
     assert [path.name for path in work_dir.iterdir()] == ["train.py"]
     (work_dir / "file").write_text("")
     assert_refused(cli("init", "file/inside"), "cannot make the folder")

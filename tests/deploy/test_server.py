@@ -16,7 +16,7 @@ from sofa_fl.deploy.server.roster_file import load_members
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, VERSION, WireMessage
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.run.config import Config, load_config
 from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.loop import Result
 from sofa_fl.methods.registry import built_in_methods
@@ -68,6 +68,17 @@ def test_every_method_does_what_it_does_on_one_machine(method: str, tmp_path: Pa
     reference(config, tmp_path / "one")
     serve(config, tmp_path / "many", machines_of(config))
     alike(tmp_path / "one", tmp_path / "many")
+
+
+def test_a_deployment_records_that_its_data_are_the_machines(tmp_path: Path) -> None:
+    config = tiny(rounds=1)
+    serve(config, tmp_path / "run", machines_of(config))
+    recorded = load_config(tmp_path / "run" / "config.yaml")
+    assert recorded.title == "SOFA-FL"
+    assert recorded.data.name == recorded.data.partition == "own"
+    assert recorded.data.num_clients == NUM_CLIENTS
+    assert recorded.own == ("data", "engine")
+    assert recorded.model == config.model, "the configuration made the network"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from sofa_fl.methods.clustered import update_products
 from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import ModelConfig, network_factory
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import after_rounds, assert_equal, federation
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up
-from sofa_fl.methods.rules.losses import Losses, compare_losses, steady
-from sofa_fl.methods.rules.path import agreement, trust
+from sofa_fl.methods.rules.path import Losses, agreement, compare_losses, steady, trust
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree

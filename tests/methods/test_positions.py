@@ -13,7 +13,8 @@ from sofa_fl.methods.rules.positions import positions_of, sampled_map, sketch_si
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.shape import form
 from sofa_fl.topology.geometry.space import Metric, Space
 from sofa_fl.topology.tree import NodeId

@@ -15,7 +15,7 @@ from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.rules import paper_tree_rules
+from sofa_fl.topology.clustering.shape import paper_tree_rules
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit

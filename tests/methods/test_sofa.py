@@ -17,7 +17,7 @@ from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import mean
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import Shared, SharingConfig
-from sofa_fl.topology.clustering.shape import Operation, ShapeConfig
+from sofa_fl.topology.clustering.config import Operation, ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft
 from tests.methods.cases import LOCAL, Spy, federation, updates_of

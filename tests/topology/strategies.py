@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from sofa_fl.topology.clustering.config import Operation, ShapeConfig
-from sofa_fl.topology.geometry.node_positions import Floats
-from sofa_fl.topology.geometry.space import Linkage, Metric, Space
+from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Nested: TypeAlias = "int | frozenset[Nested]"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sofa_fl.topology.clustering import default_edits as module
 from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges, find_prunes
 from sofa_fl.topology.clustering.shape import shape
 from sofa_fl.topology.geometry.space import Linkage, Metric
@@ -184,3 +185,13 @@ def test_pruning_may_leave_the_root_with_one_child() -> None:
     after, edits = shape(tree, space_of([0, 1]), only("prune"))
     assert edits == [Prune(node(3)), Prune(node(4))]
     assert nested(after) == frozenset({0, 1})
+
+
+def test_blocks_of_children_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    tree = tree_of([[0, 1, 2], [3, 4, 5], [6, 7, 8]])
+    space = space_of(rng.normal(size=(9, 2)))
+    expected = find_grafts(tree, space, ALL)
+    assert len(expected) > 1
+    monkeypatch.setattr(module, "BLOCK", 1)
+    assert find_grafts(tree, space, ALL) == expected

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering.default_edits import find_splits
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.kmeans import partitions
-from sofa_fl.topology.clustering.shape import ShapeConfig, shape
-from sofa_fl.topology.geometry.node_positions import Floats
-from sofa_fl.topology.geometry.space import Linkage, Metric, Space
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.default_edits import find_splits, partitions
+from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
 from sofa_fl.topology.tree import flat_tree
 from sofa_fl.topology.tree.edits import Split, apply_all
 from tests.topology.strategies import (

@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import find_prunes
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
+from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.shape import form, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, apply_all
-from sofa_fl.topology.tree.mutable_tree import MutableTree
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, MutableTree, Prune, apply_all
 from tests.topology.strategies import ALL, ids, nested, node, only, space_of
 
 MANY = 20_000

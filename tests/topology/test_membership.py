@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology.clustering.membership import find_joins, find_leaves, with_prunes
+from sofa_fl.topology.clustering.membership import (
+    find_joins,
+    find_leaves,
+    find_takeover,
+    with_prunes,
+)
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId
 from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Prune, apply_all
@@ -128,3 +133,21 @@ def test_joins_bring_in_all_newcomers_and_move_nobody(
     assert after.is_compact
     if tree.clusters:
         assert {c: after.parent[c] for c in tree.parent} == dict(tree.parent)
+
+
+def test_newcomers_take_over_a_tree() -> None:
+    edits = find_takeover(TREE, {node(20): node(7), node(21): node(7), node(22): node(5)})
+    assert edits[:3] == [Join(node(20), node(7)), Join(node(21), node(7)), Join(node(22), node(5))]
+    assert edits[3:] == [*(Leave(client) for client in TREE.clients), Prune(node(6))]
+    assert nested(apply_all(TREE, edits)) == nested(tree_of([[20, 21], 22]))
+
+
+def test_a_tree_that_was_not_compact_is_left_alone_if_nobody_leaves() -> None:
+    assert find_leaves(tree_of([[0], 1]), ids(0, 1)) == []
+
+
+def test_with_average_linkage_a_newcomer_goes_by_the_clients() -> None:
+    """The mean of 0 and 1 is nearest, but they are far from it."""
+    tree = tree_of([[0, 1], [2, 3]])
+    space = space_at({0: -50.0, 1: 50.0, 2: 20.0, 3: 21.0, 20: 0.0})
+    assert find_joins(tree, space) == [Join(node(20), node(6))]

@@ -11,8 +11,7 @@ from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
-from sofa_fl.topology.clustering.rules import paper_tree_rules
-from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.clustering.shape import paper_tree_rules, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
@@ -176,3 +175,20 @@ def test_no_cluster_of_one_child_outlives_a_pass() -> None:
     after, edits = shape(tree, space, config, paper_tree_rules())
     assert edits == [Merge(ids(5, 6), node(7)), Prune(node(4))]
     assert nested(after) == nested(tree_of([0, 1, 2, 3]))
+
+
+def test_each_cluster_is_merged_once() -> None:
+    """Three pairs are near each other, the first with the last of them nearest."""
+    tree = tree_of([[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]])  # 10: 11 to 15
+    space = space_of(np.repeat([0, 1.1, 2, 50, 51], 2))
+    edits = paper_merges(tree, space, only("merge", merge=0.5))
+    assert edits == [Merge(ids(12, 13), node(16)), Merge(ids(14, 15), node(17))]
+
+
+def test_with_average_linkage_the_width_of_clusters_counts() -> None:
+    """Client 4 is nearer to the mean of the wide cluster, and to the clients of the other."""
+    tree = tree_of([[0, 1], [2, 3, 4]])
+    for linkage, expected in (("centroid", [Graft(node(4), node(6))]), ("average", [])):
+        space = space_of([-30, 30, 6, 6, 1], None, "euclidean", linkage)  # type: ignore[arg-type]
+        edits = paper_grafts(tree, space, only("graft"))
+        assert [e for e in edits if e.node == 4] == expected  # type: ignore[union-attr]

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 
 from sofa_fl.topology.clustering import shape as module
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_grafts,
     find_merges,
     find_prunes,
     find_splits,
 )
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.rules import TreeRules, default_tree_rules
-from sofa_fl.topology.clustering.shape import ShapeConfig, form, one_pass, shape
+from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.shape import TreeRules, default_tree_rules, form, one_pass, shape
 from sofa_fl.topology.geometry.space import Linkage, Metric, Space
 from sofa_fl.topology.tree import Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, apply_all, count_edits
@@ -241,3 +241,21 @@ def test_clients_that_drift_are_followed(metric: Metric, linkage: Linkage) -> No
     moved = Space(space.clients, after, space.weights, metric, linkage)
     tree, _ = shape(tree, moved, config)
     assert nested(tree) == nested(tree_of([[0, 1], [2, 3], [4, 5, 6, 7]]))
+
+
+@pytest.mark.parametrize(("metric", "linkage"), WAYS)
+def test_looseness_sums_up_squares_by_level(metric: Metric, linkage: Linkage) -> None:
+    rng = np.random.default_rng(0)
+    tree = tree_of([[0, [1, 2]], [3, 4], 5])
+    space = space_of(rng.normal(size=(6, 2)), [1, 2, 3, 4, 5, 6], metric, linkage)
+    nodes, expected = space.locate(tree), np.zeros(3)
+    for child, parent in enumerate(tree.arrays.parents):
+        if parent >= 0:
+            (distance,) = space.paired_distances(
+                nodes.positions[[child]],
+                nodes.positions[[parent]],
+                nodes.variances[[child]],
+                nodes.variances[[parent]],
+            )
+            expected[tree.arrays.level[child]] += nodes.weights[child] * distance**2
+    np.testing.assert_allclose(module._looseness(tree, space), expected, rtol=1e-8)

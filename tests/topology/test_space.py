@@ -12,8 +12,7 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.geometry.node_positions import Floats
-from sofa_fl.topology.geometry.space import Linkage, Metric, Space, coordinates
+from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space, coordinates
 from tests.topology.strategies import METRICS, WAYS, examples, ids, node, tree_of
 
 SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-from sofa_fl.topology.clustering.candidates import Candidates
-from sofa_fl.topology.clustering.dmac import DmacConfig, dmac
-from sofa_fl.topology.clustering.neighbors import Neighbors
+from sofa_fl.topology.clustering.candidates import Candidates, Neighbors
+from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.geometry.threads import one_thread
 from tests.topology.strategies import space_of

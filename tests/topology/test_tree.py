@@ -188,8 +188,16 @@ def test_one_client_is_its_own_root() -> None:
 
 
 def test_a_flat_tree_of_nobody_is_refused() -> None:
-    with pytest.raises(TopologyError, match="at least one client"):
+    with pytest.raises(TopologyError, match=r"^a tree needs at least one client, got none$"):
         flat_tree([])
+
+
+def test_ids_below_the_first_are_left_for_clients() -> None:
+    assert flat_tree(ids(4, 2), 9).root == 9
+    assert flat_tree(ids(4, 2), 3).root == 5
+    assert flat_tree(ids(0), 9).next_id == 9
+    assert flat_tree(ids(0)).next_id == 1
+    assert flat_tree(ids(-2, -1)).root == 0
 
 
 @examples(60)

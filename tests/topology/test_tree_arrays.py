@@ -55,3 +55,8 @@ def test_the_form_counts_clusters_without_clients() -> None:
 
     assert form(with_empty(2)) == form(with_empty(3))
     assert len({form(with_empty()), form(with_empty(2)), form(with_empty(2, 3))}) == 3
+
+
+def test_the_form_is_a_number_that_stays() -> None:
+    """It decides between trees that are equally tight, so another one would change a run."""
+    assert form(tree_of([[0, 1], [2, [3, 4]]])) == 13772864071165928168

@@ -1,4 +1,4 @@
-"""`sofa-fl export`: a model of a run as a file that other programs load."""
+"""`sofa-fl export`: a model of a run as a file for other programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def export(
         str,
         typer.Option(
             metavar="NODE",
-            help="[bold]root[/], the number of a node, or [bold]client:3[/]: what client 3 uses.",
+            help="[bold]root[/], the number of a node, or [bold]client:3[/] for the model that "
+            "client 3 uses.",
         ),
     ] = "root",
     format: Annotated[
@@ -28,14 +29,19 @@ def export(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="By default RUN-NODE.FORMAT, here."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="File to write; by default RUN-NODE.FORMAT in this folder.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a node's model, or what a client uses, from the newest checkpoint of a run."""
+    """Write the model of a node, or the one a client uses, from a run's newest checkpoint."""
     from sofa_fl.experiment.storage.run_folder import RunFolder
 
-    RunFolder.open(run)  # before torch, which takes seconds
+    RunFolder.open(run)  # before loading torch, which takes seconds
     if format is not None and format not in ("safetensors", "onnx"):
         raise ConfigError(f"--format must be safetensors or onnx, got {format!r}")
     name = f"{run.resolve().name}-{node.replace(':', '-').replace('/', '-')}"
@@ -44,8 +50,9 @@ def export(
     from sofa_fl.experiment.serving import export as exporting
 
     kind: Any = format
-    told = exporting.export(run, file, node=node, format=kind)
+    exported = exporting.export(run, file, node=node, format=kind)
     if as_json:
-        put(json.dumps({**asdict(told), "file": str(told.file)}))
+        put(json.dumps({**asdict(exported), "file": str(exported.file)}))
     else:
-        put(f"wrote {shell(told.file)}: {node} after round {told.round}, inputs {told.shape}")
+        model = f"{node} after round {exported.round}, inputs {exported.shape}"
+        put(f"wrote {shell(exported.file)}: {model}")

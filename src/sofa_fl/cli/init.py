@@ -1,4 +1,4 @@
-"""`sofa-fl init`: a configuration and a script to begin with."""
+"""`sofa-fl init`: a configuration and a script to start from."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ FILES = {"config.yaml": "config.yaml", "train.py": "train.py.txt"}
 
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where; by default here.")
+        Path,
+        typer.Argument(metavar="[DIR]", help="Folder to write to; by default the current one."),
     ] = Path(),
 ) -> None:
-    """Write a small configuration and a script with an own network and own data, to be changed."""
+    """Write a small configuration, and a script with a network and data to replace by yours."""
     from sofa_fl.cli.screen import put, shell
     from sofa_fl.experiment.storage.disk import write_text
 
     if there := [name for name in FILES if (folder / name).exists()]:
-        raise RunError(f"{folder / there[0]} is there already; choose another folder")
+        raise RunError(f"{folder / there[0]} already exists; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the terminal shows of the last round while a run goes on: scores, edits, a small tree."""
+"""The panel that a terminal shows during a run: scores, edits, a small tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUM_PAST = 24  # rounds in a curve
 
 
 class Panel:
-    """Keeps what the rounds so far have brought, and draws it."""
+    """Collects the rounds so far, and draws them."""
 
     def __init__(self) -> None:
         self.means: list[float] = []
@@ -32,7 +32,7 @@ class Panel:
         self.edits: list[tuple[int, str]] = []
 
     def take(self, event: Event) -> None:
-        """A round has ended."""
+        """Add a round that has ended."""
         self.event = event
         self.means.append(event["client"]["mean"])
         self.worsts.append(event["client"]["min"])
@@ -41,7 +41,7 @@ class Panel:
         self.tree = tree_in(event)
 
     def draw(self, height: int) -> RenderableType:
-        """All of it, in no more than `height` lines, or less of it."""
+        """Draw as much as fits into `height` lines."""
         assert self.tree is not None
         scores = Table.grid(padding=(0, 2))
         worst, metric = worst_client(self.event), metric_of(self.event)

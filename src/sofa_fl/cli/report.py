@@ -1,4 +1,4 @@
-"""`sofa-fl report`: one HTML file about a run, or about several. Imports no torch."""
+"""`sofa-fl report`: one HTML file about one or several runs. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where to; by default report.html in the run folder, of several comparison.html.",
+            help="File to write; by default report.html in the run folder, or comparison.html.",
         ),
     ] = None,
-    browser: Annotated[bool, typer.Option("--open", help="Open it in a browser, too.")] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in a browser as well.")] = False,
 ) -> None:
-    """Write a report to open in a browser, of one run or of several to compare."""
+    """Write a report of one run, or of several side by side, to open in a browser."""
     from sofa_fl.cli.screen import shell
     from sofa_fl.report.page import write_report
 

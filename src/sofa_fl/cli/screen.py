@@ -1,4 +1,4 @@
-"""Consoles: colours and moving lines on a terminal only, and names as text, never as markup."""
+"""Consoles: colours and live displays only on a terminal, and names as text, never as markup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sofa_fl.report.words import printable
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Standard output, or standard error; what is not a terminal gets plain text."""
+    """A console for stdout or stderr; plain text unless it is a terminal."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(
         file=stream,
@@ -24,10 +24,10 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def put(text: str) -> None:
-    """One line on stdout for a program to read, so as it is; a terminal gets it in print."""
+    """Print text on stdout: unchanged for programs, escaped on a terminal."""
     print(printable(text) if sys.stdout.isatty() else text)
 
 
 def shell(path: Path | str) -> str:
-    """A path as it is typed in a shell."""
+    """A path as one types it in a shell."""
     return printable(shlex.quote(str(path)))

@@ -59,8 +59,8 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print(Text.assemble(("Run      ", "bold"), run), soft_wrap=True)
     file = Path(summary["run"]) / "report.html"
     if file.exists():
-        told = Text.assemble(("Report   ", "bold"), shell(file), ("  open it in a browser", "dim"))
-        screen.print(told, soft_wrap=True)
+        line = Text.assemble(("Report   ", "bold"), shell(file), ("  open it in a browser", "dim"))
+        screen.print(line, soft_wrap=True)
     first, second = f"sofa-fl tree {run} --round 0", f"sofa-fl tree {run} --svg tree.svg"
     for head, command, what in (
         ("Next     ", f"{first:<{len(second)}}", "any round's tree"),

@@ -18,17 +18,20 @@ def tree(
     run: RunPath,
     round: Annotated[
         int | None,
-        typer.Option(metavar="N", help="After which round; 0 is the warm-up, default the last."),
+        typer.Option(
+            metavar="N",
+            help="Show the tree after this round; 0 is the warm-up, the default is the last.",
+        ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Show every client, also where there are many.")
+        bool, typer.Option("--all", help="Show every client, however many there are.")
     ] = False,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the tree as a picture instead.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the tree of a run, also while it is going on."""
+    """Draw the tree of a run, even while it is running."""
     from sofa_fl.cli.screen import console, put
     from sofa_fl.report.history import read_round
 

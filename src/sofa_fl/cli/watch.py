@@ -1,4 +1,4 @@
-"""`sofa-fl watch`: the report of a run that is going on, in a browser. Imports no torch."""
+"""`sofa-fl watch`: the report of a run in progress, in a browser. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from sofa_fl.cli.options import RunPath
 def watch(
     run: RunPath,
     port: Annotated[
-        int, typer.Option(metavar="N", help="Where to serve; 0 takes any that is free.")
+        int, typer.Option(metavar="N", help="Port to serve on; 0 takes any free one.")
     ] = 8765,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Who may look: by default this machine only.")
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Address to serve on; by default only this machine can connect."
+        ),
     ] = "127.0.0.1",
-    browser: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Open a browser as well.")] = False,
 ) -> None:
-    """Show a run in the browser while it goes on; rounds appear as they end."""
+    """Show a run in the browser while it is running; rounds appear as they end."""
     from sofa_fl.report.live import LiveServer
 
     with LiveServer(run, host, port) as server:
-        typer.echo(f"{server.url} shows the run; end with Ctrl-C", err=True)
+        typer.echo(f"{server.url} shows the run; stop with Ctrl-C", err=True)
         if not server.is_loopback:
-            typer.echo("warning: whoever reaches this machine can read the run", err=True)
+            typer.echo("warning: anyone who can reach this machine can read the run", err=True)
         if browser:
             import webbrowser
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.base import Samples, Split
 from sofa_fl.engine.base import Exam, Prior
-from sofa_fl.models.identity import IdentityDict
-from sofa_fl.models.mix import Model
+from sofa_fl.models.mix import IdentityDict, Model
 
 Sums = NDArray[np.float64]  # loss and hits, summed over the samples of every batch
 

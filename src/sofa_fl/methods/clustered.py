@@ -15,7 +15,7 @@ from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.mix import Mix, Model
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
-from sofa_fl.topology.geometry.node_positions import Floats
+from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
 

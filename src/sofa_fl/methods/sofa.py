@@ -13,12 +13,11 @@ from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.clusters import Updates, inherit, means_up, mixed, trained_on_pools
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate, path_of, warm_up
-from sofa_fl.methods.rules.losses import Losses, Models, compare_losses, steady
-from sofa_fl.methods.rules.membership import let_leave, move_contradicted
 from sofa_fl.methods.rules.objective import objective_value
+from sofa_fl.methods.rules.path import Losses, Models, compare_losses, steady
 from sofa_fl.methods.rules.positions import positions_of
 from sofa_fl.methods.rules.rule_set import Rules, rules_of
-from sofa_fl.methods.rules.state import ModelStore, SofaState
+from sofa_fl.methods.rules.state import ModelStore, SofaState, let_leave, move_contradicted
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share

@@ -7,8 +7,17 @@ from typing import Any
 
 from sofa_fl.experiment.scoring.metric_names import ACCURACY, score_name
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
-from sofa_fl.topology.tree.mutable_tree import MutableTree, TreeLike
+from sofa_fl.topology.tree.edits import (
+    Edit,
+    Graft,
+    Join,
+    Leave,
+    Merge,
+    MutableTree,
+    Prune,
+    Split,
+    TreeLike,
+)
 
 NOTHING = "-"
 

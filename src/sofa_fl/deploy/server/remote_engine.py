@@ -34,7 +34,7 @@ from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import Embedding, Header
 from sofa_fl.models.flat import FlatNetwork, Vector
-from sofa_fl.models.identity import IdentityDict
+from sofa_fl.models.mix import IdentityDict
 from sofa_fl.models.networks import NetworkFactory, build
 from sofa_fl.present import log_shares
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.errors import SofaError
 from sofa_fl.models.flat import Vector
-from sofa_fl.models.identity import IdentityDict
-from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.mix import IdentityDict, Model, as_vector
 
 VERSION = 3  # of the content of messages; both sides must have the same
 ModelType = Literal["float32", "float16"]  # in which models travel

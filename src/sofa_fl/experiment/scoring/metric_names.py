@@ -1,4 +1,4 @@
-"""What the clients' scores are called: the one place that knows."""
+"""The names of the clients' scores."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _NAMES = {ACCURACY: "accuracy", R2: "R²"}
 
 
 def metric_of(record: Mapping[str, Any]) -> str:
-    """By what an event or a summary scores: `accuracy`, or in regression `r2`."""
+    """The metric of an event or a summary: `accuracy`, or in regression `r2`."""
     return str(record.get("metric", ACCURACY))
 
 
 def score_name(metric: str) -> str:
-    """What scores are called in a sentence: `accuracy`, `R²`; another version may have more."""
+    """A metric's name in a sentence: `accuracy`, `R²`, or `score` if it is unknown here."""
     return _NAMES.get(metric, "score")

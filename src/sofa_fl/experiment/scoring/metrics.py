@@ -14,13 +14,12 @@ from sofa_fl.errors import DataError
 from sofa_fl.experiment.scoring.metric_names import R2
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
-from sofa_fl.models.identity import IdentityDict
-from sofa_fl.models.mix import Model
+from sofa_fl.models.mix import IdentityDict, Model
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 
-MANY = 500_000  # predictions that all models together may make for one figure of a summary
-FEWEST = 200  # test samples that a model is scored on nevertheless
+MANY = 500_000  # predictions of all models together for one number of a summary
+FEWEST = 200  # test samples that a model is scored on in any case
 
 Ask = tuple[Model, Samples, Prior | None]
 
@@ -46,7 +45,7 @@ def fairness(accuracies: Sequence[float]) -> dict[str, float]:
 
 
 class Examiner:
-    """Scores models on test samples, each once: what was asked before is remembered."""
+    """Scores models on test samples and remembers the scores of a round."""
 
     def __init__(self, fed: Federation) -> None:
         self.fed = fed
@@ -76,7 +75,7 @@ class Examiner:
         return [self._known[model, samples, prior] for model, samples, prior in asks]
 
     def turn_to(self, fed: Federation) -> None:
-        """From now on score by the samples of another round; let go of all models."""
+        """Score on the samples of another round from now on, and drop all models."""
         self.fed = fed
         self._known.clear()
 
@@ -93,7 +92,7 @@ def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[
 
 
 def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, Any]:
-    """What is said besides of regression, in which accuracy is R²; nothing of classification."""
+    """The metric's name and the error of a regression, in which accuracy is R²; else nothing."""
     if examiner.fed.data.train.y.dtype.kind != "f":
         return {}
     losses = [score.loss for score in client_scores(used, examiner) if score.num_samples]
@@ -101,7 +100,7 @@ def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, An
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:
-    """The highest node with a model on a client's path, up to `level`; else the next above."""
+    """The highest node up to `level` on a client's path that has a model; else the next above."""
     path = [node for node in tree.path(client) if node in models]
     return next((node for node in path if tree.level[node] <= level), path[-1])
 
@@ -135,14 +134,14 @@ def by_level(view: View, examiner: Examiner) -> list[dict[str, Any]]:
 def full_accuracies(
     models: Sequence[Model], examiner: Examiner, priors: Sequence[Prior | None] | None = None
 ) -> list[float]:
-    """Every model on the whole test set, or, of very many models, on a part of it."""
+    """The accuracy of every model on the test set, or for very many models on a part of it."""
     rows = examiner.test_set(len(models))
     priors = priors if priors is not None else [None] * len(models)
     return examiner.accuracies([(model, rows, prior) for model, prior in zip(models, priors)])
 
 
 def mean_curve(curves: Sequence[NDArray[np.float32]]) -> list[float]:
-    """Mean of the clients' losses, batch by batch, over those who had so many batches."""
+    """The mean of the clients' losses, batch by batch, over the clients that had the batch."""
     longest = max(map(len, curves), default=0)
     steps = [[curve[i] for curve in curves if i < len(curve)] for i in range(longest)]
     return [round(float(np.mean(step)), 6) for step in steps]

@@ -1,4 +1,4 @@
-"""What a model says of samples: its network, with what comes before it and after it."""
+"""The outputs of a model for samples: scaling, network, and class mix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Whole(nn.Module):
         if self.scale != 1.0 or self.shift != 0.0:
             x = x * self.scale + self.shift
         out: Tensor = self.network(x)
-        if len(self.prior):  # outputs that it does not name get nothing
+        if len(self.prior):  # further outputs get nothing added
             rest = out.shape[1] - len(self.prior)
             out = out + nn.functional.pad(self.prior, (0, rest))
         return out
@@ -37,7 +37,7 @@ class Whole(nn.Module):
 
 @torch.no_grad()
 def outputs_of(whole: Whole, x: NDArray[Any], device: str = "cpu") -> NDArray[np.float32]:
-    """A row per input."""
+    """Compute one row of outputs per input."""
     whole.to(device).eval()
     parts = torch.split(torch.from_numpy(x.astype(np.float32)), PORTION)
     return np.concatenate([whole(part.to(device)).cpu().numpy() for part in parts])

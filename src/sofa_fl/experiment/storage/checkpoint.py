@@ -1,9 +1,9 @@
-"""A state on disk and back: one safetensors file, read by type; no pickle.
+"""Save a state and load it by its type: one safetensors file, no pickle.
 
 A state is a dataclass of tensors, arrays, mappings, tuples, other such dataclasses and plain
-values. Tensors and arrays go into the file under their path in the state, one after the other and
-without a copy of them all; the rest, with the order of mappings, into its header as JSON, after
-a checksum of the whole file.
+values. Tensors and arrays go into the file under their path in the state, one by one, so that they
+are never all copied; the rest, with the order of mappings, goes into the header as JSON, after a
+checksum of the whole file.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _KINDS = {
     "uint8": "U8",
     "bool": "BOOL",
 }
-_RUN = 1 << 28  # bytes that come from a GPU at a time
-_CHUNK = 1 << 22  # bytes that are checked at a time
+_RUN = 1 << 28  # bytes copied from a GPU at a time
+_CHUNK = 1 << 22  # bytes checked at a time
 # Where the checksum is: after the length of the header, at the header's beginning.
 _OPENING = b'{"__metadata__": {"checksum": "'
 _SUM_AT, _SUM_SIZE = 8 + len(_OPENING), 8
@@ -45,7 +45,7 @@ _SUM_AT, _SUM_SIZE = 8 + len(_OPENING), 8
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What is to be saved, and nothing but: `save` lets go of each tensor that it has written."""
+    """What is to be saved; `save` drops each tensor once it is written."""
 
     metadata: dict[str, str]
     tensors: Tensors
@@ -61,17 +61,17 @@ class Packed:
 
 
 def pack(**parts: object) -> Packed:
-    """Take `parts`, by name, as they are to be saved; no tensor is copied."""
+    """Prepare `parts`, by name, for saving; no tensor is copied."""
     tensors: Tensors = {}
     metadata = {name: json.dumps(_pack(part, name, tensors)) for name, part in parts.items()}
     return Packed(metadata, tensors)
 
 
 def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
-    """Write to a file; a reader sees the old one or the new one, never half of one.
+    """Write to a file; a reader sees the old file or the new one, never a part of one.
 
-    `spare` is a file that is needed no more: to write over it is faster than into new space, and
-    takes none.
+    `spare` is a file that is no longer needed: overwriting it is faster than allocating space, and
+    takes no more of it.
     """
     temporary = path.with_suffix(".partial")
     try:
@@ -89,7 +89,7 @@ def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
 
 
 def check(path: Path) -> None:
-    """Refuse a file that is not, to the bit, what was saved."""
+    """Raise unless a file is, to the bit, what was saved."""
     try:
         with path.open("rb") as file:
             head = file.read(_SUM_AT)
@@ -104,12 +104,12 @@ def check(path: Path) -> None:
 
 
 def load(path: Path, name: str, kind: type[T], device: str = "cpu") -> T:
-    """Read one part of what `save` wrote; `kind` is its type, `device` where tensors go."""
+    """Load one part of a saved file; `kind` is its type, `device` where tensors go."""
     try:
         with safe_open(path, framework="pt", device=device) as file:
             tree = json.loads(file.metadata()[name])
             keys = [key for key in file.keys() if f"{key}.".startswith(f"{name}.")]  # noqa: SIM118
-            # On a CPU a tensor is the file itself, which a later round is written over: a copy.
+            # On a CPU a tensor maps the file, which a later round overwrites: copy it.
             tensors: Tensors = {
                 key: file.get_tensor(key).clone() if device == "cpu" else file.get_tensor(key)
                 for key in keys
@@ -140,12 +140,12 @@ def _pack(value: Any, path: str, tensors: Tensors) -> Any:
 
 
 def _write(file: io.FileIO, packed: Packed) -> None:
-    """The safetensors format: length of the header, the header as JSON, the numbers.
+    """Write the safetensors format: length of the header, the header as JSON, the numbers.
 
-    The checksum is of all this with zeros in its place, and known when the rest is written.
+    The checksum covers all this with zeros in its place, and is written last.
     """
     tensors = packed.tensors
-    # The widest first, so that all lie at multiples of their width.
+    # Widest types first, so that all are aligned to their width.
     names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
     unknown = "0" * _SUM_SIZE
     header: dict[str, object] = {"__metadata__": {"checksum": unknown, **packed.metadata}}
@@ -175,7 +175,7 @@ def _hex(checksum: int) -> bytes:
 
 
 def _runs(names: list[str], tensors: Tensors) -> list[list[str]]:
-    """What is written at a time: arrays one by one, tensors on a GPU by the hundred megabytes."""
+    """What is written at a time: single arrays, or tensors on a GPU of up to `_RUN` bytes."""
     runs: list[list[str]] = []
     kind, room = "", 0
     for name in names:
@@ -190,7 +190,7 @@ def _runs(names: list[str], tensors: Tensors) -> list[list[str]]:
 
 
 def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
-    """The bytes of a run; those on a GPU come at once, and overtake what is computed there."""
+    """The bytes of a run; a copy from a GPU does not wait for what is computed there."""
     first = run[0]
     if not isinstance(first, torch.Tensor):
         array = first
@@ -211,7 +211,7 @@ def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
 
 
 def _name(tensor: torch.Tensor | NDArray[Any]) -> str:
-    """The name of its kind of numbers, with both libraries the same."""
+    """The name of a tensor's type, the same for torch and NumPy."""
     return str(tensor.dtype).removeprefix("torch.")
 
 

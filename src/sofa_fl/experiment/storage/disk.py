@@ -1,7 +1,7 @@
-"""Files that are there whole or not at all: after a kill, on a full disk, when the power is cut.
+"""Atomic files: complete or absent, even after a kill, on a full disk, or after a power cut.
 
-What is new is written aside, flushed, and renamed; then the folder is flushed, which holds the
-name. A reader sees the old file or the new one.
+New content is written to another file, flushed, and renamed; then the folder, which holds the name,
+is flushed. A reader sees the old file or the new one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from sofa_fl.errors import RunError
 
 
 class DamagedError(RunError):
-    """A file of a run is not what was written."""
+    """A file of a run is not as it was written."""
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a text file completely or not at all."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     temporary = path.with_name(path.name + ".partial")
     try:
         with temporary.open("wb", buffering=0) as file:
@@ -38,14 +38,14 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_all(file: io.FileIO, data: bytes | memoryview) -> None:
-    """Linux writes at most 2 GiB at a time, and less where the disk is nearly full."""
+    """Write all of it: Linux takes at most 2 GiB at a time, and less if the disk is nearly full."""
     rest = memoryview(data)
     while len(rest):
         rest = rest[file.write(rest) :]
 
 
 def sync_folder(path: Path) -> None:
-    """Let new names in a folder outlast a power cut; only POSIX has and needs this."""
+    """Make new names in a folder survive a power cut; only POSIX needs this."""
     if os.name == "posix":
         folder = os.open(path, os.O_RDONLY)
         try:
@@ -55,6 +55,6 @@ def sync_folder(path: Path) -> None:
 
 
 def discard(temporary: Path) -> None:
-    """Delete what could not be finished: a full disk is not to stay full of it."""
+    """Delete an unfinished file, so that it does not keep a disk full."""
     with contextlib.suppress(OSError):
         temporary.unlink()

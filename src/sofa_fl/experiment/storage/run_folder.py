@@ -1,12 +1,13 @@
-"""The run folder: all that is left of a run, written so that a kill costs the round under way.
+"""The run folder: everything a run leaves behind, written so that a kill costs one round at most.
 
-    config.yaml      complete and resolved
+    config.yaml      complete, with every value resolved
     events.jsonl     one line per round
     checkpoints/     the newest states, by round
-    summary.json     once the run has ended
+    summary.json     written when the run has ended
 
-A round is recorded once its checkpoint is there, which holds the line too and knows what was in
-`events.jsonl` before it: a resumed run cuts off the rest, torn or not, and writes it again.
+A round is recorded after its checkpoint is written. The checkpoint holds the round's line too, and
+the length and checksum of `events.jsonl` before it: a resumed run cuts off the rest and writes it
+again.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any]) -> RunFolder:
-        """Make a new run folder; one that holds anything is refused."""
+        """Make a new run folder; the folder must be empty or not exist."""
         folder = cls(path)
         try:
-            # A kill while the folder was being made may have left the first file unfinished.
+            # A kill while the folder was made may have left the first file unfinished.
             unfinished = {folder.config_file.with_name("config.yaml.partial")}
             if path.exists() and set(path.iterdir()) - unfinished:
                 raise RunError(
@@ -54,13 +55,13 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run folder."""
+        """Open an existing run folder."""
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not a run folder: it has no config.yaml")
         return cls(path)
 
     def clear(self) -> None:
-        """Nothing but the configuration stays: the run begins."""
+        """Delete everything but the configuration, so that the run begins."""
         try:
             self.events_file.unlink(missing_ok=True)
             self.checkpoints.mkdir(exist_ok=True)
@@ -89,7 +90,7 @@ class RunFolder:
         return self.checkpoints / f"round-{round:05d}.safetensors"
 
     def saved_rounds(self) -> list[int]:
-        """The rounds of which there is a checkpoint, oldest first."""
+        """The rounds that have a checkpoint, oldest first."""
         files = self.checkpoints.glob("round-*.safetensors")
         numbers = (file.stem.removeprefix("round-") for file in files)
         return sorted(int(number) for number in numbers if number.isdecimal())
@@ -106,7 +107,7 @@ class RunFolder:
                 self.checkpoint(later).unlink(missing_ok=True)
 
     def append(self, event: Event) -> int:
-        """Write one event, whole or not at all; return the length of the file after it."""
+        """Append one event, completely or not at all; return the new length of the file."""
         try:
             with self.events_file.open("ab", buffering=0) as file:
                 before = file.tell()
@@ -123,12 +124,12 @@ class RunFolder:
             raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
 
     def mark(self) -> tuple[int, int]:
-        """How long the events are by now, and their checksum."""
+        """The length of the events so far, and their checksum."""
         recorded = self._read_events()
         return len(recorded), zlib.crc32(recorded)
 
     def cut(self, length: int, checksum: int) -> None:
-        """Drop the events after a mark; what is before it must be what it was."""
+        """Drop the events after a mark; those before it must be unchanged."""
         recorded = self._read_events()[:length]
         if len(recorded) < length:
             raise DamagedError(f"{self.events_file} is shorter than its checkpoint says")
@@ -143,14 +144,14 @@ class RunFolder:
             raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
 
     def num_recorded(self) -> int:
-        """How many rounds are on record, the warm-up among them; a torn last line is none."""
+        """The number of recorded rounds and the warm-up, without an incomplete last line."""
         return self._read_events().count(b"\n")
 
     def _read_events(self) -> bytes:
         return self.events_file.read_bytes() if self.events_file.exists() else b""
 
     def events(self) -> Iterator[Event]:
-        """The events in order; a torn last line is passed over."""
+        """The events in order, without an incomplete last line."""
         if not self.events_file.exists():
             return
         try:
@@ -170,7 +171,7 @@ class RunFolder:
 
 
 def fresh_folder(name: str) -> Path:
-    """`runs/sofa-mnist-0`, or with `-2`, `-3`, … where that is taken."""
+    """`runs/sofa-mnist-0`, or `-2`, `-3`, … appended if that exists."""
     path, number = Path("runs") / name, 2
     while path.exists():
         path, number = Path("runs") / f"{name}-{number}", number + 1

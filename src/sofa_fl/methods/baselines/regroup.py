@@ -8,7 +8,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.clusters import means_up
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import Models
+from sofa_fl.methods.rules.path import Models
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
 from sofa_fl.topology.geometry.space import Space

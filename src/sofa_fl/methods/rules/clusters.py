@@ -8,13 +8,22 @@ from dataclasses import dataclass, field
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import Models
+from sofa_fl.methods.rules.path import Models
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Pools
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
-from sofa_fl.topology.tree.mutable_tree import MutableTree, TreeLike
+from sofa_fl.topology.tree.edits import (
+    Edit,
+    Graft,
+    Join,
+    Leave,
+    Merge,
+    MutableTree,
+    Prune,
+    Split,
+    TreeLike,
+)
 
 
 @dataclass(frozen=True, slots=True)

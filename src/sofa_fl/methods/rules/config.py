@@ -9,8 +9,7 @@ from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.errors import ConfigError
 from sofa_fl.methods.rules.positions import PositionKind
-from sofa_fl.topology.clustering.dmac import DmacConfig
-from sofa_fl.topology.clustering.shape import ShapeConfig
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.geometry.space import Linkage, Metric
 
 PullWeight = Annotated[float, Ge(0)]

@@ -12,10 +12,9 @@ from sofa_fl.errors import RunError
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.rules.clusters import Update
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.membership import descend
 from sofa_fl.methods.rules.path import Path, blend
 from sofa_fl.methods.rules.rule_set import Rules
-from sofa_fl.methods.rules.state import ModelStore, SofaState
+from sofa_fl.methods.rules.state import ModelStore, SofaState, descend
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.sharing import training_sets

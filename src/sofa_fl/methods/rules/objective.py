@@ -18,7 +18,7 @@ import torch
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import Losses, Models
+from sofa_fl.methods.rules.path import Losses, Models
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.topology.tree import NodeId, Tree
 

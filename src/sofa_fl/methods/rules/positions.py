@@ -13,8 +13,7 @@ from sofa_fl.models.flat import Vector, inner_products, products_with
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.geometry.map import map_of
-from sofa_fl.topology.geometry.node_positions import Floats
-from sofa_fl.topology.geometry.space import Metric, Space, coordinates
+from sofa_fl.topology.geometry.space import Floats, Metric, Space, coordinates
 from sofa_fl.topology.tree import NodeId
 
 PositionKind = Literal["weights", "updates", "latent"]

@@ -9,9 +9,9 @@ from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Updates, mean_of_clients, regularized_mean
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import Models
 from sofa_fl.methods.rules.objective import pulls_on_client
 from sofa_fl.methods.rules.path import (
+    Models,
     Path,
     serve_best,
     serve_blend,
@@ -21,7 +21,7 @@ from sofa_fl.methods.rules.path import (
 )
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
-from sofa_fl.topology.clustering.rules import TreeRules, default_tree_rules, paper_tree_rules
+from sofa_fl.topology.clustering.shape import TreeRules, default_tree_rules, paper_tree_rules
 from sofa_fl.topology.tree import NodeId, Tree
 
 PathRule = Callable[[Path, SofaConfig], Model]

@@ -1,19 +1,27 @@
-"""What SOFA-FL keeps from round to round, and the store that frees models as they are used."""
+"""What SOFA-FL keeps from round to round, and how it changes before a round.
+
+Clients leave, and those whom their new data contradict move at once: SHAPE goes by what clients
+have learned, so it cannot answer a change before they have trained on it. But a client notices
+new data as soon as the model that it is about to train contradicts them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import inherit
-from sofa_fl.methods.rules.losses import Losses, Models, compare_losses, steady
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.path import Losses, Models, compare_losses, steady
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import Shared
+from sofa_fl.topology.clustering.membership import find_leaves, find_takeover, with_prunes
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, apply_all
+from sofa_fl.topology.tree.edits import Edit, Graft, Join, Split, apply_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +75,134 @@ def after_edits(
     ledger = ledger.record(tree, pools, fed.owned)
     steadied = steady(tree, losses, fed, steadiness)
     return SofaState(tree, params, losses, steadied, Shared(pools, ledger))
+
+
+Limits = Mapping[NodeId, float]  # the loss that a client tolerates of a model
+
+
+def let_leave(
+    state: SofaState, config: SofaConfig, fed: Federation
+) -> tuple[SofaState, list[Edit]]:
+    """Remove the clients that are gone."""
+    if not any(client in fed.owned for client in state.tree.clients):
+        return take_over(state, config, fed)
+    leaves = find_leaves(state.tree, fed.owned)
+    return (after_edits(state, leaves, config.steadiness, fed) if leaves else state), leaves
+
+
+def take_over(
+    state: SofaState, config: SofaConfig, fed: Federation
+) -> tuple[SofaState, list[Edit]]:
+    """Where everybody is gone, put the clients that are asked in their place.
+
+    Each begins in the cluster that loses least for it, with that cluster's model: what was
+    learned is not lost. If no client is asked, all that are present begin at the root.
+    """
+    tree, models = state.tree, dict(state.params)
+    asked = list(fed.cohort)
+    descents = descend(tree, models, asked, fed)
+    onto = {c: [tree.root, *descents.get(c, ())][-1] for c in asked or fed.clients}
+    edits = find_takeover(tree, onto)
+    for edit in edits:
+        if isinstance(edit, Join):
+            new = edit.node, edit.above
+            models |= {node: models[edit.onto] for node in new if node is not None}
+    return after_edits(replace(state, params=models), edits, config.steadiness, fed), edits
+
+
+def move_contradicted(
+    state: SofaState, config: SofaConfig, fed: Federation
+) -> tuple[SofaState, list[Edit]]:
+    """Move the clients that no longer fit where they are (`sofa.alert`)."""
+    tree, models = state.tree, state.params
+    limits = find_contradicted(tree, models, state.losses, config.alert * fed.blind_loss, fed)
+    if not limits:
+        return state, []
+    moves = find_moves(tree, descend(tree, models, list(limits), fed), limits)
+    losses = {c: {} if c in limits else known for c, known in state.losses.items()}
+    return after_edits(replace(state, losses=losses), moves, config.steadiness, fed), moves
+
+
+def find_contradicted(
+    tree: Tree, models: Models, losses: Losses, margin: float, fed: Federation
+) -> dict[NodeId, float]:
+    """The clients whose parent's model now loses more than before by `margin`, and their limits.
+
+    Only clients that are asked in this round and that may have new data can notice. A client
+    whose siblings are clusters goes by its own model: its parent's is a model of all, which suits
+    new data as little as the old.
+    """
+    if math.isinf(margin):
+        return {}
+    clients = [c for c in tree.clients if c in fed.asked and fed.has_news(c)]
+    if not clients:
+        return {}
+    above_clusters = {tree.parent[cluster] for cluster in tree.clusters}
+    judges = [
+        client if parent is None or parent in above_clusters else parent
+        for client, parent in ((client, tree.parent[client]) for client in clients)
+    ]
+    limits = {c: losses[c][judge] + margin for c, judge in zip(clients, judges)}
+    scores = fed.held_out([(c, models[judge]) for c, judge in zip(clients, judges)], sent=True)
+    return {c: limits[c] for c, score in zip(clients, scores) if score.loss > limits[c]}
+
+
+def descend(
+    tree: Tree, models: Models, clients: Sequence[NodeId], fed: Federation
+) -> dict[NodeId, dict[NodeId, float]]:
+    """Go down from the root along the clusters that lose least for each client.
+
+    From cluster to cluster as long as the loss falls; returns the loss of each on the way.
+    """
+    if tree.root in tree.members:
+        return {client: {} for client in clients}
+    scores = fed.held_out([(client, models[tree.root]) for client in clients])
+    descents = {client: {tree.root: score.loss} for client, score in zip(clients, scores)}
+    at = dict.fromkeys(clients, tree.root)
+    while at:
+        pairs = [
+            (client, child)
+            for client, node in at.items()
+            for child in tree.children[node]
+            if child not in tree.members
+        ]
+        scores = fed.held_out([(client, models[node]) for client, node in pairs])
+        best: dict[NodeId, tuple[float, NodeId]] = {}
+        for (client, node), score in zip(pairs, scores):
+            best[client] = min(best.get(client, (score.loss, node)), (score.loss, node))
+        at = {
+            client: node
+            for client, (loss, node) in best.items()
+            if loss < descents[client][at[client]]
+        }
+        for client, node in at.items():
+            descents[client][node] = best[client][0]
+    return descents
+
+
+def find_moves(tree: Tree, descents: Losses, limits: Limits) -> list[Edit]:
+    """Graft each client where its descent ended, or split it off if no model there suits it.
+
+    Clients of one cluster whom no model in the tree suits become a cluster of their own beside
+    it, unless no others would be left in it: then the whole cluster has changed, and will learn.
+    """
+    edits: list[Edit] = []
+    unsuited: dict[NodeId, list[NodeId]] = {}
+    for client, descent in descents.items():
+        parent = tree.parent[client]
+        if not descent or parent is None:
+            continue
+        end, loss = list(descent.items())[-1]
+        if loss <= limits[client]:
+            edits += [Graft(client, end)] if end != parent else []
+        else:
+            unsuited.setdefault(parent, []).append(client)
+    next_id, moved = tree.next_id, {e.node for e in edits if isinstance(e, Graft)}
+    for parent, clients in unsuited.items():
+        arrived = [e.node for e in edits if isinstance(e, Graft) and e.onto == parent]
+        stay = [n for n in tree.children[parent] if n not in moved and n not in clients] + arrived
+        if stay and all(n in tree.members for n in stay):
+            into = (NodeId(next_id), NodeId(next_id + 1))
+            edits.append(Split(parent, into, (tuple(sorted(stay)), tuple(sorted(clients)))))
+            next_id += 2
+    return with_prunes(tree, edits) if edits else []

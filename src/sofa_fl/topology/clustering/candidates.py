@@ -8,24 +8,83 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sofa_fl.topology.clustering.neighbors import Neighbors
-from sofa_fl.topology.geometry.node_positions import NodePositions
-from sofa_fl.topology.geometry.space import Space
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from sofa_fl.topology.geometry.space import Floats, NodePositions, Space
 from sofa_fl.topology.tree.tree_arrays import Rows
+
+TIE = 1e-9  # distances that differ by less than this fraction count as equal
+
+
+class Neighbors:
+    """Nodes by row: the clients of a space first, then what they were joined to.
+
+    Attributes:
+        alive: The rows that have not been joined to another, in ascending order.
+        size: The number of rows in use.
+    """
+
+    def __init__(self, space: Space) -> None:
+        n, dimensions = space.positions.shape
+        most = 2 * n - 1  # every join leaves fewer nodes than before
+        self._space = space
+        self.positions, self.weights = np.zeros((most, dimensions)), np.zeros(most)
+        self.positions[:n], self.weights[:n] = space.positions, space.weights
+        self.variances = np.zeros(most)
+        self.size, self.alive = n, np.arange(n)
+
+    def distances(self, a: Rows, b: Rows) -> Floats:
+        """D of every node in `a` to every one in `b`; infinite to itself."""
+        distances = self._space.distances(
+            self.positions[a], self.positions[b], self.variances[a], self.variances[b]
+        )
+        distances[a[:, None] == b[None, :]] = np.inf
+        return distances
+
+    def within(self, gamma: float) -> Rows:
+        """Nodes among which are all that have another within `gamma` times the smallest D."""
+        return self.alive
+
+    def nearest(self) -> tuple[Rows, Rows]:
+        """Every node, and its nearest; several times, if several are as near."""
+        distances = self.distances(self.alive, self.alive)
+        rows, columns = np.nonzero(distances <= distances.min(axis=1)[:, None] * (1 + TIE))
+        return self.alive[rows], self.alive[columns]
+
+    def join(self, groups: Sequence[Rows]) -> Rows:
+        """Aggregate each group to a new node; return the new nodes' rows."""
+        new = np.arange(self.size, self.size + len(groups))
+        for row, group in zip(new, groups):
+            weights, positions = self.weights[group], self.positions[group]
+            self.weights[row] = weights.sum()
+            self.positions[row] = np.average(positions, axis=0, weights=weights)
+            squares = ((positions - self.positions[row]) ** 2).sum(axis=1)
+            self.variances[row] = np.average(squares + self.variances[group], weights=weights)
+        self.size += len(groups)
+        self.alive = np.append(np.setdiff1d(self.alive, np.concatenate(groups)), new)
+        return new
+
+
+def linked(a: Rows, b: Rows) -> list[Rows]:
+    """The groups of nodes that are linked, directly or by way of others, by the links `a` – `b`.
+
+    Each in ascending order, and the groups by the first of each.
+    """
+    nodes, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
+    links = coo_array((np.ones(len(a)), (ends[: len(a)], ends[len(a) :])), shape=(len(nodes),) * 2)
+    group_of = connected_components(links, directed=False)[1]
+    order = np.argsort(group_of, kind="stable")
+    return np.split(nodes[order], np.flatnonzero(np.diff(group_of[order])) + 1)
 
 
 class Candidates:
-    """Every node may be joined, grafted, merged or split."""
+    """Every node may be joined, merged or split."""
 
     def neighbors(self, space: Space) -> Neighbors:
         """Who is near to whom while DMAC joins nodes."""
         return Neighbors(space)
-
-    def grafts(
-        self, space: Space, nodes: NodePositions, children: Rows, parents: Rows, tolerance: float
-    ) -> Rows:
-        """Those of `children` that may move to another of `parents`."""
-        return children
 
     def merges(self, space: Space, nodes: NodePositions, a: Rows, b: Rows) -> tuple[Rows, Rows]:
         """Those pairs of sibling clusters that may be merged, in the same order."""

@@ -5,50 +5,73 @@ They only look and return edits; `edit.apply` changes the tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 
 import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.kmeans import partitions
 from sofa_fl.topology.clustering.separation import PartSeparation
-from sofa_fl.topology.geometry.node_positions import Floats, NodePositions
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import Floats, NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
 from sofa_fl.topology.tree.tree_arrays import Rows
 
+
+def partitions(
+    nodes: NodePositions, children: Rows, numbers: Iterable[int]
+) -> Iterator[tuple[Rows, ...]]:
+    """Partition `children` into each of `numbers` parts, in ascending order.
+
+    It stops at a number above that of different positions: k-means cannot tell equal ones apart.
+    """
+    positions = nodes.positions[children]
+    positions = positions - positions.mean(axis=0)
+    # To nine digits, and in an order that depends on the positions alone: neither the last bit of
+    # a mean nor a client's number must steer k-means.
+    positions = (positions / (np.abs(positions).max() or 1.0)).round(9)
+    order = np.lexsort(positions.T[::-1])
+    positions, children = positions[order], children[order]
+    num_different = 1 + int((np.diff(positions, axis=0) != 0).any(axis=1).sum())
+    for k in numbers:
+        if k > num_different:
+            return
+        with warnings.catch_warnings():  # of positions so near that they are one to k-means
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            labels = (
+                KMeans(k, n_init=4, random_state=0)
+                .fit(positions, sample_weight=nodes.weights[children])
+                .labels_
+            )
+        if len(set(labels)) < k:
+            return
+        yield tuple(children[labels == label] for label in dict.fromkeys(labels))
+
+
 EVERYTHING = Candidates()
+BLOCK = 1 << 22  # distances measured at a time
 
 
-def find_grafts(
-    tree: Tree, space: Space, config: ShapeConfig, candidates: Candidates = EVERYTHING
-) -> list[Edit]:
+def find_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """Move nodes that are clearly nearer to another cluster on the level of their parent.
 
     A parent is taken without the node, so that no node holds itself in place.
     """
     nodes = space.locate(tree)
     edits: list[Edit] = []
-    for parents in levels(nodes):
+    for children, parents in families(nodes):
         # An only child stays: pruning takes care of its parent.
-        children = children_of(nodes, parents)
         children = children[nodes.num_children[nodes.arrays.parents[children]] > 1]
-        children = candidates.grafts(space, nodes, children, parents, config.tolerance)
         rest, rest_variances = nodes.parents_without(children)
         now = space.paired_distances(
             nodes.positions[children], rest, nodes.variances[children], rest_variances
         )
-        distances = space.distances(
-            nodes.positions[children],
-            nodes.positions[parents],
-            nodes.variances[children],
-            nodes.variances[parents],
-        )
+        distances = distances_between(space, nodes, children, parents)
         distances[nodes.arrays.parents[children][:, None] == parents[None, :]] = np.inf
-        least = distances.min(axis=1)
-        moves = least * (1 + config.tolerance) < now
+        moves = distances.min(axis=1) * (1 + config.tolerance) < now
         nearest = parents[distances.argmin(axis=1)]
         edits += [Graft(*ids(nodes, *move)) for move in as_pairs(children[moves], nearest[moves])]
     return edits
@@ -132,11 +155,26 @@ def as_pairs(a: Rows, b: Rows) -> Iterator[tuple[int, int]]:
     return zip(a.tolist(), b.tolist())
 
 
-def levels(nodes: NodePositions) -> list[Rows]:
-    """The clusters that have a position, level by level from the lowest."""
+def families(nodes: NodePositions) -> Iterator[tuple[Rows, Rows]]:
+    """For each level of clusters, from the lowest: their children, and these clusters.
+
+    Only of nodes that have a position; the children in blocks, so that the distances of all to all
+    fit into memory.
+    """
     clusters = np.flatnonzero(nodes.known & ~nodes.arrays.is_client)
     level = nodes.arrays.level[clusters]
-    return [clusters[level == each] for each in np.unique(level)]
+    for each in np.unique(level):
+        parents = clusters[level == each]
+        children, step = children_of(nodes, parents), max(1, BLOCK // len(parents))
+        for start in range(0, len(children), step):
+            yield children[start : start + step], parents
+
+
+def distances_between(space: Space, nodes: NodePositions, a: Rows, b: Rows) -> Floats:
+    """The distances D of all nodes in `a` to all in `b`."""
+    return space.distances(
+        nodes.positions[a], nodes.positions[b], nodes.variances[a], nodes.variances[b]
+    )
 
 
 def children_of(nodes: NodePositions, parents: Rows) -> Rows:
@@ -151,10 +189,9 @@ def sibling_pairs(space: Space, nodes: NodePositions) -> tuple[Rows, Rows, Float
     for parent in np.flatnonzero(nodes.num_children > 1):
         rows = children_of(nodes, np.array([parent]))
         rows = rows[~nodes.arrays.is_client[rows]]
-        positions, variances = nodes.positions[rows], nodes.variances[rows]
         a, b = np.triu_indices(len(rows), 1)
         if len(a):
-            distances = space.distances(positions, positions, variances, variances)[a, b]
+            distances = distances_between(space, nodes, rows, rows)[a, b]
             order = np.argsort(distances, kind="stable")
             pairs.append((rows[a[order]], rows[b[order]], distances[order]))
     a, b, distances = (np.concatenate(columns) for columns in zip(*pairs))

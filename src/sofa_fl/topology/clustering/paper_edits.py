@@ -12,14 +12,14 @@ import numpy as np
 from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
     as_pairs,
-    children_of,
+    distances_between,
+    families,
     ids,
     incoherent,
-    levels,
+    partitions,
     sibling_pairs,
     split_edit,
 )
-from sofa_fl.topology.clustering.kmeans import partitions
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge
@@ -33,14 +33,8 @@ def paper_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """
     nodes = space.locate(tree)
     edits: list[Edit] = []
-    for candidates in levels(nodes):
-        children = children_of(nodes, candidates)
-        distances = space.distances(
-            nodes.positions[children],
-            nodes.positions[candidates],
-            nodes.variances[children],
-            nodes.variances[candidates],
-        )
+    for children, candidates in families(nodes):
+        distances = distances_between(space, nodes, children, candidates)
         is_parent = nodes.arrays.parents[children][:, None] == candidates[None, :]
         d_pre, d_min = distances[is_parent], distances.min(axis=1)
         n_min = candidates[distances.argmin(axis=1)]

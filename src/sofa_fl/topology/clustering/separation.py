@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from scipy.special import stdtrit
 
-from sofa_fl.topology.geometry.node_positions import Floats, NodePositions
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import Floats, NodePositions, Space
 from sofa_fl.topology.tree.tree_arrays import Rows
 
 FACTOR = 1.06  # distances to others are at least this many times those within the group

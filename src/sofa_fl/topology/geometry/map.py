@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sofa_fl.topology.geometry.node_positions import Floats
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId
 
 EXTRA = 6  # directions that are followed besides the two: they speed up convergence
