@@ -18,8 +18,7 @@ from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
 from study.design.contenders import CONTENDERS
-from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
-from study.design.situations import (
+from study.design.drift_settings import (
     DRIFTERS,
     FAULTY,
     QUICK_DRIFT,
@@ -27,6 +26,7 @@ from study.design.situations import (
     SITUATIONS,
     VARIANTS,
 )
+from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
 
 if TYPE_CHECKING:
     from study.design.run_plan import Scope

@@ -9,9 +9,9 @@ from typing import Any
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
+from study.design.captions import CAPTIONS, LOSS_FIGURES
 from study.design.choices import FILE, TRIED, choices_table
 from study.design.contenders import AS_WRITTEN, CHOSEN, CONTENDERS, title
-from study.design.pictures import CAPTIONS, LOSS_FIGURES
 from study.design.settings import SETTINGS
 from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import By, benchmark_tables, by_method, standing
