@@ -17,9 +17,8 @@ import typer
 from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
-from study.design.contenders import ALL_CONTENDERS, CONTENDERS
-from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
-from study.design.situations import (
+from study.design.contenders import CONTENDERS
+from study.design.drift_settings import (
     DRIFTERS,
     FAULTY,
     QUICK_DRIFT,
@@ -27,6 +26,7 @@ from study.design.situations import (
     SITUATIONS,
     VARIANTS,
 )
+from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
 
 if TYPE_CHECKING:
     from study.design.run_plan import Scope
@@ -147,7 +147,6 @@ class Known(NamedTuple):
 
 PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
 OWN: Mapping[str, Known] = {
-    "sweep": Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(ALL_CONTENDERS)),
     "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
     "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
 }

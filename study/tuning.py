@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from study.design.choices import FILE, Key, choices_table, key_of
-from study.design.contenders import ALL_CONTENDERS, RATE, sharings_in
+from study.design.choices import FILE, TRIED, Key, choices_table, key_of
+from study.design.contenders import CONTENDERS, RATE
 from study.design.run_plan import Entry, Scope, make_entry
 from study.design.settings import SETTINGS, Overrides
 from study.rows.row_files import Row, add_rows, read_rows
 from study.targets import Outcome, Study
 
 VALIDATION: Overrides = {"data.score_on": "validation"}
-TRIED = "sweep.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +35,16 @@ def sweep(study: Study) -> Outcome:
     """Try everything, record every run, and choose."""
     scope = study.scope
     keys = [
-        (setting, label, sharing)
+        (setting, contender.label, sharing)
         for setting in scope.settings
-        for label in scope.methods
-        for sharing in sharings_in(ALL_CONTENDERS[label], SETTINGS[setting])
-        if ALL_CONTENDERS[label].is_swept(SETTINGS[setting])
+        for sharing in SETTINGS[setting].sharing
+        for contender in scope.contenders(setting)
+        if contender.is_swept(SETTINGS[setting])
     ]
     first = [
-        Trial(key, {**rate, **ALL_CONTENDERS[key[1]].start_in(SETTINGS[key[0]])}, seed)
+        Trial(key, {**rate, **CONTENDERS[key[1]].start_in(SETTINGS[key[0]])}, seed)
         for key in keys
-        for rate in ([{RATE: rate} for rate in ALL_CONTENDERS[key[1]].rates] or [{}])
+        for rate in ([{RATE: rate} for rate in CONTENDERS[key[1]].rates] or [{}])
         for seed in scope.seeds
     ]
     rows = _try(study, first, "learning rates")
@@ -53,8 +52,8 @@ def sweep(study: Study) -> Outcome:
     second = [
         Trial(key, {**rates[key]["overrides"], **values}, seed)
         for key in keys
-        for values in ALL_CONTENDERS[key[1]].grid_in(SETTINGS[key[0]])
-        if values != ALL_CONTENDERS[key[1]].start_in(SETTINGS[key[0]])
+        for values in CONTENDERS[key[1]].grid_in(SETTINGS[key[0]])
+        if values != CONTENDERS[key[1]].start_in(SETTINGS[key[0]])
         for seed in scope.seeds
     ]
     rows += _try(study, second, "own parameters") if second else []
@@ -116,7 +115,7 @@ def _tried(row: Row, extra: Overrides) -> Row:
 def _entry(scope: Scope, trial: Trial) -> Entry:
     setting, label, sharing = trial.key
     tried = replace(scope, extra={**scope.extra, **VALIDATION})
-    contender = ALL_CONTENDERS[label]
+    contender = CONTENDERS[label]
     return make_entry(tried, setting, contender, sharing, trial.seed, {}, chosen=trial.overrides)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from study.design.contenders import ALL_CONTENDERS, sharings_in, title
+from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Overrides, Setting
 from study.pages.markdown import NOTHING, table
 from study.rows.row_files import Row, read_rows
 
 Key = tuple[str, str, float]
 Choices = Mapping[Key, Overrides]
-FILE = "choices.json"
+FILE, TRIED = "choices.json", "sweep.json"
 
 
 def key_of(row: Row) -> Key:
@@ -28,7 +28,7 @@ def choices_table(rows: Sequence[Row]) -> str:
     """What was chosen, as Markdown: a row per method, a column per setting."""
     chosen = {key_of(row): row for row in rows}
     settings = [name for name in SETTINGS if any(key[0] == name for key in chosen)]
-    labels = [label for label in ALL_CONTENDERS if any(key[1] == label for key in chosen)]
+    labels = [label for label in CONTENDERS if any(key[1] == label for key in chosen)]
     tried = {
         label: {row["of"] for key, row in chosen.items() if key[1] == label} for label in labels
     }
@@ -50,10 +50,9 @@ def words(overrides: Overrides) -> str:
 
 
 def _cell(setting: Setting, label: str, chosen: Mapping[Key, Row]) -> str:
-    contender = ALL_CONTENDERS[label]
-    sharings = sharings_in(contender, setting)
-    if not (sharings and contender.is_swept(setting)):
+    contender = CONTENDERS[label]
+    if not (contender.fits(setting) and contender.is_swept(setting)):
         return ""
-    rows = [chosen.get((setting.name, label, sharing)) for sharing in sharings]
+    rows = [chosen.get((setting.name, label, sharing)) for sharing in setting.sharing]
     told = [words(row["overrides"]) if row else NOTHING for row in rows]
     return told[0] if len(set(told)) == 1 else " / ".join(told)

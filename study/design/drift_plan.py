@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from study.design.choices import Choices
-from study.design.run_plan import Entry, Scope, make_entry
-from study.design.settings import SWEEP_SEEDS, Overrides
-from study.design.situations import (
+from study.design.drift_settings import (
     DRIFTERS,
     FAULTY,
     IN_STILL,
@@ -17,6 +15,8 @@ from study.design.situations import (
     SOFA,
     VARIANTS,
 )
+from study.design.run_plan import Entry, Scope, make_entry
+from study.design.settings import SWEEP_SEEDS, Overrides
 
 VALIDATION: Overrides = {"data.score_on": "validation"}
 

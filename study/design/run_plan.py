@@ -21,8 +21,8 @@ from study.design.contenders import (
     Contender,
     table2_label,
 )
+from study.design.drift_settings import EVERY
 from study.design.settings import COMMON, PAPER, PAPER_SHARING, QUICK, SEEDS, SETTINGS, Overrides
-from study.design.situations import EVERY
 
 # Keys that change no result, or whose values a row has anyway.
 UNTOLD = ("save_every", "keep", "engine")

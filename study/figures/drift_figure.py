@@ -23,7 +23,7 @@ from sofa_fl.jobs.plotting import (
     drawing,
 )
 from study.design.contenders import title
-from study.design.situations import DRIFTERS, FROZEN, REGROUP, SCENARIOS, SHAPE_ONLY, SOFA
+from study.design.drift_settings import DRIFTERS, FROZEN, REGROUP, SCENARIOS, SHAPE_ONLY, SOFA
 from study.pages.drift_tables import By, by_label
 from study.rows.row_files import Row
 

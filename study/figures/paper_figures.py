@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.jobs.plotting import BLUE, GREEN, GUIDE, ORANGE, VERMILION, drawing
 from sofa_fl.report.tree_svg import tree_svg
+from study.design.captions import LOSS_FIGURES
 from study.design.contenders import (
     AS_WRITTEN,
     PAPER_HYPCLUSTER,
@@ -19,7 +20,6 @@ from study.design.contenders import (
     table2_label,
     title,
 )
-from study.design.pictures import LOSS_FIGURES
 from study.rows.figure_data import FigureData, round_of
 
 Rounds = Sequence[Sequence[float]]  # the loss of every batch of every round

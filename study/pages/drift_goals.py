@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from study.design.contenders import title
-from study.design.situations import REGROUP, SCENARIOS, SOFA, STILL
+from study.design.drift_settings import REGROUP, SCENARIOS, SOFA, STILL
 from study.pages.benchmark_tables import against
 from study.pages.drift_tables import By, by_label, rounds_to_ours
 from study.pages.markdown import difference, listed, share, table

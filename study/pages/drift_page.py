@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.experiment.storage.disk import write_text
-from study.design.situations import BAD, DRIFTERS, FAULTY, SITUATIONS, VARIANTS
+from study.design.drift_settings import BAD, DRIFTERS, FAULTY, SITUATIONS, VARIANTS
 from study.pages import drift_goals as goals
 from study.pages.drift_tables import drift_tables, standing
 from study.pages.faults_tables import attendance_parts, bad_parts

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from study.design.contenders import title
-from study.design.situations import DRIFTERS, SCENARIOS, SOFA
+from study.design.drift_settings import DRIFTERS, SCENARIOS, SOFA
 from study.pages.benchmark_tables import against, counted, not_won
 from study.pages.markdown import NOTHING, difference, share, table
 from study.rows.recovery import (

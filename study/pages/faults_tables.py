@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from study.design.situations import (
+from study.design.drift_settings import (
     AGGREGATES,
     CLEAN,
     FAULTY,

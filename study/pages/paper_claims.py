@@ -27,7 +27,8 @@ from study.rows.row_files import Row, by_seed, column, of_method
 
 Curves = Mapping[str, Sequence[Sequence[float]]]  # by label, the loss of every batch of every round
 EDGE = 5  # batches that count as the beginning and as the end of a round
-SAME, OPPOSITE, CHANCE = "as in the paper", "the opposite of the paper", "could be chance"
+SAME, OPPOSITE = "as the paper says", "the opposite of what the paper says"
+CHANCE = "could be chance"
 
 
 def fairness_claims(rows: Sequence[Row]) -> str:

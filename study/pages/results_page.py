@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
-from study.design.choices import FILE, choices_table
+from study.design.captions import CAPTIONS, LOSS_FIGURES
+from study.design.choices import FILE, TRIED, choices_table
 from study.design.contenders import AS_WRITTEN, CHOSEN, CONTENDERS, title
-from study.design.pictures import CAPTIONS, LOSS_FIGURES
 from study.design.settings import SETTINGS
 from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import By, benchmark_tables, by_method, standing
@@ -88,7 +88,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     if not any(found.values()):
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
-    yield f"## What was run\n\n{_what_was_run(found, choices)}"
+    yield f"## What was run\n\n{_what_was_run(found, read_rows(out / TRIED), choices)}"
     if rows := found["benchmark"]:
         yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
         yield from picture(pages, "benchmark")
@@ -124,7 +124,7 @@ def _contenders(rows: Sequence[Row]) -> str:
     return (
         f"*{title(AS_WRITTEN)}* is the preset `paper`: every rule as the paper writes it.\n"
         "*SOFA-FL* is our default.\n"
-        "The learning rate of HypCluster was chosen on validation data.\n"
+        "The learning rates of HypCluster were chosen on validation data.\n"
     )
 
 
@@ -151,7 +151,7 @@ Differences are seed by seed, in points.
 """
 
 
-def _what_was_run(found: dict[str, list[Row]], choices: Sequence[Row]) -> str:
+def _what_was_run(found: dict[str, list[Row]], tried: Sequence[Row], choices: Sequence[Row]) -> str:
     rows = [row for rows in found.values() for row in rows]
     engines = listed(sorted({row["engine"] for row in rows}))
     budgets = listed([f"{n:,}" for n in sorted({row["samples_trained"] for row in rows})])
@@ -161,21 +161,35 @@ def _what_was_run(found: dict[str, list[Row]], choices: Sequence[Row]) -> str:
         if choices
         else "**No hyperparameters were chosen: all methods ran with their defaults.**"
     )
-    given = [f"{key}={value}" for key, value in common(rows).items()]
-    also = f"All runs have {listed([f'`{each}`' for each in given])}.\n" if given else ""
     lines = [f"- {s.name}: {s.title}" for s in SETTINGS.values() if has_setting(rows, s.name)]
-    sets = "".join(f" --set {each}" for each in given)
-    sweep = [f"sweep --seeds {','.join(map(str, swept(choices)))}"] if choices else []
-    runs = [f"{name}{sets}" for name in [*sweep, *(name for name, of in found.items() if of)]]
-    commands = [f"sofa-fl reproduce {words}" for words in [*runs, "figures", "docs"]]
+    given = {name: common(of) for name, of in found.items() if of}
+    commands = [f"{name}{_sets(overrides)}" for name, overrides in given.items()]
+    if choices:
+        sets = _sets(common([{"overrides": row["extra"]} for row in tried])) if tried else ""
+        commands.insert(0, f"sweep --seeds {','.join(map(str, swept(choices)))}{sets}")
     return (
         "\n".join(lines)
         + f"\n\n{over(rows)}\n"
         + "A run has 20 rounds of 25 batches of 100 samples per client, with the paper's CNN.\n"
-        + f"Samples trained per run: {budgets}.\nEngine: {engines}.\n{also}{chosen}\n\n```\n"
-        + "\n".join(commands)
+        + f"Samples trained per run: {budgets}.\nEngine: {engines}.\n"
+        + f"{''.join(_overridden(given))}{chosen}\n\n```\n"
+        + "\n".join(f"sofa-fl reproduce {words}" for words in [*commands, "figures", "docs"])
         + "\n```\n"
     )
+
+
+def _overridden(given: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence per override: the targets whose runs all have it."""
+    words = {name: [f"`{key}={value}`" for key, value in of.items()] for name, of in given.items()}
+    for override in dict.fromkeys(each for of in words.values() for each in of):
+        names = [name for name, of in words.items() if override in of]
+        whose = "All runs" if len(names) == len(words) else f"The runs of {listed(names)}"
+        yield f"{whose} have {override}.\n"
+
+
+def _sets(overrides: Mapping[str, Any]) -> str:
+    """` --set rounds=3`: overrides as options of a command."""
+    return "".join(f" --set {key}={value}" for key, value in overrides.items())
 
 
 def _chosen(out: Path, choices: Sequence[Row]) -> str:
@@ -185,7 +199,7 @@ def _chosen(out: Path, choices: Sequence[Row]) -> str:
         "Where the choice differs, a cell has the one without sharing / the one with sharing.\n"
         "A cell is empty where there is nothing to choose: in S4 HypCluster is told the number of "
         "groups, and the oracle needs groups.\n"
-        f"`{out.name}/sweep.json` has every run that was tried.\n"
+        f"`{out.name}/{TRIED}` has every run that was tried.\n"
     )
 
 

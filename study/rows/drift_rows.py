@@ -16,8 +16,8 @@ from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.history import tree_in
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.agreement import ari, moved
+from study.design.drift_settings import BAD
 from study.design.run_plan import Entry
-from study.design.situations import BAD
 from study.rows.row_files import Row
 
 DIGITS = 5

@@ -1,8 +1,24 @@
 from __future__ import annotations
 
+from statistics import fmean
+
 from sofa_fl.engine.base import LocalConfig
-from study.design.contenders import ABLATION, CONTENDERS, FULL, TABLE2, crossed, title
-from study.design.settings import SETTINGS
+from study.design.contenders import (
+    ABLATION,
+    CONTENDERS,
+    FULL,
+    PAPER_CONTENDERS,
+    PAPER_HYPCLUSTER,
+    PAPER_K,
+    RATE,
+    RATES,
+    TABLE2,
+    crossed,
+    title,
+)
+from study.design.settings import PAPER, PAPER_SHARING, SETTINGS
+from study.rows.row_files import read_rows
+from tests.study.test_results_page import ROOT
 
 
 def test_baselines_run_as_published_and_with_the_parts_that_are_no_tree() -> None:
@@ -45,6 +61,27 @@ def test_every_part_changes_something_and_the_whole_nothing() -> None:
     assert all(part for label, part in ABLATION.items() if label != FULL)
     assert not set(ABLATION) & set(CONTENDERS)
     assert not set(TABLE2) & set(CONTENDERS)
+
+
+def test_the_rate_of_hypcluster_with_the_paper_s_k_is_the_best_on_validation_data() -> None:
+    tried = [
+        row
+        for row in read_rows(ROOT / "results" / "sweep.json")
+        if (row["setting"], row["method"], row["sharing"]) == (PAPER, "hypcluster", PAPER_SHARING)
+        and row["overrides"]["hypcluster.num_clusters"] == PAPER_K
+    ]
+    means = {
+        rate: fmean(row["mean"] for row in tried if row["overrides"][RATE] == rate)
+        for rate in RATES
+    }
+    best = max(means, key=means.__getitem__)
+    assert PAPER_CONTENDERS[PAPER_HYPCLUSTER].overrides[RATE] == best
+
+
+def test_what_the_paper_fixes_is_not_chosen() -> None:
+    for contender in PAPER_CONTENDERS.values():
+        assert not any(contender.is_swept(setting) for setting in SETTINGS.values())
+    assert not PAPER_CONTENDERS.keys() & CONTENDERS.keys()
 
 
 def test_crossed() -> None:

@@ -6,9 +6,7 @@ import pytest
 
 from sofa_fl.data.federate import federate
 from study.design import drift_plan
-from study.design.run_plan import Scope
-from study.design.settings import SEEDS, SWEEP_SEEDS
-from study.design.situations import (
+from study.design.drift_settings import (
     AT,
     DRIFTERS,
     FAULTY,
@@ -18,6 +16,8 @@ from study.design.situations import (
     STILL,
     VARIANTS,
 )
+from study.design.run_plan import Scope
+from study.design.settings import SEEDS, SWEEP_SEEDS
 from study.rows.row_files import row_key
 
 DRIFT = Scope(seeds=(3,), settings=tuple(SITUATIONS), methods=tuple(DRIFTERS))

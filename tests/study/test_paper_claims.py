@@ -18,14 +18,14 @@ def test_sofa_against_hypcluster() -> None:
     ahead = fairness_claims([*rows("sofa_paper", HIGH), *rows("hypcluster_k3", LOW)])
     assert (
         "- SOFA-FL as written − HypCluster, K = 3 on the mean client: +4.98 ± 0.06 points "
-        "(paper: +9.45), as in the paper.\n"
+        "(paper: +9.45), as the paper says.\n"
     ) in ahead
     assert (
         "- The worst client of HypCluster, K = 3 has 80.02% here and 54.55% in the paper." in ahead
     )
     assert "K = 2" not in ahead
     behind = fairness_claims([*rows("sofa", LOW), *rows("hypcluster_k3", HIGH)])
-    assert behind.count("**the opposite of the paper**") == 2
+    assert behind.count("**the opposite of what the paper says**") == 2
     unclear = fairness_claims([*rows("sofa", MIXED), *rows("hypcluster_k3", HIGH)])
     assert unclear.count("which could be chance") == 2
 
@@ -50,7 +50,7 @@ def test_fixed_sharing_against_none() -> None:
     )
     assert (
         "- SOFA-FL, client average: fixed sharing lowers it at a ratio of 0.1 (−4.98 ± 0.06) and "
-        "0.2 (−4.98 ± 0.06), **the opposite of the paper**.\n"
+        "0.2 (−4.98 ± 0.06), **the opposite of what the paper says**.\n"
     ) in made
     assert (
         "- SOFA-FL as written, client average: fixed sharing raises it at a ratio of 0.1 "
@@ -82,10 +82,10 @@ def test_the_rise_is_the_beginning_of_a_round_over_the_end_of_the_one_before() -
 def test_the_surge() -> None:
     none = curve(1.0, 1.1, 1.0, 1.1)
     higher = loss_claims({"no sharing": none, "0.1, random": curve(2.0, 2.1, 2.2, 2.3)}, 0)
-    assert "random sharing makes the loss surge, as in the paper." in higher
+    assert "random sharing makes the loss surge, as the paper says." in higher
     assert "| no sharing | 1.05 (0.96 to 1.14) |" in higher
     lower = loss_claims({"no sharing": curve(2.0, 2.1, 2.2, 2.3), "0.1, random": none}, 0)
-    assert "does not make the loss surge, **the opposite of the paper**." in lower
+    assert "does not make the loss surge, **the opposite of what the paper says**." in lower
     same = loss_claims({"no sharing": none, "0.1, random": curve(1.1, 1.0, 1.1, 1.0)}, 3)
     assert "which could be chance: the surge is **not** confirmed." in same
     assert "for seed 3" in same

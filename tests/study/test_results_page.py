@@ -91,8 +91,13 @@ def test_the_commands_are_those_that_made_the_rows(tmp_path: Path) -> None:
     add_rows(tmp_path / "ablation.json", rows(FULL, [0.9, 0.8], overrides=given))
     chosen = {"setting": "S1", "method": "fedavg", "sharing": 0.1, "seed": 0, "seeds": [100]}
     add_rows(tmp_path / "choices.json", [{**chosen, "overrides": {}, "of": 2}])
+    tried = {**chosen, "overrides": {}, "extra": {"warmup": 3}}
+    add_rows(tmp_path / "sweep.json", [tried])
+    add_rows(tmp_path / "table2.json", rows("no sharing", [0.9, 0.8]))
     text = results_page(tmp_path, tmp_path)
-    assert "\nsofa-fl reproduce sweep --seeds 100 --set local.precision=bf16\n" in text
+    assert "\nThe runs of ablation have `local.precision=bf16`.\n" in text
+    assert "\nsofa-fl reproduce table2\n" in text
+    assert "\nsofa-fl reproduce sweep --seeds 100 --set warmup=3\n" in text
     assert "\nsofa-fl reproduce ablation --set local.precision=bf16\n" in text
     assert "(the paper's), 0.1 shared**" in text
     assert "seed 100, by the mean client" in text
