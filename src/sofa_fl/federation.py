@@ -7,7 +7,7 @@ the same way for all methods.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -258,14 +258,22 @@ class Federation:
                 self.roll.heard.add(client)
         self.roll.set_aside |= {site: flaw for site, flaw in found.items() if site in self.owned}
 
-    def held_out(self, asks: Sequence[tuple[NodeId, Model]], *, sent: bool = False) -> list[Score]:
+    def held_out(
+        self,
+        asks: Sequence[tuple[NodeId, Model]],
+        *,
+        sent: bool = False,
+        rows: Callable[[NodeId], Samples] | None = None,
+    ) -> list[Score]:
         """Score models on the held-out samples of clients, `(client, model)` by pair.
 
-        Models that are `sent` anyway, for training, cost nothing more.
+        Models that are `sent` anyway, for training, cost nothing more. `rows` says which samples
+        of a client to take instead of the held-out ones.
         """
         self.meter.bytes_down += 0 if sent else sum(_bytes(model) for _, model in asks)
+        rows = rows or self.judged_on
         return self.engine.evaluate(
-            [Exam(model, self.judged_on(c), prior=self.priors[c]) for c, model in asks]
+            [Exam(model, rows(c), prior=self.priors[c]) for c, model in asks]
         )
 
     def count_shared(self, up: int, down: int) -> None:

@@ -10,11 +10,13 @@ import numpy as np
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.registry import register
-from sofa_fl.methods.rules.clusters import Updates, inherit, means_up, mixed, trained_on_pools
+from sofa_fl.methods.rules.clusters import Updates, means_up, mixed, trained_on_pools
 from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.evidence import FederationEvidence
 from sofa_fl.methods.rules.local_update import LocalUpdate, path_of, warm_up
+from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.objective import objective_value
-from sofa_fl.methods.rules.path import Losses, Models, compare_losses, steady
+from sofa_fl.methods.rules.path import Losses, Models, compare_losses
 from sofa_fl.methods.rules.positions import positions_of
 from sofa_fl.methods.rules.rule_set import Rules, rules_of
 from sofa_fl.methods.rules.state import ModelStore, SofaState, let_leave, move_contradicted
@@ -47,7 +49,8 @@ class Sofa:
         models = means_up(tree, {client: update.model for client, update in updates.items()}, fed)
         losses = compare_losses(tree, models, fed)
         shared = self.share(tree, space, Shared(), fed)
-        return self.finish(tree, models, losses, shared, (), updates, space, fed)
+        mixing = self.weigh(tree, models, Mixing(), updates, fed)
+        return self.finish(tree, models, losses, mixing, shared, (), updates, space, fed)
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
         """Lines 4 to 7: local update, cluster update, SHAPE, partial data sharing."""
@@ -62,9 +65,10 @@ class Sofa:
         losses = compare_losses(tree, models, fed, known, updates)
         tree, edits, models = self.reshape(tree, space, models, fed)  # line 6: SHAPE
         losses = compare_losses(tree, models, fed, losses, updates)
+        mixing = self.weigh(tree, models, state.mixing, updates, fed)
         shared = self.share(tree, space, state.shared, fed)  # line 7
         edits = (*moves, *joins, *edits)
-        return self.finish(tree, models, losses, shared, edits, updates, space, fed)
+        return self.finish(tree, models, losses, mixing, shared, edits, updates, space, fed)
 
     def view(self, state: SofaState) -> View:
         """Every node's model, and for each client the one it serves."""
@@ -76,7 +80,7 @@ class Sofa:
         self, state: SofaState, fed: Federation
     ) -> tuple[SofaState, tuple[Edit, ...]]:
         """Remove clients that left; move those that their new data contradict (`sofa.alert`)."""
-        state, leaves = let_leave(state, self.config, fed)
+        state, leaves = let_leave(state, fed)
         state, moves = move_contradicted(state, self.config, fed)
         store = ModelStore(state.params, keep=fed.may_miss)
         return replace(state, params=store), (*leaves, *moves)
@@ -106,8 +110,15 @@ class Sofa:
         self, tree: Tree, space: Space, models: Models, fed: Federation
     ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
         """The tree after SHAPE, the edits that led to it, and the models of its nodes."""
-        after, edits = shape(tree, space, self.config.shape, self.rules)
-        return after, edits, inherit(tree, models, edits, fed)
+        evidence = FederationEvidence(tree, space, models, fed)
+        after, edits, evidence = shape(tree, evidence, self.config.shape, self.rules)
+        return after, edits, dict(evidence.models)
+
+    def weigh(
+        self, tree: Tree, models: Models, before: Mixing, updates: Updates, fed: Federation
+    ) -> Mixing:
+        """How far every node goes its own way, by the held-out losses of those who answered."""
+        return self.rules.weigh(tree, models, before, updates, self.config, fed)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
         """Gather samples up the tree, distribute them down, and record who got what."""
@@ -119,7 +130,7 @@ class Sofa:
         )  # fmt: skip
 
     def finish(
-        self, tree: Tree, models: Models, losses: Losses, shared: Shared,
+        self, tree: Tree, models: Models, losses: Losses, mixing: Mixing, shared: Shared,
         edits: Sequence[Edit], updates: Updates, space: Space, fed: Federation,
     ) -> tuple[SofaState, Notes]:  # fmt: skip
         """The state after a round, and what happened in it."""
@@ -132,13 +143,10 @@ class Sofa:
             if fed.measured
             else {},
         )
-        steadied = steady(tree, losses, fed, self.config.steadiness)
-        return SofaState(tree, models, losses, steadied, shared), notes
+        return SofaState(tree, models, losses, mixing, shared), notes
 
     def unchanged(
         self, state: SofaState, models: Models, moves: tuple[Edit, ...], fed: Federation
     ) -> tuple[SofaState, Notes]:
         """The state after a round in which no client answered."""
-        steadied = steady(state.tree, state.losses, fed, self.config.steadiness)
-        notes = Notes(edits=moves, path_loss=state.losses)
-        return replace(state, params=models, steadied=steadied), notes
+        return replace(state, params=models), Notes(edits=moves, path_loss=state.losses)

@@ -29,8 +29,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "sofa.rules.graft": "paper",
             "sofa.rules.merge": "paper",
             "sofa.rules.split": "paper",
-            "sofa.rules.passes": "paper",
-            "sofa.steadiness": 0.0,
             "sofa.alert": float("inf"),
             "sharing.accumulate": True,
             "sharing.reshare": True,

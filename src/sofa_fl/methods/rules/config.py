@@ -21,18 +21,17 @@ class RulesConfig:
     """Which rules SHAPE goes by: ours (`default`) or as the paper writes them (`paper`).
 
     Attributes:
-        graft: A node's distance to its parent: without the node itself, or with it (`paper`).
-        merge: Near siblings merge unless the separation test tells them apart; or by their
-            distance alone (`paper`).
-        split: A wide cluster is split into parts that pass the separation test; or into the
-            first parts by k-means that are coherent (`paper`).
-        passes: Graft, merge, split and prune until nothing changes; or once a round (`paper`).
+        graft: A client moves to a cluster whose model loses clearly less for it; or a node to the
+            nearest parent (`paper`).
+        merge: Siblings merge if their clients do not lose by an exchange of models; or if they are
+            near (`paper`).
+        split: Children that DMAC sees as one become a part, if they lose by the models of the
+            others; or a wide cluster is divided by k-means (`paper`).
     """
 
     graft: RuleSet = "default"
     merge: RuleSet = "default"
     split: RuleSet = "default"
-    passes: RuleSet = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +47,13 @@ class SofaConfig:
         pull_siblings: Weight of the pull to the siblings' models (alpha): one number, or one for
             each level of the cluster above them (from 1 up; the last one goes on).
         pull_parent: Weight of the pull to the parent's model (beta), likewise.
-        start: A client starts from the blend of the `clusters` above it, or goes on from its
-            `own` model.
+        start: A client starts from its `path`: from what its parent stands for, or, where that
+            holds it back, from what it serves. Or it goes on from its `own` model.
         clusters: A cluster's model is the `mean` of its clients; or `regularized`, pulled to its
             siblings and its parent besides, as the objective has it above the client level.
-        position: What tells clients apart: their `weights`, their `updates` or their `latent`
-            features on a fixed batch.
+        position: What tells clients apart: the `directions` in which their weights differ from the
+            mean of all, their `weights`, their `updates` or their `latent` features on a fixed
+            batch.
         metric: How far apart two positions are.
         linkage: How far apart two clusters are: as their positions (`centroid`) or, on `average`,
             as their clients; the latter does not make large clusters look near.
@@ -61,14 +61,11 @@ class SofaConfig:
             it is sketched; this many numbers are for the sketches of all clients together. 0
             takes all exactly, in quadratic time; positions by the manhattan metric are never
             sketched.
-        openness: Where a client starts, a cluster on its path counts by exp(−loss / scale), with
-            the held-out loss of its model, and for scale this fraction of what a blind guess
-            loses: the smaller, the less is learned from clusters that contradict the client.
-        sharpness: In what a client serves, a model on its path counts by its held-out loss to the
-            power of minus this; 0 blends evenly, a large number takes the best alone.
-        steadiness: Held-out losses of a client are steadied by those of its siblings, as if by
-            so many samples.
-        serve: A client uses the `blend` of its path, the `best` model of it, or its `own`.
+        gain: A client starts from its parent until its own way gains more than this fraction of
+            the information that it has: what a blind guess loses, less its own held-out loss.
+        steadiness: Held-out losses of a client are steadied by those of its siblings, as if it had
+            this many samples more.
+        serve: A client uses the `blend` of its path that loses least for it, or its `own` model.
         alert: A client whose parent's model loses more for it than when it was last measured, by
             this fraction of what a blind guess loses, looks for another place in the tree at
             once; at a large number it waits for SHAPE.
@@ -81,16 +78,15 @@ class SofaConfig:
     eta: Annotated[float, Interval(ge=0, le=1)] = 1.0
     pull_siblings: PullWeight | tuple[PullWeight, ...] = 1e-3
     pull_parent: PullWeight | tuple[PullWeight, ...] = 1e-3
-    start: Literal["clusters", "own"] = "clusters"
+    start: Literal["path", "own"] = "path"
     clusters: Literal["mean", "regularized"] = "mean"
-    position: PositionKind = "weights"
+    position: PositionKind = "directions"
     metric: Metric = "euclidean"
     linkage: Linkage = "average"
     sketch: Annotated[int, Ge(0)] = 1 << 24
-    openness: Annotated[float, Gt(0)] = 0.2
-    sharpness: Annotated[float, Ge(0)] = 4.0
-    steadiness: Annotated[float, Ge(0)] = 500.0
-    serve: Literal["blend", "best", "own"] = "blend"
+    gain: Annotated[float, Ge(0)] = 0.02
+    steadiness: Annotated[float, Ge(0)] = 100.0
+    serve: Literal["blend", "own"] = "blend"
     alert: Annotated[float, Gt(0)] = 0.2
     rules: RulesConfig = field(default_factory=RulesConfig)
     dmac: DmacConfig = field(default_factory=DmacConfig)

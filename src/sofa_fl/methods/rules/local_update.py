@@ -70,8 +70,7 @@ class LocalUpdate:
         new = [client for client in fed.cohort if client not in tree.members]
         for client, descent in (descend(tree, self.store, new, fed) if new else {}).items():
             clusters = tuple(descent) or (tree.root,)
-            losses = descent or {tree.root: 0.0}
-            path = Path(clusters, None, self.store, losses, fed.blind_loss)
+            path = Path(clusters, None, self.store, self.state.mixing.weights)
             yield fed.task(client, self.rules.start(path, self.config)), None
 
     def usual(self) -> Iterator[Lesson]:
@@ -93,17 +92,17 @@ class LocalUpdate:
     ) -> Iterator[Lesson]:
         """Once for all clusters on the path (`onepass`), or once for each of them (`cascade`)."""
         tree, fed = self.state.tree, self.fed
-        clusters = tree.path(client)[:-1]
+        path = path_of(self.state, client)
+        clusters = path.clusters
         if self.config.propagation == "onepass" or not clusters:
-            path = path_of(self.state, client, fed.blind_loss)
             pulls = self.rules.pulls(
-                tree, self.store, client, [client, *clusters][-1], siblings_mean, self.config
+                tree, path, [client, *clusters][-1], siblings_mean, self.config
             )
             start = self.rules.start(path, self.config)
             yield fed.task(client, start, samples, pulls=pulls), None
             return
         for cluster, batches in zip(clusters, divided(fed.local.batches, len(clusters))):
-            pulls = self.rules.pulls(tree, self.store, client, cluster, siblings_mean, self.config)
+            pulls = self.rules.pulls(tree, path, cluster, siblings_mean, self.config)
             task = fed.task(
                 client,
                 self.store[cluster],
@@ -125,10 +124,10 @@ def warm_up(fed: Federation) -> dict[NodeId, Update]:
     return {client: Update(start, outcome) for client, outcome in heard.items()}
 
 
-def path_of(state: SofaState, client: NodeId, blind_loss: float = 1.0) -> Path:
-    """The path of a client in the tree, with its steadied losses."""
-    clusters = state.tree.path(client)[:-1]
-    return Path(clusters, client, state.params, state.steadied[client], blind_loss)
+def path_of(state: SofaState, client: NodeId) -> Path:
+    """The path of a client in the tree."""
+    mixing, clusters = state.mixing, state.tree.path(client)[:-1]
+    return Path(clusters, client, state.params, mixing.weights, mixing.starts.get(client, 0.0))
 
 
 def divided(batches: int, parts: int) -> list[int]:

@@ -13,23 +13,31 @@ model over the clients below it, weighted by samples.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.path import Losses, Models
+from sofa_fl.methods.rules.path import Losses, Models, Path
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.topology.tree import NodeId, Tree
 
 
+def pulls_together(
+    tree: Tree, path: Path, cluster: NodeId, siblings_mean: Vector, config: SofaConfig
+) -> list[Pull]:
+    """As `pulls_on_client`, as far as the client starts from its parent.
+
+    One that has left its parent behind would be pulled back to what does not suit it.
+    """
+    pulls = pulls_on_client(tree, path, cluster, siblings_mean, config)
+    return [replace(pull, weight=pull.weight * (1 - path.start)) for pull in pulls]
+
+
 def pulls_on_client(
-    tree: Tree,
-    models: Models,
-    client: NodeId,
-    cluster: NodeId,
-    siblings_mean: Vector,
-    config: SofaConfig,
+    tree: Tree, path: Path, cluster: NodeId, siblings_mean: Vector, config: SofaConfig
 ) -> list[Pull]:
     """Terms (2) and (3) for a client x that trains for the cluster j.
 
@@ -38,6 +46,8 @@ def pulls_on_client(
     where m (`siblings_mean`) is the mean of all of C_j and x_u the client's model of the round
     before: so one new model per cluster serves all its clients.
     """
+    models, client = path.models, path.client
+    assert client is not None
     level = tree.level[cluster]
     to_parent = Pull(models[cluster], config.beta(level))
     if cluster != tree.parent[client]:

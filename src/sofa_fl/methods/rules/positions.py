@@ -13,10 +13,10 @@ from sofa_fl.models.flat import Vector, inner_products, products_with
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.geometry.map import map_of
-from sofa_fl.topology.geometry.space import Floats, Metric, Space, coordinates
+from sofa_fl.topology.geometry.space import Floats, Metric, Space, coordinates, unit_rows
 from sofa_fl.topology.tree import NodeId
 
-PositionKind = Literal["weights", "updates", "latent"]
+PositionKind = Literal["directions", "weights", "updates", "latent"]
 PROBE_SIZE = 200  # samples on which latent features are taken
 NUM_EXACT = 256  # of no more clients all pairs are measured exactly
 NUM_LANDMARKS = 64  # models that a position is measured against exactly, if there are more
@@ -34,6 +34,9 @@ def positions_of(
 ) -> Floats:
     """One row per client: its model, how that moved from its start, or features on a fixed batch.
 
+    Or the direction in which its model differs from the mean of all: how far it went is noise, and
+    depends on how much and what it trained on.
+
     Only trainable parameters count. Rows are brought to as few coordinates as there are clients,
     with the same distances, or, for many clients, `sketched`. The manhattan metric has no such
     coordinates and takes the parameters as they are.
@@ -48,8 +51,17 @@ def positions_of(
     if metric == "manhattan":
         return torch.stack(vectors).double().cpu().numpy()
     if not sketch or len(vectors) <= NUM_EXACT:
-        return coordinates(inner_products(vectors))
-    return sketched(vectors, Sketch(sketch_size(sketch, len(vectors)), n, fed.seed))
+        positions = coordinates(inner_products(vectors))
+    else:
+        positions = sketched(vectors, Sketch(sketch_size(sketch, len(vectors)), n, fed.seed))
+    return directions(positions) if kind == "directions" else positions
+
+
+def directions(positions: Floats) -> Floats:
+    """The directions of the rows from their mean; of a row at the mean, zero."""
+    centred = positions - positions.mean(axis=0)
+    centred[np.linalg.norm(centred, axis=1) <= 1e-9 * np.linalg.norm(positions, axis=1)] = 0.0
+    return unit_rows(centred)
 
 
 def sketch_size(room: int, num_clients: int) -> int:

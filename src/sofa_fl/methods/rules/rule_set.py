@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Updates, mean_of_clients, regularized_mean
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.objective import pulls_on_client
+from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
+from sofa_fl.methods.rules.objective import pulls_on_client, pulls_together
 from sofa_fl.methods.rules.path import (
     Models,
     Path,
-    serve_best,
-    serve_blend,
+    serve_mixture,
     serve_own,
-    start_from_clusters,
     start_from_own,
+    start_from_path,
 )
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
@@ -25,7 +25,8 @@ from sofa_fl.topology.clustering.shape import TreeRules, default_tree_rules, pap
 from sofa_fl.topology.tree import NodeId, Tree
 
 PathRule = Callable[[Path, SofaConfig], Model]
-PullRule = Callable[[Tree, Models, NodeId, NodeId, Vector, SofaConfig], list[Pull]]
+PullRule = Callable[[Tree, Path, NodeId, Vector, SofaConfig], list[Pull]]
+WeighRule = Callable[[Tree, Models, Mixing, Collection[NodeId], SofaConfig, Federation], Mixing]
 ClusterRule = Callable[[Tree, Updates, SofaConfig, Federation], dict[NodeId, Vector]]
 
 
@@ -38,35 +39,35 @@ class Rules(TreeRules):
         serve: The model that a client uses.
         pulls: The objective's terms for a client that trains for a cluster.
         clusters: The models of the clusters after the local update.
+        weigh: How far every node goes its own way, for `start` and `serve`.
     """
 
     start: PathRule
     serve: PathRule
     pulls: PullRule
     clusters: ClusterRule
+    weigh: WeighRule
 
 
-START = {"clusters": start_from_clusters, "own": start_from_own}
-SERVE = {"blend": serve_blend, "best": serve_best, "own": serve_own}
+START = {"path": start_from_path, "own": start_from_own}
+SERVE = {"blend": serve_mixture, "own": serve_own}
 CLUSTERS = {"mean": mean_of_clients, "regularized": regularized_mean}
 
 
 def rules_of(config: SofaConfig) -> Rules:
     """The rules that a configuration names."""
     sets = {"default": default_tree_rules(), "paper": paper_tree_rules()}
-    passes = sets[config.rules.passes]
+    alone = config.start == config.serve == "own"  # then there is nothing to weigh
     return Rules(
         build=sets["default"].build,  # by Algorithm 1 as written where `dmac.increase` is set
         graft=sets[config.rules.graft].graft,
         merge=sets[config.rules.merge].merge,
         split=sets[config.rules.split].split,
-        prune=passes.prune,
-        order=passes.order,
-        until_stable=passes.until_stable,
         start=START[config.start],
         serve=SERVE[config.serve],
-        pulls=pulls_on_client,
+        pulls=pulls_on_client if config.start == "own" else pulls_together,
         clusters=CLUSTERS[config.clusters],
+        weigh=own_models if alone else weigh_by_losses,
     )
 
 
@@ -83,4 +84,5 @@ def paper_rules() -> Rules:
         serve=serve_own,
         pulls=pulls_on_client,
         clusters=regularized_mean,
+        weigh=own_models,
     )

@@ -16,7 +16,8 @@ import numpy as np
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import inherit
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.path import Losses, Models, compare_losses, steady
+from sofa_fl.methods.rules.mixing import Mixing, after_moves
+from sofa_fl.methods.rules.path import Losses, Models, compare_losses
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import Shared
 from sofa_fl.topology.clustering.membership import find_leaves, find_takeover, with_prunes
@@ -33,14 +34,14 @@ class SofaState:
             Clients that took over a tree which everybody left need not have answered yet.
         params: One model per node of the tree.
         losses: Held-out loss of the models on each client's path.
-        steadied: The same, shrunk towards the losses of siblings.
+        mixing: How far every node goes its own way.
         shared: What clients share.
     """
 
     tree: Tree
     params: Models
     losses: Losses
-    steadied: Losses
+    mixing: Mixing
     shared: Shared
 
 
@@ -61,9 +62,7 @@ class ModelStore(dict[NodeId, Vector]):
             self.pop(node, None)
 
 
-def after_edits(
-    state: SofaState, edits: Sequence[Edit], steadiness: float, fed: Federation
-) -> SofaState:
+def after_edits(state: SofaState, edits: Sequence[Edit], fed: Federation) -> SofaState:
     """The state on the tree after `edits`; losses that are not known are measured."""
     tree = apply_all(state.tree, edits)
     params = inherit(state.tree, state.params, edits, fed)
@@ -73,26 +72,22 @@ def after_edits(
     # A client that moved receives what is shared at its new position in the tree.
     ledger = state.shared.ledger.without(state.tree.members - tree.members)
     ledger = ledger.record(tree, pools, fed.owned)
-    steadied = steady(tree, losses, fed, steadiness)
-    return SofaState(tree, params, losses, steadied, Shared(pools, ledger))
+    mixing = after_moves(state.mixing, state.tree, tree)
+    return SofaState(tree, params, losses, mixing, Shared(pools, ledger))
 
 
 Limits = Mapping[NodeId, float]  # the loss that a client tolerates of a model
 
 
-def let_leave(
-    state: SofaState, config: SofaConfig, fed: Federation
-) -> tuple[SofaState, list[Edit]]:
+def let_leave(state: SofaState, fed: Federation) -> tuple[SofaState, list[Edit]]:
     """Remove the clients that are gone."""
     if not any(client in fed.owned for client in state.tree.clients):
-        return take_over(state, config, fed)
+        return take_over(state, fed)
     leaves = find_leaves(state.tree, fed.owned)
-    return (after_edits(state, leaves, config.steadiness, fed) if leaves else state), leaves
+    return (after_edits(state, leaves, fed) if leaves else state), leaves
 
 
-def take_over(
-    state: SofaState, config: SofaConfig, fed: Federation
-) -> tuple[SofaState, list[Edit]]:
+def take_over(state: SofaState, fed: Federation) -> tuple[SofaState, list[Edit]]:
     """Where everybody is gone, put the clients that are asked in their place.
 
     Each begins in the cluster that loses least for it, with that cluster's model: what was
@@ -107,7 +102,7 @@ def take_over(
         if isinstance(edit, Join):
             new = edit.node, edit.above
             models |= {node: models[edit.onto] for node in new if node is not None}
-    return after_edits(replace(state, params=models), edits, config.steadiness, fed), edits
+    return after_edits(replace(state, params=models), edits, fed), edits
 
 
 def move_contradicted(
@@ -120,7 +115,7 @@ def move_contradicted(
         return state, []
     moves = find_moves(tree, descend(tree, models, list(limits), fed), limits)
     losses = {c: {} if c in limits else known for c, known in state.losses.items()}
-    return after_edits(replace(state, losses=losses), moves, config.steadiness, fed), moves
+    return after_edits(replace(state, losses=losses), moves, fed), moves
 
 
 def find_contradicted(

@@ -34,11 +34,12 @@ function applyEdit(parent, edit) {
     for (const node of edit.nodes) parent.delete(node);
   } else if (edit.edit === "split" && known(edit.node)) {
     const up = parent.get(edit.node);
+    const stays = up === null || edit.groups.flat().length < below(edit.node).length;
     edit.into.forEach((part, i) => {
-      parent.set(part, up === null ? edit.node : up);
+      parent.set(part, stays ? edit.node : up);
       for (const child of edit.groups[i]) parent.set(child, part);
     });
-    if (up !== null) parent.delete(edit.node);
+    if (!stays) parent.delete(edit.node);
   } else if (edit.edit === "join" && known(edit.onto)) {
     // Beside a client alone, under a new root, or under a cluster.
     const up = edit.above ?? edit.onto;

@@ -6,13 +6,13 @@ that the edits are the same with and without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from sofa_fl.topology.geometry.space import Floats, NodePositions, Space
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree.tree_arrays import Rows
 
 TIE = 1e-9  # distances that differ by less than this fraction count as equal
@@ -80,18 +80,8 @@ def linked(a: Rows, b: Rows) -> list[Rows]:
 
 
 class Candidates:
-    """Every node may be joined, merged or split."""
+    """Every node may be joined to every other."""
 
     def neighbors(self, space: Space) -> Neighbors:
         """Who is near to whom while DMAC joins nodes."""
         return Neighbors(space)
-
-    def merges(self, space: Space, nodes: NodePositions, a: Rows, b: Rows) -> tuple[Rows, Rows]:
-        """Those pairs of sibling clusters that may be merged, in the same order."""
-        return a, b
-
-    def splits(
-        self, space: Space, nodes: NodePositions, numbers: Mapping[int, Sequence[int]]
-    ) -> Mapping[int, Sequence[int]]:
-        """For each of these clusters, the numbers of parts into which it may be split."""
-        return numbers

@@ -18,27 +18,32 @@ class DmacConfig:
         increase: Pairs nearer than the smallest distance times this are joined in one step
             (gamma): 1 gives a binary tree but for ties, more gives a wider, flatter one. None
             takes for every cluster what the distances say: all is joined up to the next gap.
+        certain: Ask for more than a gap: clients that differ by noise alone then get a flat tree.
+            SHAPE looks for less, since losses decide there.
     """
 
     increase: Annotated[float, Ge(1)] | None = None
+    certain: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeConfig:
-    """When the tree changes. Thresholds are fractions of the space's scale.
+    """When the tree changes.
 
     Attributes:
         operations: What SHAPE may do; nothing leaves the tree as DMAC built it.
-        tolerance: A node moves if another parent is nearer by this factor more than 1 (epsilon).
-        merge: Sibling clusters nearer than this fraction of the scale become one, unless they are
-            far apart for how tight they are, or would together spread wider than `split` (tau).
-        split: A cluster whose children spread wider than this fraction of the scale is split,
-            if it falls into parts that stand out against each other (theta).
-        max_parts: A split makes at most this many parts.
+        every: A client compares the models of other clusters once in this many rounds, and so do
+            two sibling clusters; not all in the same round. 1 is every round.
+        tolerance: The paper's rule: a node moves if another parent is nearer by this factor more
+            than 1 (epsilon).
+        merge: The paper's rule: sibling clusters nearer than this fraction of the scale of all
+            positions merge (tau).
+        split: The paper's rule: a cluster whose children spread wider than this fraction of the
+            scale is split (theta).
     """
 
     operations: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
+    every: Annotated[int, Ge(1)] = 4
     tolerance: Annotated[float, Ge(0)] = 0.1
-    merge: Annotated[float, Ge(0)] = 1.2
-    split: Annotated[float, Ge(0)] = 0.65
-    max_parts: Annotated[int, Ge(2)] = 8
+    merge: Annotated[float, Ge(0)] = 0.5
+    split: Annotated[float, Ge(0)] = 0.9

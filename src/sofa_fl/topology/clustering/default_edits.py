@@ -1,133 +1,206 @@
-"""Our rules of SHAPE: which nodes to graft, merge, split and prune.
+"""Our rules of SHAPE: distances propose, losses decide.
 
-They only look and return edits; `edit.apply` changes the tree.
+A cluster says that its clients can use each other's models. Clients test that on held-out
+samples, so an edit is made only if those whom it concerns gain by it, or do not lose.
+The rules only look and return edits; `edit.apply` changes the tree.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
-from sofa_fl.topology.clustering.candidates import Candidates
-from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.separation import PartSeparation
-from sofa_fl.topology.geometry.space import Floats, NodePositions, Space
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.evidence import Evidence, Question
+from sofa_fl.topology.clustering.pairs import as_pairs, ids, sibling_pairs
+from sofa_fl.topology.clustering.separation import Separation, stands_out
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
-from sofa_fl.topology.tree.tree_arrays import Rows
+
+# Fractions of the blind loss.
+GAIN = 0.05  # a client moves for no less
+TRIFLE = 0.01  # clusters whose exchange costs no more may merge,
+NOTABLE = 0.02  # and no part is made that gains no more: so neither undoes the other
+MUCH = 0.1  # a loss that is never chance
+ERRORS = 2.0  # standard errors above zero that a smaller loss must be
+NEAREST = 3  # siblings that a cluster is compared with
 
 
-def partitions(
-    nodes: NodePositions, children: Rows, numbers: Iterable[int]
-) -> Iterator[tuple[Rows, ...]]:
-    """Partition `children` into each of `numbers` parts, in ascending order.
+def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+    """Move the clients for whom the model of another cluster clearly loses less than the parent's.
 
-    It stops at a number above that of different positions: k-means cannot tell equal ones apart.
+    From the root down, always to the child cluster that loses least; of those on the way, the best.
     """
-    positions = nodes.positions[children]
-    positions = positions - positions.mean(axis=0)
-    # To nine digits, and in an order that depends on the positions alone: neither the last bit of
-    # a mean nor a client's number must steer k-means.
-    positions = (positions / (np.abs(positions).max() or 1.0)).round(9)
-    order = np.lexsort(positions.T[::-1])
-    positions, children = positions[order], children[order]
-    num_different = 1 + int((np.diff(positions, axis=0) != 0).any(axis=1).sum())
-    for k in numbers:
-        if k > num_different:
-            return
-        with warnings.catch_warnings():  # of positions so near that they are one to k-means
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            labels = (
-                KMeans(k, n_init=4, random_state=0)
-                .fit(positions, sample_weight=nodes.weights[children])
-                .labels_
-            )
-        if len(set(labels)) < k:
-            return
-        yield tuple(children[labels == label] for label in dict.fromkeys(labels))
+    clients = [c for c in known_clients(tree, evidence) if is_due(c, evidence, config)]
+    parents = {client: tree.parent[client] for client in clients}
+    if len(tree.clusters) < 2 or not clients:
+        return []
+    now = asked(evidence, [(c, (p,)) for c, p in parents.items() if p is not None], more=True)
+    best = {c: (loss, p) for (c, (p,)), loss in now.items()}
+    at = dict.fromkeys(best, tree.root)
+    while at:
+        questions: list[Question] = [
+            (client, (child,))
+            for client, node in at.items()
+            for child in tree.children[node]
+            if child not in tree.members
+        ]
+        nearest: dict[NodeId, tuple[float, NodeId]] = {}
+        for (client, (child,)), loss in asked(evidence, questions, more=True).items():
+            nearest[client] = min(nearest.get(client, (loss, child)), (loss, child))
+        best = {c: min(found, nearest.get(c, found)) for c, found in best.items()}
+        at = {client: child for client, (_, child) in nearest.items()}
+    margin = GAIN * evidence.blind_loss
+    return [
+        Graft(client, onto)
+        for client, (loss, onto) in best.items()
+        if loss < now[client, (parents[client],)] - margin  # type: ignore[index]
+    ]
 
 
-EVERYTHING = Candidates()
-BLOCK = 1 << 22  # distances measured at a time
-
-
-def find_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
-    """Move nodes that are clearly nearer to another cluster on the level of their parent.
-
-    A parent is taken without the node, so that no node holds itself in place.
-    """
-    nodes = space.locate(tree)
+def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+    """Merge sibling clusters that can use each other's models, those that lose least first."""
+    nodes = evidence.space.locate(tree)
+    pairs, times = list[tuple[NodeId, NodeId]](), Counter[NodeId]()
+    for rows in as_pairs(*sibling_pairs(evidence.space, nodes)[:2]):  # the nearest first
+        a, b = ids(nodes, *rows)
+        if min(times[a], times[b]) < NEAREST:
+            times.update((a, b))
+            if is_due(NodeId(a + b), evidence, config):
+                pairs.append((a, b))
+    below = {node: known_clients(tree, evidence, node) for pair in pairs for node in pair}
+    questions = [
+        (client, (model,)) for a, b in pairs for client in below[a] + below[b] for model in (a, b)
+    ]
+    losses = asked(evidence, questions)
+    costs = dict[tuple[NodeId, NodeId], float]()
+    for a, b in pairs:
+        more = [
+            np.array([losses[c, (other,)] - losses[c, (own,)] for c in below[own]])
+            for own, other in ((a, b), (b, a))
+        ]
+        counts = [sample_counts(evidence, below[node]) for node in (a, b)]
+        if not any(is_loss(m, n, TRIFLE, evidence.blind_loss) for m, n in zip(more, counts)):
+            costs[a, b] = max(float(np.average(m, weights=n)) for m, n in zip(more, counts))
     edits: list[Edit] = []
-    for children, parents in families(nodes):
-        # An only child stays: pruning takes care of its parent.
-        children = children[nodes.num_children[nodes.arrays.parents[children]] > 1]
-        rest, rest_variances = nodes.parents_without(children)
-        now = space.paired_distances(
-            nodes.positions[children], rest, nodes.variances[children], rest_variances
-        )
-        distances = distances_between(space, nodes, children, parents)
-        distances[nodes.arrays.parents[children][:, None] == parents[None, :]] = np.inf
-        moves = distances.min(axis=1) * (1 + config.tolerance) < now
-        nearest = parents[distances.argmin(axis=1)]
-        edits += [Graft(*ids(nodes, *move)) for move in as_pairs(children[moves], nearest[moves])]
-    return edits
-
-
-def find_merges(
-    tree: Tree, space: Space, config: ShapeConfig, candidates: Candidates = EVERYTHING
-) -> list[Edit]:
-    """Merge sibling clusters that are near, nearest first, unless they are two for good reason.
-
-    Good reasons: together they would be split again, or they are set apart.
-    """
-    nodes = space.locate(tree)
-    edits: list[Edit] = []
-    merged: set[int] = set()
-    a, b, distances = sibling_pairs(space, nodes)
-    near = distances <= config.merge * space.scale
-    for pair in as_pairs(*candidates.merges(space, nodes, a[near], b[near])):
-        if not merged.isdisjoint(pair):
-            continue
-        children = [children_of(nodes, np.array([row])) for row in pair]
-        both = np.concatenate(children)
-        wide = space.incoherence(nodes.positions[both], nodes.weights[both]) > config.split
-        if not wide and not PartSeparation(space, nodes, children).set_apart():
+    merged: set[NodeId] = set()
+    for pair in sorted(costs, key=lambda pair: (costs[pair], pair)):
+        if merged.isdisjoint(pair):
             merged |= set(pair)
-            edits.append(Merge(ids(nodes, *pair), NodeId(tree.next_id + len(edits))))
+            edits.append(Merge(pair, NodeId(tree.next_id + len(edits))))
     return edits
 
 
-def find_splits(
-    tree: Tree, space: Space, config: ShapeConfig, candidates: Candidates = EVERYTHING
-) -> list[Edit]:
-    """Split clusters whose children lie too wide apart and fall into parts that stand out.
+def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+    """Put together the children of a cluster that DMAC sees as one, if they gain by that.
 
-    At most one part may be a child alone: a child is always coherent, and a cluster that is mere
-    noise would else be peeled child by child.
+    For every cluster, DMAC looks at the clients below it as they are now. A cluster that it finds
+    and that consists of several of the children, not of all, becomes a part.
     """
-    nodes, arrays = space.locate(tree), tree.arrays
-    numbers = {
-        row: range(2, 1 + min(config.max_parts, (arrays.num_children[row] + 1) // 2))
-        for row in incoherent(space, nodes, config.split)
-    }
     edits: list[Edit] = []
     next_id = tree.next_id
-    # A compact tree has fewer clusters than clients, and any split of it leaves at most as many.
-    # Where nothing prunes, this keeps grafts and splits from growing the tree for ever.
-    room = len(tree.clients) - len(tree.clusters)
-    for row, parts_allowed in candidates.splits(space, nodes, numbers).items():
-        for parts in partitions(nodes, arrays.children(row), parts_allowed):
-            added = len(parts) - (row > 0)
-            num_alone = sum(len(part) == 1 for part in parts)
-            if added <= room and num_alone <= 1 and PartSeparation(space, nodes, parts).stand_out():
-                edits.append(split_edit(nodes, row, parts, next_id))
-                next_id, room = next_id + len(parts), room - added
-                break
+    for cluster in tree.clusters:
+        children = {c: known_clients(tree, evidence, c) for c in tree.children[cluster]}
+        children = {child: clients for child, clients in children.items() if clients}
+        if len(children) < 3:
+            continue
+        proposed = proposed_parts(children, evidence)
+        parts = [part for part in proposed if is_gain(part, cluster, children, evidence)]
+        parts = parts or suited(cluster, children, evidence)
+        rest = tuple(c for c in tree.children[cluster] if not any(c in part for part in parts))
+        if parts and rest and tree.parent[cluster] is not None:  # nothing stays between
+            parts.append(rest)
+        if parts:
+            into = tuple(NodeId(next_id + k) for k in range(len(parts)))
+            edits.append(Split(cluster, into, tuple(parts)))
+            next_id += len(parts)
     return edits
+
+
+def proposed_parts(
+    children: dict[NodeId, list[NodeId]], evidence: Evidence
+) -> list[tuple[NodeId, ...]]:
+    """The sets of several children, not all, that are clusters of DMAC; the largest ones."""
+    space = evidence.space
+    clients = tuple(client for below in children.values() for client in below)
+    rows = [space.row_of[client] for client in clients]
+    positions, weights = space.positions[rows], space.weights[rows]
+    some = replace(space, clients=clients, positions=positions, weights=weights)
+    found = dmac(some, DmacConfig(certain=False))
+    parts, taken = list[tuple[NodeId, ...]](), set[NodeId]()
+    for cluster in found.clusters[1:]:  # parents before children
+        inside = set(found.clients_of(cluster))
+        part = tuple(child for child, below in children.items() if inside.issuperset(below))
+        is_union = len(inside) == sum(len(children[child]) for child in part)
+        if (
+            is_union
+            and 1 < len(part) < len(children)
+            and taken.isdisjoint(part)
+            and is_clear(part, children, some)
+        ):
+            parts.append(tuple(sorted(part)))
+            taken |= set(part)
+    return parts
+
+
+def is_clear(part: tuple[NodeId, ...], children: dict[NodeId, list[NodeId]], space: Space) -> bool:
+    """Whether a part stands out clearly, if there are clusters in it: these have trained apart."""
+    if all(len(children[child]) == 1 for child in part):
+        return True
+    rows = {c: np.array([space.row_of[k] for k in below]) for c, below in children.items()}
+    test = Separation(space, space.positions)
+    inner = test.within([rows[child] for child in part])
+    others = np.concatenate([rows[child] for child in children if child not in part])
+    outer = test.between(np.concatenate([rows[child] for child in part]), others)
+    return inner is not None and bool(stands_out(inner, outer, test.clearly))
+
+
+def suited(
+    cluster: NodeId, children: dict[NodeId, list[NodeId]], evidence: Evidence
+) -> list[tuple[NodeId, ...]]:
+    """The children whom the cluster's model suits, as one part, if it is worse than none for some.
+
+    One client that contradicts many need not stand out by where it is, and it spoils their model.
+    """
+    clients = [child for child, below in children.items() if below == [child]]
+    losses = asked(evidence, [(client, (cluster,)) for client in clients], more=True)
+    stay = {c for (c, _), loss in losses.items() if loss <= evidence.blind_loss}
+    part = tuple(sorted(child for child in children if child in stay or child not in clients))
+    return [part] if 2 <= len(part) < len(children) else []
+
+
+def is_gain(
+    part: tuple[NodeId, ...],
+    cluster: NodeId,
+    children: dict[NodeId, list[NodeId]],
+    evidence: Evidence,
+) -> bool:
+    """Whether the clients of a part lose less by the part's mean model than by the cluster's."""
+    clients = [client for child in part for client in children[child]]
+    questions = [(client, nodes) for nodes in (part, (cluster,)) for client in clients]
+    own, present = evidence.losses(questions).reshape(2, -1)
+    return is_loss(present - own, sample_counts(evidence, clients), NOTABLE, evidence.blind_loss)
+
+
+def is_loss(more: Floats, counts: Floats, least: float, blind_loss: float) -> bool:
+    """Whether clients lose by an exchange of models, given by how much more each one loses.
+
+    Below `least` they do not, above `MUCH` they do; between, if the mean is above zero by more than
+    chance, as the spread over clients tells. `counts` are the samples behind each number.
+    """
+    mean = float(np.average(more, weights=counts))
+    if not least * blind_loss < mean <= MUCH * blind_loss:
+        return mean > MUCH * blind_loss
+    if len(more) < 2:
+        return False
+    shares = counts / counts.sum()
+    variance = float((shares**2 * (more - mean) ** 2).sum()) * len(more) / (len(more) - 1)
+    return bool(mean > ERRORS * variance**0.5)
 
 
 def find_prunes(tree: Tree, *_: object) -> list[Edit]:
@@ -145,70 +218,25 @@ def find_prunes(tree: Tree, *_: object) -> list[Edit]:
     return edits
 
 
-def ids(nodes: NodePositions, *rows: int) -> tuple[NodeId, ...]:
-    """The ids of nodes by row."""
-    return tuple(NodeId(node) for node in nodes.arrays.nodes[list(rows)].tolist())
+def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:
+    """Whether it is a node's turn: each looks around every so many rounds, not all at once."""
+    return (node + evidence.round) % config.every == 0
 
 
-def as_pairs(a: Rows, b: Rows) -> Iterator[tuple[int, int]]:
-    """The rows of `a` and `b` two by two."""
-    return zip(a.tolist(), b.tolist())
+def known_clients(tree: Tree, evidence: Evidence, node: NodeId | None = None) -> list[NodeId]:
+    """The clients below a node (by default, the root) that can be asked."""
+    known = evidence.space.row_of
+    return [c for c in tree.clients_of(tree.root if node is None else node) if c in known]
 
 
-def families(nodes: NodePositions) -> Iterator[tuple[Rows, Rows]]:
-    """For each level of clusters, from the lowest: their children, and these clusters.
-
-    Only of nodes that have a position; the children in blocks, so that the distances of all to all
-    fit into memory.
-    """
-    clusters = np.flatnonzero(nodes.known & ~nodes.arrays.is_client)
-    level = nodes.arrays.level[clusters]
-    for each in np.unique(level):
-        parents = clusters[level == each]
-        children, step = children_of(nodes, parents), max(1, BLOCK // len(parents))
-        for start in range(0, len(children), step):
-            yield children[start : start + step], parents
+def sample_counts(evidence: Evidence, clients: Sequence[NodeId]) -> Floats:
+    """The samples that each client is asked on."""
+    return np.array([evidence.samples(client) for client in clients], dtype=np.float64)
 
 
-def distances_between(space: Space, nodes: NodePositions, a: Rows, b: Rows) -> Floats:
-    """The distances D of all nodes in `a` to all in `b`."""
-    return space.distances(
-        nodes.positions[a], nodes.positions[b], nodes.variances[a], nodes.variances[b]
-    )
-
-
-def children_of(nodes: NodePositions, parents: Rows) -> Rows:
-    """The children of these parents that have a position, parent by parent."""
-    rows = np.concatenate([nodes.arrays.children(parent) for parent in parents.tolist()])
-    return np.asarray(rows[nodes.known[rows]])
-
-
-def sibling_pairs(space: Space, nodes: NodePositions) -> tuple[Rows, Rows, Floats]:
-    """All pairs of sibling clusters and their distances D, parent by parent, the nearest first."""
-    pairs = [(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0))]
-    for parent in np.flatnonzero(nodes.num_children > 1):
-        rows = children_of(nodes, np.array([parent]))
-        rows = rows[~nodes.arrays.is_client[rows]]
-        a, b = np.triu_indices(len(rows), 1)
-        if len(a):
-            distances = distances_between(space, nodes, rows, rows)[a, b]
-            order = np.argsort(distances, kind="stable")
-            pairs.append((rows[a[order]], rows[b[order]], distances[order]))
-    a, b, distances = (np.concatenate(columns) for columns in zip(*pairs))
-    return a, b, distances
-
-
-def incoherent(space: Space, nodes: NodePositions, threshold: float) -> list[int]:
-    """The clusters whose children have an incoherence above the threshold.
-
-    A child without a position belongs to no part, so its parent is not split.
-    """
-    complete = nodes.num_children == nodes.arrays.num_children
-    return np.flatnonzero(complete & (space.incoherences(nodes) > threshold)).tolist()
-
-
-def split_edit(nodes: NodePositions, row: int, parts: tuple[Rows, ...], next_id: int) -> Split:
-    """The split of a cluster into these parts of its children."""
-    into = tuple(NodeId(next_id + k) for k in range(len(parts)))
-    (node,) = ids(nodes, row)
-    return Split(node, into, tuple(tuple(sorted(ids(nodes, *part))) for part in parts))
+def asked(
+    evidence: Evidence, questions: Sequence[Question], *, more: bool = False
+) -> dict[Question, float]:
+    """The losses by question, each asked once."""
+    each = list(dict.fromkeys(questions))
+    return dict(zip(each, evidence.losses(each, more=more).tolist())) if each else {}

@@ -11,10 +11,11 @@ from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.candidates import TIE, Candidates, Neighbors, linked
 from sofa_fl.topology.clustering.config import DmacConfig as DmacConfig
 from sofa_fl.topology.clustering.fast.candidates import FastCandidates
-from sofa_fl.topology.clustering.separation import Pairs, Separation, stands_out
+from sofa_fl.topology.clustering.separation import Pairs, Separation, picked, stands_out
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.geometry.threads import one_thread
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import MutableTree
 from sofa_fl.topology.tree.tree_arrays import Rows
 
 
@@ -139,6 +140,42 @@ def build_by_gaps(space: Space, first: int, candidates: Candidates) -> Tree:
     return Tree(parent, space.clients, first + len(clusters))
 
 
+def without_chance(tree: Tree, space: Space) -> Tree:
+    """Dissolve the clusters that noise alone may have made, the lowest first.
+
+    The tightest group among many clients that are alike is tight, and the outermost of them are
+    far out. So a cluster must stand out by more than the most extreme of all groups of its size
+    would, and so must those beside it. Noise is how much the distances vary between clients that
+    are children of the same cluster.
+    """
+    separation, draft = Separation(space, space.positions), MutableTree(tree)
+
+    def rows(node: NodeId) -> Rows:
+        return np.array([space.row_of[n] for n in draft.walk(node) if n in tree.members])
+
+    def noise(cluster: NodeId) -> Pairs | None:
+        return separation.within([rows(n) for n in draft.children[cluster] if n in tree.members])
+
+    for parent in reversed(tree.clusters):
+        clusters = [n for n in draft.children[parent] if n not in tree.members]
+        known = [pairs for node in (parent, *clusters) if (pairs := noise(node)) is not None]
+        degrees = sum(pairs.num - 1 for pairs in known)
+        deviation = (sum(pairs.scatter for pairs in known) / degrees) ** 0.5 if degrees else 0.0
+        for cluster in clusters:
+            group, inner = (
+                rows(cluster),
+                separation.within(list(map(rows, draft.children[cluster]))),
+            )
+            others = np.setdiff1d(rows(parent), group)
+            assert inner is not None  # a cluster has two children
+            gap = separation.between(group, others).mean - inner.mean
+            # The pairs of k clients share them, so k - 1 are independent.
+            chance = deviation * picked(len(group), len(group) - 1, len(space.clients))
+            if gap <= chance or separation.are_outliers(others, group, len(space.clients)):
+                draft.reparent(dict.fromkeys(draft.children[cluster], parent), drop=[cluster])
+    return draft.done()
+
+
 def _halfway(join: _Join, others: Sequence[tuple[int, float]]) -> float:
     """Halfway between the tightness of a join and that of the others, given with their sizes."""
     if not others:
@@ -176,7 +213,8 @@ def dmac(
     candidates = candidates or FastCandidates()
     first = max(first, 1 + max(space.clients))
     if config.increase is None:
-        return build_by_gaps(space, first, candidates)
+        tree = build_by_gaps(space, first, candidates)
+        return without_chance(tree, space) if config.certain else tree
     return build_by_threshold(space, config.increase, first, candidates)
 
 

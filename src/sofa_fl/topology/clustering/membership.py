@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from sofa_fl.topology.clustering.default_edits import find_prunes, ids
+from sofa_fl.topology.clustering.default_edits import find_prunes
+from sofa_fl.topology.clustering.pairs import ids
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Join, Leave, apply_all

@@ -7,22 +7,27 @@ the paper with `linkage="centroid"`.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Iterator
+
 import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.default_edits import (
+from sofa_fl.topology.clustering.pairs import (
     as_pairs,
+    children_of,
     distances_between,
-    families,
     ids,
-    incoherent,
-    partitions,
     sibling_pairs,
-    split_edit,
 )
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Split
+from sofa_fl.topology.tree.tree_arrays import Rows
+
+BLOCK = 1 << 22  # distances measured at a time
 
 
 def paper_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
@@ -83,3 +88,64 @@ def paper_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
                 next_id += len(parts)
                 break
     return edits
+
+
+def families(nodes: NodePositions) -> Iterator[tuple[Rows, Rows]]:
+    """For each level of clusters, from the lowest: their children, and these clusters.
+
+    Only of nodes that have a position; the children in blocks, so that the distances of all to all
+    fit into memory.
+    """
+    clusters = np.flatnonzero(nodes.known & ~nodes.arrays.is_client)
+    level = nodes.arrays.level[clusters]
+    for each in np.unique(level):
+        parents = clusters[level == each]
+        children, step = children_of(nodes, parents), max(1, BLOCK // len(parents))
+        for start in range(0, len(children), step):
+            yield children[start : start + step], parents
+
+
+def incoherent(space: Space, nodes: NodePositions, threshold: float) -> list[int]:
+    """The clusters whose children have an incoherence above the threshold.
+
+    A child without a position belongs to no part, so its parent is not split.
+    """
+    complete = nodes.num_children == nodes.arrays.num_children
+    return np.flatnonzero(complete & (space.incoherences(nodes) > threshold)).tolist()
+
+
+def partitions(
+    nodes: NodePositions, children: Rows, numbers: Iterable[int]
+) -> Iterator[tuple[Rows, ...]]:
+    """Partition `children` into each of `numbers` parts, in ascending order.
+
+    It stops at a number above that of different positions: k-means cannot tell equal ones apart.
+    """
+    positions = nodes.positions[children]
+    positions = positions - positions.mean(axis=0)
+    # To nine digits, and in an order that depends on the positions alone: neither the last bit of
+    # a mean nor a client's number must steer k-means.
+    positions = (positions / (np.abs(positions).max() or 1.0)).round(9)
+    order = np.lexsort(positions.T[::-1])
+    positions, children = positions[order], children[order]
+    num_different = 1 + int((np.diff(positions, axis=0) != 0).any(axis=1).sum())
+    for k in numbers:
+        if k > num_different:
+            return
+        with warnings.catch_warnings():  # of positions so near that they are one to k-means
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            labels = (
+                KMeans(k, n_init=4, random_state=0)
+                .fit(positions, sample_weight=nodes.weights[children])
+                .labels_
+            )
+        if len(set(labels)) < k:
+            return
+        yield tuple(children[labels == label] for label in dict.fromkeys(labels))
+
+
+def split_edit(nodes: NodePositions, row: int, parts: tuple[Rows, ...], next_id: int) -> Split:
+    """The split of a cluster into these parts of its children."""
+    into = tuple(NodeId(next_id + k) for k in range(len(parts)))
+    (node,) = ids(nodes, row)
+    return Split(node, into, tuple(tuple(sorted(ids(nodes, *part))) for part in parts))

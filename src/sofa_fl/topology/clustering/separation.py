@@ -7,16 +7,16 @@ tells them apart, plus the noise of each. Every client counts once, whatever its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from scipy.special import stdtrit
 
-from sofa_fl.topology.geometry.space import Floats, NodePositions, Space
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree.tree_arrays import Rows
 
 FACTOR = 1.06  # distances to others are at least this many times those within the group
@@ -24,19 +24,18 @@ CLEARLY = 1.5  # the same, where there may be another reason: one client may be 
 # rest, and clusters that train apart drift apart
 DEVIATIONS = 1.5  # and more by this many standard deviations of the distances
 CHANCE = 0.002  # and by more than would happen this often if there were no difference
+FAMILY = 0.05  # the same, of all groups of this size that could have been picked
+MARGIN = 1.0
 BLOCK = 1 << 20  # distances measured at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Distances of pairs of clients: how many, their mean, their squared deviations from it.
+    """Distances of pairs of clients: how many, their mean, their squared deviations from it."""
 
-    Numbers, or arrays: then `stands_out` tests all of them.
-    """
-
-    num: float | Floats
-    mean: float | Floats
-    scatter: float | Floats
+    num: float
+    mean: float
+    scatter: float
 
     def __add__(self, other: Pairs) -> Pairs:
         num, difference = self.num + other.num, other.mean - self.mean
@@ -45,22 +44,27 @@ class Pairs:
         return Pairs(num, mean, self.scatter + other.scatter + between)
 
 
-def stands_out(
-    inner: Pairs, outer: Pairs, factor: float | Floats, least: float | Floats = 0.0
-) -> NDArray[np.bool_]:
+def stands_out(inner: Pairs, outer: Pairs, factor: float, least: float = 0.0) -> bool:
     """Whether the outer pairs are farther apart than the inner ones, clearly and not by chance.
 
     Clearly: by `factor`, and by 1.5 standard deviations of the distances, so that few overlap.
     Not by chance: Student's t, which asks for more where there are few pairs.
     Inner pairs nearer than `least` count as that far.
     """
-    base = np.maximum(inner.mean, least)
-    degrees = inner.num + outer.num - 2
-    deviation = np.sqrt((inner.scatter + outer.scatter) / degrees)
-    t = np.reshape([_student(each) for each in np.ravel(degrees).tolist()], np.shape(degrees))
-    chance = t * np.sqrt(1 / inner.num + 1 / outer.num)
-    far_enough = outer.mean - base > deviation * np.maximum(DEVIATIONS, chance)
-    return np.asarray(far_enough & (outer.mean >= base * factor))
+    base = max(inner.mean, least)
+    gap, degrees = outer.mean - base, inner.num + outer.num - 2
+    deviation = ((inner.scatter + outer.scatter) / degrees) ** 0.5
+    t = _student(degrees) * (1 / inner.num + 1 / outer.num) ** 0.5
+    return bool(outer.mean >= base * factor and gap > deviation * max(DEVIATIONS, t))
+
+
+def picked(k: int, terms: int, among: int) -> float:
+    """By how many deviations the mean of `terms` may differ for the most extreme k `among` equals.
+
+    They are one group of (among over k) that could have been picked: a union bound.
+    """
+    ways = k * math.log(math.e * max(among, k) / k)
+    return MARGIN * math.sqrt(2 * (ways - math.log(FAMILY)) / terms)
 
 
 @cache
@@ -90,6 +94,15 @@ class Separation:
         blocks = (a[start : start + step] for start in range(0, len(a), step))
         return _total([_pairs(self._distances(block, b)) for block in blocks])
 
+    def are_outliers(self, others: Rows, group: Rows, among: int) -> bool:
+        """Whether `others` are outside of a group, but no farther than its outermost might be."""
+        step = max(1, BLOCK // len(group))
+        blocks = (group[start : start + step] for start in range(0, len(group), step))
+        sums = np.concatenate([self._distances(block, group).sum(axis=1) for block in blocks])
+        means, m = sums / (len(group) - 1), len(others)
+        gap = self.between(group, others).mean - means.mean()
+        return bool(gap <= means.std(ddof=1) * picked(m, m, among))
+
     def within(self, parts: Sequence[Rows]) -> Pairs | None:
         """The pairs of clients of different parts, if there are any."""
         if len(parts) < 2:
@@ -117,53 +130,6 @@ class Separation:
         error = 17 * (x.shape[1] + 2) * np.finfo(np.float64).eps * squares
         distances[distances <= error[:, None]] = 0.0
         return np.asarray(distances)
-
-
-class PartSeparation:
-    """The separation test for parts of the children of clusters."""
-
-    def __init__(self, space: Space, nodes: NodePositions, parts: Sequence[Rows]) -> None:
-        """Take the rows of the children in each part."""
-        self._parts, rows = list[list[Rows]](), list[int]()
-        for part in parts:
-            self._parts.append([])
-            for child in part.tolist():
-                clients = nodes.arrays.clients(child)
-                clients = clients[nodes.known[clients]].tolist()
-                if clients:
-                    self._parts[-1].append(np.arange(len(rows), len(rows) + len(clients)))
-                    rows += clients
-        self._separation = Separation(space, nodes.positions[rows])
-        self._inner = [self._separation.within(part) for part in self._parts]
-
-    def stand_out(self) -> bool:
-        """Whether every part of several children stands out against each of the others.
-
-        As in DMAC, a part that is a client alone may only be noisier than the rest, and of two
-        parts that are not equally noisy the gap counts from halfway. Clusters have trained apart.
-        """
-        of_clients = all(len(child) == 1 for part in self._parts for child in part)
-        for a, inner in enumerate(self._inner):
-            for b, other in enumerate(self._inner):
-                if a == b or inner is None:
-                    continue
-                alone = sum(map(len, self._parts[b])) == 1
-                test = self._separation
-                factor = test.factor if of_clients and not alone else test.clearly
-                halfway = (inner.mean + other.mean) / 2 if other else 0.0
-                if not stands_out(inner, self.outer(a, b), factor, halfway):
-                    return False
-        return True
-
-    def set_apart(self) -> bool:
-        """Whether either of two parts is far from the other for how far its children are apart."""
-        least = self.outer(0, 1).mean / self._separation.clearly
-        return any(inner is not None and inner.mean < least for inner in self._inner)
-
-    def outer(self, a: int, b: int) -> Pairs:
-        """The pairs of a client of one part and one of another."""
-        a_rows, b_rows = (np.concatenate(self._parts[part]) for part in (a, b))
-        return self._separation.between(a_rows, b_rows)
 
 
 def _pairs(distances: Floats) -> Pairs:

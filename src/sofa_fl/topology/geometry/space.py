@@ -234,7 +234,8 @@ class Space:
         return incoherences
 
     @cached_property
-    def _row_of(self) -> dict[NodeId, int]:
+    def row_of(self) -> dict[NodeId, int]:
+        """The row of each client."""
         return {client: row for row, client in enumerate(self.clients)}
 
     @cached_property
@@ -246,7 +247,7 @@ class Space:
         """The positions of all nodes of `tree`."""
         if not self._last_located or self._last_located[0][0] is not tree:
             clients = tree.arrays.nodes[tree.arrays.is_client].tolist()
-            rows = np.array([self._row_of.get(client, -1) for client in clients])
+            rows = np.array([self.row_of.get(client, -1) for client in clients])
             weights = np.where(rows >= 0, self.weights[rows], 0.0)
             self._last_located[:] = [
                 (tree, NodePositions(tree.arrays, self.positions[rows], weights))

@@ -160,9 +160,10 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Replace a cluster by several; `groups[i]` are the children of `into[i]`.
+    """Divide a cluster; `groups[i]` become the children of the new cluster `into[i]`.
 
-    The parts become children of the cluster's parent. The root has none: it stays, above them.
+    Where the groups hold all children, the parts take the cluster's place below its parent. The
+    root has none: it stays, above them. So does a cluster some of whose children are in no group.
     """
 
     node: NodeId
@@ -172,17 +173,20 @@ class Split:
     def apply(self, tree: H) -> H:
         _check_known(tree, self.node)
         children = tree.children[self.node]
-        if sorted(n for group in self.groups for n in group) != sorted(children):
-            raise TopologyError(f"groups {self.groups} of {self.node} do not partition {children}")
-        if not 2 <= len(set(self.into)) == len(self.into) == len(self.groups):
-            raise TopologyError(f"split of {self.node} needs two groups or more, an id for each")
+        grouped = [n for group in self.groups for n in group]
+        if len(set(grouped)) < len(grouped) or not set(grouped) <= set(children):
+            raise TopologyError(f"groups {self.groups} of {self.node} do not divide {children}")
+        is_whole = len(grouped) == len(children)
+        if not 1 + is_whole <= len(set(self.into)) == len(self.into) == len(self.groups):
+            raise TopologyError(f"split of {self.node} needs two parts or more, an id for each")
         if not all(self.groups):
             raise TopologyError(f"split of {self.node} makes an empty group: {self.groups}")
         _check_new(tree, *self.into)
         up = tree.parent[self.node]
-        parts = dict.fromkeys(self.into, self.node if up is None else up)
+        stays = up is None or not is_whole
+        parts = dict.fromkeys(self.into, self.node if stays else up)
         moved = {c: part for part, group in zip(self.into, self.groups) for c in group}
-        return tree.reparent({**parts, **moved}, drop=[] if up is None else [self.node])
+        return tree.reparent({**parts, **moved}, drop=[] if stays else [self.node])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sofa_fl.topology.clustering.candidates import TIE, Neighbors
-from sofa_fl.topology.clustering.fast.mean_distances import TRIFLE, RoughDistances
+from sofa_fl.topology.clustering.fast.rough_distances import TRIFLE, RoughDistances
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree.tree_arrays import Rows
 

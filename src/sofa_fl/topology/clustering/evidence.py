@@ -1,0 +1,82 @@
+"""What the rules of SHAPE decide by: where clients are, and what models lose for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, Self
+
+import numpy as np
+
+from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit
+
+Question = tuple[NodeId, tuple[NodeId, ...]]  # a client, and nodes: what loses their mean for it?
+
+
+class Evidence(Protocol):
+    """The present models, seen by the clients of `space`.
+
+    Attributes:
+        space: The positions of the clients that can be asked.
+        round: The present round.
+        blind_loss: The loss of a prediction that ignores the input: the unit for losses.
+    """
+
+    @property
+    def space(self) -> Space: ...
+    @property
+    def round(self) -> int: ...
+    @property
+    def blind_loss(self) -> float: ...
+    def samples(self, client: NodeId) -> int:
+        """How many held-out samples a client has."""
+        ...
+
+    def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
+        """The held-out loss of the mean model of some nodes for a client, question by question.
+
+        `more` asks for training samples too, where a model of many is judged by one.
+        """
+        ...
+
+    def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
+        """The evidence after `edits` of `tree`, with models for the new clusters."""
+        ...
+
+
+@dataclass(frozen=True)
+class DistanceEvidence:
+    """A world of squares: a model loses for a client the squared distance between the two.
+
+    So positions alone say everything. For the paper's rules, which ask for no losses, and for
+    rules that are looked at without any training.
+    """
+
+    tree: Tree
+    space: Space
+    blind_loss: float = 1.0
+    round: int = 0
+
+    def samples(self, client: NodeId) -> int:
+        return 1
+
+    def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
+        means = {nodes: self._mean(nodes) for _, nodes in questions}
+        apart = [self._positions[client] - means[nodes] for client, nodes in questions]
+        return np.array([float(a @ a) for a in apart])
+
+    def after(self, tree: Tree, edits: Sequence[Edit]) -> DistanceEvidence:
+        from sofa_fl.topology.tree.edits import apply_all
+
+        return DistanceEvidence(apply_all(tree, edits), self.space, self.blind_loss, self.round)
+
+    @cached_property
+    def _positions(self) -> dict[NodeId, Floats]:
+        return dict(zip(self.space.clients, self.space.positions))
+
+    def _mean(self, nodes: tuple[NodeId, ...]) -> Floats:
+        clients = [c for node in nodes for c in self.tree.clients_of(node) if c in self._positions]
+        return np.asarray(np.mean([self._positions[client] for client in clients], axis=0))
