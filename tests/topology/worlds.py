@@ -57,6 +57,6 @@ def apart(sizes: Sequence[int], ratio: float) -> Floats:
 
 
 def blobs(rng: np.random.Generator, sizes: Sequence[int], dimensions: int = 60) -> Floats:
-    """Groups of noise 1 about centres that are far apart, in one space."""
-    centres = 8 * rng.normal(size=(len(sizes), dimensions))
-    return np.asarray(np.repeat(centres, sizes, axis=0)) + rng.normal(size=(sum(sizes), dimensions))
+    """Groups of noise 1 about centres that are equally far apart."""
+    centres = np.repeat(np.eye(len(sizes), dimensions), sizes, axis=0)
+    return np.asarray(100 * centres + rng.normal(size=(sum(sizes), dimensions)))
