@@ -13,6 +13,7 @@ from sofa_fl.topology.clustering.separation import (
     CHANCE,
     Pairs,
     Separation,
+    picked,
     stands_out,
 )
 from sofa_fl.topology.geometry.space import Metric
@@ -105,3 +106,33 @@ def test_rounding_makes_no_distance(offset: float) -> None:
 
 def ids_of(*rows: int) -> np.ndarray:
     return np.array(rows)
+
+
+def test_the_most_extreme_of_equals_is_within_the_bound() -> None:
+    assert picked(1, 1, 1) == pytest.approx((2 * (1 + np.log(20))) ** 0.5)
+    expected = (2 * (2 * np.log(np.e * 50) + np.log(20)) / 3) ** 0.5
+    assert picked(2, 3, 100) == pytest.approx(expected)
+    assert picked(5, 4, 3) == picked(5, 4, 5), "there are at least as many as were picked"
+    rng = np.random.default_rng(0)
+    for k in (1, 3, 10):
+        extremes = np.sort(rng.normal(size=(500, 50)), axis=1)[:, -k:].mean(axis=1)
+        assert (extremes > picked(k, k, 50)).mean() < 0.05
+
+
+@pytest.mark.parametrize("block", [1, 1 << 20])
+def test_outliers_are_no_farther_than_the_outermost_might_be(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK", block)
+    positions, found = np.random.default_rng(0).normal(size=(8, 20)), set()
+    group, others = np.arange(6), np.arange(6, 8)
+    for shift in np.linspace(0, 9, 40):
+        positions[6:, 0] = shift
+        squares = cdist(positions, positions, "sqeuclidean")
+        means = squares[:6, :6].sum(axis=1) / 5
+        gap = squares[:6, 6:].mean() - means.mean()
+        expected = bool(gap <= means.std(ddof=1) * picked(2, 2, 30))
+        space = space_of(positions)
+        assert Separation(space, space.positions).are_outliers(others, group, 30) == expected
+        found.add(expected)
+    assert found == {True, False}
