@@ -74,6 +74,11 @@ def test_of_equally_good_clusters_the_first_is_taken() -> None:
     assert find_grafts(tree, made_up([0.0] * 7, losses), ALL) == [Graft(node(6), node(9))]
 
 
+def test_a_client_beside_the_only_cluster_below_the_root_may_enter_it() -> None:
+    evidence = made_up([0.0] * 3, {(2, 4): 0.1})
+    assert find_grafts(tree_of([[0, 1], 2]), evidence, ALL) == [Graft(node(2), node(4))]
+
+
 def test_where_there_is_one_cluster_nobody_is_asked() -> None:
     evidence = made_up(LINE, {})
     assert find_grafts(flat_tree(ids(*range(6))), evidence, ALL) == []
@@ -186,12 +191,12 @@ def test_neither_clients_nor_cousins_merge() -> None:
 
 
 def test_a_pair_is_compared_when_its_turn_comes() -> None:
-    """7 and 8 every fourth round, as 15 and the round sum up to a multiple of four."""
-    for round in range(8):
+    """7 and 8 every fifth round, as 15 and the round sum up to a multiple of five."""
+    for round in range(10):
         evidence = made_up(LINE, {})
         evidence.round = round
-        assert bool(find_merges(TREE, evidence, only("merge", every=4))) == (round % 4 == 1)
-        assert bool(evidence.asked) == (round % 4 == 1)
+        assert bool(find_merges(TREE, evidence, only("merge", every=5))) == (round % 5 == 0)
+        assert bool(evidence.asked) == (round % 5 == 0)
 
 
 def test_a_cluster_is_compared_with_its_three_nearest_siblings() -> None:

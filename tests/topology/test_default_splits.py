@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_splits,
     is_clear,
@@ -14,6 +15,7 @@ from sofa_fl.topology.clustering.default_edits import (
     proposed_parts,
     suited,
 )
+from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
@@ -73,6 +75,8 @@ def test_two_children_are_not_looked_at() -> None:
     assert splits_of([0, 1], np.array([[0.0], [100.0]])) == []
     assert splits_of([[0, 1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]], GROUPS) != []
     assert splits_of([[0, 1, 2, 3], [4, 5, 6, 7]], GROUPS[:8]) == []
+    three = np.array([[0.0, 1], [0, -1], [100, 0]])
+    assert splits_of([0, 1, 2], three) == [Split(node(3), ids(4), (ids(0, 1),))]
 
 
 def test_a_part_is_made_of_whole_children() -> None:
@@ -123,6 +127,15 @@ def test_proposals_are_sets_of_several_children_and_not_of_all() -> None:
     assert sorted(proposed_parts(alone(8), evidence)) == groups[:2]
     clusters = {node(20): list(ids(0, 1, 2, 3)), **{c: [c] for c in ids(4, 5, 6, 7)}}
     assert proposed_parts(clusters, evidence) == [groups[1]], "one child is no part"
+    backward = dict(reversed(alone(12).items()))
+    assert sorted(proposed_parts(backward, evidence)) == groups, "in order of their ids"
+
+
+def test_what_may_be_chance_is_proposed_too() -> None:
+    """Losses decide; DMAC by itself would not call it a cluster."""
+    space = space_of(np.random.default_rng(0).normal(size=(200, 20)), linkage="average")
+    assert dmac(space, DmacConfig()).depth == 1
+    assert proposed_parts(alone(200), DistanceEvidence(flat_tree(space.clients), space)) != []
 
 
 def pairs_of(num: int) -> dict[NodeId, list[NodeId]]:
