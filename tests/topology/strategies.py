@@ -107,12 +107,9 @@ def only(
     tolerance: float = 0.1,
     merge: float = 0.3,
     split: float = 0.5,
-    max_parts: int = 8,
 ) -> ShapeConfig:
     """These operations, with thresholds that do not move with the package's defaults."""
-    return ShapeConfig(
-        operations=operations, tolerance=tolerance, merge=merge, split=split, max_parts=max_parts
-    )
+    return ShapeConfig(operations=operations, tolerance=tolerance, merge=merge, split=split)
 
 
 ALL = only(*OPERATIONS)
@@ -237,7 +234,6 @@ def configs(draw: Draw, *, all_operations: bool = True) -> ShapeConfig:
         tolerance=draw(st.sampled_from([0.1, 0.0, 0.3, 1.0])),
         merge=draw(st.sampled_from([0.3, 0.0, 0.1, 0.7, 1.3])),
         split=draw(st.sampled_from([0.9, 0.2, 0.5, 0.7, 1.2, 1.6])),
-        max_parts=draw(st.sampled_from([8, 2, 3])),
     )
 
 

@@ -147,7 +147,7 @@ def descend(
 ) -> dict[NodeId, dict[NodeId, float]]:
     """Go down from the root along the clusters that lose least for each client.
 
-    From cluster to cluster as long as the loss falls; returns the loss of each on the way.
+    Returns the clusters from the root down to the best one on the way, with the loss of each.
     """
     if tree.root in tree.members:
         return {client: {} for client in clients}
@@ -165,14 +165,16 @@ def descend(
         best: dict[NodeId, tuple[float, NodeId]] = {}
         for (client, node), score in zip(pairs, scores):
             best[client] = min(best.get(client, (score.loss, node)), (score.loss, node))
-        at = {
-            client: node
-            for client, (loss, node) in best.items()
-            if loss < descents[client][at[client]]
-        }
-        for client, node in at.items():
-            descents[client][node] = best[client][0]
-    return descents
+        at = {client: node for client, (_, node) in best.items()}
+        for client, (loss, node) in best.items():
+            descents[client][node] = loss
+    return {client: _down_to_the_best(descent) for client, descent in descents.items()}
+
+
+def _down_to_the_best(descent: dict[NodeId, float]) -> dict[NodeId, float]:
+    nodes = list(descent)
+    end = nodes.index(min(nodes, key=lambda node: descent[node]))
+    return {node: descent[node] for node in nodes[: end + 1]}
 
 
 def find_moves(tree: Tree, descents: Losses, limits: Limits) -> list[Edit]:
