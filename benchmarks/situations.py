@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from timing import space_of, timed
+from timing import shape_at, space_of, timed
 
 from sofa_fl.methods.rules.positions import NUM_EXACT, sketch_size, sketched
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.clustering.shape import shape
 from sofa_fl.topology.geometry.space import Floats, coordinates
 from sofa_fl.topology.tree import Tree
-from sofa_fl.topology.tree.edits import Edit, count_edits
+from sofa_fl.topology.tree.edits import count_edits
 
 WEIGHTS = 5000  # of a model
 DIMENSIONS = 64  # of other places
@@ -84,10 +83,6 @@ def built(places: Floats) -> Tree:
     return dmac(space_of(places), DmacConfig())
 
 
-def reshaped(tree: Tree, places: Floats) -> tuple[Tree, list[Edit]]:
-    return shape(tree, space_of(places), ShapeConfig())
-
-
 def compare(n: int, repeat: int) -> Iterator[dict[str, Any]]:
     """A row for every situation and kind of places; DMAC as often as SHAPE, up to 1,000 clients."""
     for places, make in (("gaussian", gaussian), ("models", models)):
@@ -95,7 +90,7 @@ def compare(n: int, repeat: int) -> Iterator[dict[str, Any]]:
             rng = np.random.default_rng(n)
             draw, groups = make(kind, n, rng)
             before = draw(groups)
-            rested, _ = reshaped(built(before), before)
+            rested, _ = shape_at(built(before), before)
             for name, share in events:
                 now = draw(moved(groups, share, rng))
                 seconds: dict[str, list[float]] = {"dmac": [], "shape": []}
@@ -103,7 +98,7 @@ def compare(n: int, repeat: int) -> Iterator[dict[str, Any]]:
                     if n <= 1000 or not again:
                         spent, tree = timed(partial(built, now))
                         seconds["dmac"].append(spent)
-                    spent, (after, edits) = timed(partial(reshaped, rested, now))
+                    spent, (after, edits) = timed(partial(shape_at, rested, now))
                     seconds["shape"].append(spent)
                 yield {
                     "places": places,

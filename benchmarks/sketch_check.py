@@ -14,7 +14,6 @@ from sofa_fl.methods.rules.positions import sketch_size, sketched
 from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.clustering.shape import form
 from sofa_fl.topology.geometry.space import Floats, Space, coordinates
 from sofa_fl.topology.tree import NodeId
 
@@ -47,17 +46,18 @@ def check_sketch(seeds: Iterable[int], file: Path) -> None:
     for seed in seeds:
         models, samples = warm_models(seed)
 
-        def tree_form(positions: Floats, samples: Floats = samples) -> int:
+        def clusters(positions: Floats, samples: Floats = samples) -> set[frozenset[NodeId]]:
             names = tuple(map(NodeId, range(len(samples))))
             space = Space(names, positions, samples, config.sofa.metric, config.sofa.linkage)
-            return form(dmac(space, config.sofa.dmac))
+            tree = dmac(space, config.sofa.dmac)
+            return {frozenset(tree.clients_of(cluster)) for cluster in tree.clusters}
 
         exact = coordinates(inner_products(models))
-        expected = tree_form(exact)
+        expected = clusters(exact)
         equal, error = [], []
         for marks, size in WAYS:
             positions = sketched(models, Sketch(size, len(models[0]), seed), marks)
-            equal.append(tree_form(positions) == expected)
+            equal.append(clusters(positions) == expected)
             error.append(_error(positions, exact))
         all_same &= equal[0]
         rows.append({"seed": seed, "equal": equal, "error": error})

@@ -1,4 +1,7 @@
-"""Clients on a plane that have moved such that SHAPE makes one of its four edits."""
+"""Clients on a plane that have moved such that SHAPE makes one of its four edits.
+
+A model loses for a client the squared distance between the two.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sofa_fl.topology.clustering.config import ShapeConfig
+from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -16,6 +20,7 @@ Place = tuple[float, float]
 Positions = tuple[Place, ...]
 LEFT: Positions = ((0.0, 0.0), (1.0, 0.2), (0.4, 1.0))
 RIGHT: Positions = ((5.0, 0.2), (6.0, 0.0), (5.5, 1.0))
+BLIND_LOSS = 20.0  # about that of the mean of all
 TOP: Positions = ((2.6, 4.6), (3.5, 4.8), (3.0, 3.9))
 
 
@@ -43,7 +48,8 @@ class Example:
         tree = self.tree
         at = np.array(positions)
         space = Space(tree.clients, at, np.ones(len(at)), linkage="average")
-        return shape(tree, space, ShapeConfig())
+        evidence = DistanceEvidence(tree, space, BLIND_LOSS)
+        return shape(tree, evidence, ShapeConfig(every=1))[:2]
 
 
 EXAMPLES = (
@@ -54,7 +60,7 @@ EXAMPLES = (
         "Merge",
         ((0, 1, 2), (3, 4, 5), (6, 7, 8)),
         LEFT + RIGHT + TOP,
-        LEFT + tuple((round(x - 3.9, 1), round(y + 0.6, 1)) for x, y in RIGHT) + TOP,
+        (*LEFT, (0.6, -0.5), (1.4, 0.8), (-0.3, 0.7), *TOP),
     ),
     Example(
         "Split",

@@ -16,6 +16,7 @@ PUBLIC = [
     "Concept",
     "Config",
     "DataConfig",
+    "DistanceEvidence",
     "DittoConfig",
     "DmacConfig",
     "Exported",

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from sofa_fl.topology.clustering.config import DmacConfig as DmacConfig
     from sofa_fl.topology.clustering.config import ShapeConfig as ShapeConfig
     from sofa_fl.topology.clustering.dmac import dmac as dmac
+    from sofa_fl.topology.clustering.evidence import DistanceEvidence as DistanceEvidence
     from sofa_fl.topology.clustering.shape import shape as shape
     from sofa_fl.topology.geometry.space import Space as Space
     from sofa_fl.topology.tree import NodeId as NodeId
@@ -138,6 +139,7 @@ _HOME = {
     "SharingConfig": "sharing",
     "DmacConfig": "topology.clustering.config",
     "dmac": "topology.clustering.dmac",
+    "DistanceEvidence": "topology.clustering.evidence",
     "ShapeConfig": "topology.clustering.config",
     "shape": "topology.clustering.shape",
     "Space": "topology.geometry.space",

@@ -25,6 +25,7 @@ from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
 
 Key = TypeVar("Key")
+Rows = Callable[[NodeId], Samples]  # some samples of a client
 
 
 @dataclass(slots=True)
@@ -43,8 +44,7 @@ class Federation:
     Attributes:
         warmup: Batches per client before the first round; every method gets them.
         round: 0 is the warm-up.
-        rounds: How many there will be after it: the learning rate falls until then. 0 if nobody
-            knows, and it stays what it is.
+        rounds: How many follow it: the learning rate falls until then. 0 is unknown: it stays.
         participation: The fraction of the clients that are asked in a round.
         warmup_participation: The same, of the warm-up.
         lossy: Whether clients who are asked may well not answer.
@@ -259,22 +259,15 @@ class Federation:
         self.roll.set_aside |= {site: flaw for site, flaw in found.items() if site in self.owned}
 
     def held_out(
-        self,
-        asks: Sequence[tuple[NodeId, Model]],
-        *,
-        sent: bool = False,
-        rows: Callable[[NodeId], Samples] | None = None,
+        self, asks: Sequence[tuple[NodeId, Model]], *, sent: bool = False, rows: Rows | None = None
     ) -> list[Score]:
-        """Score models on the held-out samples of clients, `(client, model)` by pair.
+        """Score models on the held-out samples of clients, or on `rows`: `(client, model)` by pair.
 
-        Models that are `sent` anyway, for training, cost nothing more. `rows` says which samples
-        of a client to take instead of the held-out ones.
+        Models that are `sent` anyway, for training, cost nothing more.
         """
         self.meter.bytes_down += 0 if sent else sum(_bytes(model) for _, model in asks)
         rows = rows or self.judged_on
-        return self.engine.evaluate(
-            [Exam(model, rows(c), prior=self.priors[c]) for c, model in asks]
-        )
+        return self.engine.evaluate([Exam(m, rows(c), prior=self.priors[c]) for c, m in asks])
 
     def count_shared(self, up: int, down: int) -> None:
         """Count samples sent up by clients and down to them."""

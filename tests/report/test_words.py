@@ -46,6 +46,13 @@ def tree() -> Tree:
             ["cluster 8, the root, was split: below it are now clusters 9 and 10"],
         ),
         (
+            [Split(N(8), (N(9),), ((N(6),),)), Split(N(7), (N(10), N(11)), ((N(1),), (N(3),)))],
+            [
+                "some children of cluster 8 became cluster 9 below it",
+                "some children of cluster 7 became clusters 10 and 11 below it",
+            ],
+        ),
+        (
             [Graft(N(0), N(7)), Graft(N(2), N(7)), Graft(N(4), N(7)), Prune(N(6))],
             [
                 "client 0 moved from cluster 6 to cluster 7",

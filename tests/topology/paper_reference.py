@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.default_edits import partitions
+from sofa_fl.topology.clustering.paper_edits import partitions
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split

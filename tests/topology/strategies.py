@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from sofa_fl.topology.clustering.config import Operation, ShapeConfig
-from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
+from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Nested: TypeAlias = "int | frozenset[Nested]"
@@ -102,14 +102,23 @@ def space_of(
     return Space(ids(*range(len(rows))), rows, mass, metric, linkage)
 
 
+def rows_of(nodes: NodePositions) -> dict[NodeId, int]:
+    """The rows of the nodes that have a position."""
+    rows = np.flatnonzero(nodes.known).tolist()
+    return dict(zip(map(NodeId, nodes.arrays.nodes[rows].tolist()), rows))
+
+
 def only(
     *operations: Operation,
     tolerance: float = 0.1,
     merge: float = 0.3,
     split: float = 0.5,
+    every: int = 1,
 ) -> ShapeConfig:
     """These operations, with thresholds that do not move with the package's defaults."""
-    return ShapeConfig(operations=operations, tolerance=tolerance, merge=merge, split=split)
+    return ShapeConfig(
+        operations=operations, tolerance=tolerance, merge=merge, split=split, every=every
+    )
 
 
 ALL = only(*OPERATIONS)
@@ -234,6 +243,7 @@ def configs(draw: Draw, *, all_operations: bool = True) -> ShapeConfig:
         tolerance=draw(st.sampled_from([0.1, 0.0, 0.3, 1.0])),
         merge=draw(st.sampled_from([0.3, 0.0, 0.1, 0.7, 1.3])),
         split=draw(st.sampled_from([0.9, 0.2, 0.5, 0.7, 1.2, 1.6])),
+        every=draw(st.sampled_from([1, 2, 4])),
     )
 
 

@@ -9,9 +9,10 @@ from scipy.spatial.distance import pdist
 
 from sofa_fl.topology.clustering.candidates import Neighbors
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import dendrogram, dmac
+from sofa_fl.topology.clustering.dmac import dendrogram, dmac, without_chance
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import generic_places, like_models, nested, space_of, tree_of
+from tests.topology.worlds import apart
 
 GROUPS = [[[6 * r + 3 * g + c for c in range(3)] for g in range(2)] for r in range(4)]
 
@@ -27,12 +28,91 @@ def test_finds_groups_of_groups_in_noise(seed: int) -> None:
     assert nested(tree) == nested(tree_of(GROUPS))
 
 
-@pytest.mark.parametrize("num", [1, 2, 3, 5, 20, 100])
-@pytest.mark.parametrize("dimensions", [200, 1000])
+@pytest.mark.parametrize(
+    ("num", "dimensions"), [(8, 20), (20, 20), (20, 1000), (50, 60), (100, 200), (200, 20)]
+)
 def test_noise_gives_a_flat_tree(num: int, dimensions: int) -> None:
+    """In 19 of 20 worlds; it is not always flat without the test for chance."""
+    spaces = [
+        space_of(np.random.default_rng(seed).normal(size=(num, dimensions)), linkage="average")
+        for seed in range(20)
+    ]
+    assert sum(dmac(space, DmacConfig()).depth == 1 for space in spaces) >= 19
+    if (num, dimensions) == (200, 20):
+        eager = DmacConfig(certain=False)
+        assert sum(dmac(space, eager).depth == 1 for space in spaces) < 10
+
+
+@pytest.mark.parametrize("num", [1, 2, 3])
+def test_few_clients_give_a_flat_tree(num: int) -> None:
     for seed in range(5):
-        positions = np.random.default_rng(seed).normal(size=(num, dimensions))
+        positions = np.random.default_rng(seed).normal(size=(num, 50))
         assert build(positions).depth == min(num - 1, 1)
+
+
+@pytest.mark.parametrize("ratio", [1.5, 3])
+@pytest.mark.parametrize("sizes", [[4, 4, 4], [3, 20, 8], [30, 30]])
+def test_groups_are_found_in_noise(sizes: list[int], ratio: float) -> None:
+    """Squared distances of 1 within and of `ratio` between, both with noise."""
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        noise = 0.02 * rng.normal(size=(sum(sizes), len(sizes) + sum(sizes)))
+        tree = build(apart(sizes, ratio) + noise)
+        ends = np.cumsum(sizes).tolist()
+        groups = [list(range(end - size, end)) for size, end in zip(sizes, ends)]
+        found += nested(tree) == nested(tree_of(groups))
+    assert found >= 19
+
+
+def squares_of(positions: np.ndarray) -> np.ndarray:
+    return np.asarray(((positions[:, None] - positions[None]) ** 2).sum(axis=2))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cluster_stays_if_its_gap_is_more_than_chance(seed: int) -> None:
+    """By brute force: the gap against the spread of distances, for ever nearer groups."""
+    k, n = 4, 12
+    noise = np.random.default_rng(seed).normal(size=(n, 30))
+    tree, seen = tree_of([[0, 1, 2, 3], *range(k, n)]), set()
+    inside = (np.triu_indices(k, 1), tuple(k + i for i in np.triu_indices(n - k, 1)))
+    for shift in np.linspace(0, 12, 60):
+        positions = noise.copy()
+        positions[:k, 0] += shift
+        squares = squares_of(positions)
+        inner, beside = (squares[rows] for rows in inside)
+        gap = squares[:k, k:].mean() - inner.mean()
+        scatter = sum(((x - x.mean()) ** 2).sum() for x in (inner, beside))
+        deviation = np.sqrt(scatter / (len(inner) + len(beside) - 2))
+        chance = deviation * np.sqrt(2 * (k * np.log(np.e * n / k) - np.log(0.05)) / (k - 1))
+        means, m = squares[:k, :k].sum(axis=1) / (k - 1), n - k
+        ways = m * np.log(np.e * n / m) - np.log(0.05)
+        outermost = means.std(ddof=1) * np.sqrt(2 * ways / m)
+        stays = bool(gap > chance and gap > outermost)
+        after = without_chance(tree, space_of(positions, linkage="average"))
+        assert after.depth == 1 + stays
+        seen.add(stays)
+    assert seen == {True, False}
+
+
+def test_the_lowest_are_dissolved_first_and_children_go_up() -> None:
+    positions = np.random.default_rng(0).normal(size=(12, 50))
+    tree = tree_of([[[0, 1], 2, 3], [[4, 5, 6], 7, 8, 9, 10, 11]])
+    assert nested(without_chance(tree, space_of(positions))) == frozenset(range(12))
+    positions[:4, 0] += 100
+    after = without_chance(tree, space_of(positions))
+    assert nested(after) == nested(tree_of([[0, 1, 2, 3], list(range(4, 12))]))
+    assert after.next_id == tree.next_id
+
+
+def test_others_that_are_only_outermost_make_no_group() -> None:
+    """One client a little farther out than the rest, and one that is far from all."""
+    positions = np.random.default_rng(4).normal(size=(10, 200))
+    tree = tree_of([list(range(9)), 9])
+    for times, depth in ((1.1, 1), (5, 2)):
+        out = positions.copy()
+        out[9] *= times
+        assert without_chance(tree, space_of(out)).depth == depth
 
 
 @pytest.mark.parametrize("seed", range(5))

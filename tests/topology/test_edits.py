@@ -71,6 +71,8 @@ def edits_of(draw: Draw, tree: Tree) -> Edit:
     children = draw(st.permutations(tree.children[cluster]))
     num_parts = draw(st.integers(2, len(children)))
     groups = tuple(tuple(children[part::num_parts]) for part in range(num_parts))
+    num_parts -= draw(st.integers(0, num_parts - 1))  # the children of the others stay
+    groups = groups[:num_parts]
     first = tree.next_id + skip
     return Split(cluster, ids(*range(first, first + num_parts)), groups)
 
@@ -176,6 +178,18 @@ def test_split_of_the_root_puts_the_parts_below_it() -> None:
     assert nested(split) == nested(tree_of([[0, 2], [1, 3]]))
 
 
+def test_a_cluster_stays_if_some_of_its_children_are_in_no_part() -> None:
+    tree = tree_of([[0, 1, 2, 3], 4])  # 5: 6
+    one = Split(node(6), ids(7), (ids(0, 2),)).apply(tree)
+    assert nested(one) == nested(tree_of([[[0, 2], 1, 3], 4]))
+    assert one.children[node(6)] == ids(1, 3, 7)
+    two = Split(node(6), ids(7, 8), (ids(0, 2), ids(3))).apply(tree)
+    assert nested(two) == nested(tree_of([[[0, 2], [3], 1], 4]))
+    root = Split(node(5), ids(9), (ids(6),)).apply(tree)
+    assert nested(root) == nested(tree_of([[[0, 1, 2, 3]], 4]))
+    assert (root.root, root.next_id) == (5, 10)
+
+
 def test_merge_undoes_a_split_but_for_the_id() -> None:
     tree = tree_of([[0, 1, 2, 3], 4])
     split = Split(node(6), ids(7, 8), (ids(0, 2), ids(1, 3))).apply(tree)
@@ -237,16 +251,21 @@ TREE = tree_of([[0, 1], [[2, 3], 4], 5])
         (Merge(ids(7, 8), node(7)), "not new"),
         (Merge(ids(7, 8), node(9)), "not new"),
         (Merge(ids(7, 50), node(10)), "not in the tree"),
-        (Split(node(7), ids(10, 11), (ids(0), ids(1, 2))), "do not partition"),
-        (Split(node(7), ids(10, 11), (ids(0), ids(0, 1))), "do not partition"),
-        (Split(node(7), ids(10, 11), (ids(0), ())), "do not partition"),
-        (Split(node(7), ids(10), (ids(0), ids(1))), "two groups or more"),
-        (Split(node(7), ids(10, 11, 12), (ids(0), ids(1))), "two groups or more"),
-        (Split(node(7), ids(10, 10), (ids(0), ids(1))), "two groups or more"),
-        (Split(node(7), ids(10), (ids(0, 1),)), "two groups or more"),
+        (Split(node(7), ids(10, 11), (ids(0), ids(1, 2))), "do not divide"),
+        (Split(node(7), ids(10, 11), (ids(0), ids(0, 1))), "do not divide"),
+        (Split(node(7), ids(10, 11), (ids(0), ())), "empty group"),
+        (Split(node(7), ids(10), (ids(0), ids(1))), "two parts if no child stays"),
+        (Split(node(7), ids(10, 11, 12), (ids(0), ids(1))), "two parts if no child stays"),
+        (Split(node(7), ids(10, 10), (ids(0), ids(1))), "two parts if no child stays"),
+        (Split(node(7), ids(10), (ids(0, 1),)), "two parts if no child stays"),
         (Split(node(7), ids(10, 11, 12), (ids(0), ids(1), ())), "empty group"),
+        (Split(node(6), (), ()), "two parts if no child stays"),
+        (Split(node(6), ids(10, 11), (ids(5),)), "two parts if no child stays"),
+        (Split(node(6), ids(10), (ids(5, 5),)), "do not divide"),
+        (Split(node(6), ids(10), (ids(5, 4),)), "do not divide"),
+        (Split(node(6), ids(9), (ids(5, 7),)), "not new"),
         (Split(node(7), ids(9, 10), (ids(0), ids(1))), "not new"),
-        (Split(node(0), (), ()), "two groups or more"),
+        (Split(node(0), (), ()), "two parts if no child stays"),
         (Split(node(0), ids(10, 11), ((), ())), "empty group"),
         (Split(node(50), ids(10, 11), (ids(0), ids(1))), "not in the tree"),
         (Join(node(0), node(7)), "0 cannot join: it is in the tree already"),

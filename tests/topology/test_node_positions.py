@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from sofa_fl.topology.geometry.space import Space
-from tests.topology.strategies import examples, ids, node, tree_of, trees
+from tests.topology.strategies import examples, ids, node, rows_of, tree_of, trees
 from tests.topology.test_space import random_space
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -25,18 +25,15 @@ def test_a_cluster_is_the_weighted_mean_of_its_clients(
     for each in tree.parent:
         rows = list(tree.clients_of(each))
         if not rows:
-            assert each not in nodes.row_of, "a cluster without clients has no position"
+            assert each not in rows_of(nodes), "a cluster without clients has no position"
             continue
         positions, weights = space.positions[rows], space.weights[rows]
         mean = np.average(positions, axis=0, weights=weights)
         squares = ((positions - mean) ** 2).sum(axis=1)
-        row = nodes.row_of[each]
+        row = rows_of(nodes)[each]
         assert_allclose(nodes.positions[row], mean, atol=1e-12)
         assert_allclose(nodes.weights[row], weights.sum())
         assert_allclose(nodes.variances[row], np.average(squares, weights=weights), atol=1e-12)
-        unweighted = nodes.unweighted
-        assert unweighted.weights[row] == len(rows)
-        assert_allclose(unweighted.positions[row], positions.mean(axis=0), atol=1e-12)
 
 
 def test_by_cosine_a_cluster_is_the_mean_of_directions() -> None:
@@ -44,31 +41,16 @@ def test_by_cosine_a_cluster_is_the_mean_of_directions() -> None:
     assert_allclose(space.locate(tree_of([0, 1])).positions[0], [0.25, 0.75])
 
 
-@examples(60)
-@given(SEEDS, st.integers(1, 6), st.integers(1, 6))
-def test_the_rest_of_a_parent_is_its_other_children(seed: int, n: int, m: int) -> None:
-    """All but the clients of one child, the last `m` of them."""
-    space = random_space(np.random.default_rng(seed), n + m)
-    tree = tree_of([*range(n), list(range(n, n + m))])
-    positions, variances = space.locate(tree).parents_without(np.array([n + 1]))
-    weights = space.weights[:n]
-    mean = np.average(space.positions[:n], axis=0, weights=weights)
-    squares = ((space.positions[:n] - mean) ** 2).sum(axis=1)
-    assert_allclose(positions[0], mean, atol=1e-9)
-    assert_allclose(variances[0], np.average(squares, weights=weights), atol=1e-9)
-    assert variances[0] >= 0
-
-
 def test_a_client_that_is_not_in_the_space_has_no_position() -> None:
     """Nor has a cluster of such clients; what is known of others does not depend on them."""
     tree = tree_of([[0, 1], [2, 3], [4, 5]])
     space = Space(ids(4, 1, 5), np.array([[1.0], [2.0], [5.0]]), np.array([1.0, 1.0, 3.0]))
     nodes = space.locate(tree)
-    assert set(nodes.row_of) == set(ids(6, 7, 1, 9, 4, 5))
-    assert_allclose(nodes.positions[nodes.row_of[node(7)]], [2.0])
-    assert_allclose(nodes.positions[nodes.row_of[node(9)]], [4.0])
+    assert set(rows_of(nodes)) == set(ids(6, 7, 1, 9, 4, 5))
+    assert_allclose(nodes.positions[rows_of(nodes)[node(7)]], [2.0])
+    assert_allclose(nodes.positions[rows_of(nodes)[node(9)]], [4.0])
     assert_allclose(nodes.positions[0], [(2 + 1 + 15) / 5])
-    assert nodes.num_children[nodes.row_of[node(7)]] == 1
+    assert nodes.num_children[rows_of(nodes)[node(7)]] == 1
     assert nodes.num_children[0] == 2
 
 

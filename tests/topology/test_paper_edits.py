@@ -10,6 +10,7 @@ import pytest
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.clustering.shape import paper_tree_rules, shape
 from sofa_fl.topology.geometry.space import Space
@@ -71,16 +72,16 @@ def test_algorithms_2_to_5() -> None:
     done = Counter[str]()
     for seed in SEEDS:
         tree, space, config = world(seed)
-        rules = paper_tree_rules()
-        grafts = rules.graft(tree, space, config)
+        rules, evidence = paper_tree_rules(), DistanceEvidence(tree, space)
+        grafts = rules.graft(tree, evidence, config)
         assert set(grafts) == algorithm_2(tree, space, config)
         assert len(grafts) == len(set(grafts))
-        prunes = rules.prune(tree, space, config)
+        prunes = rules.prune(tree, evidence, config)
         assert set(prunes) == algorithm_3(tree)
         tree = apply_all(tree, prunes)
-        merges = rules.merge(tree, space, config)
+        merges = rules.merge(tree, evidence, config)
         assert merged_pairs(merges) == algorithm_4(tree, space, config)
-        splits = rules.split(tree, space, config)
+        splits = rules.split(tree, evidence, config)
         assert split_groups(splits) == algorithm_5(tree, space, config)
         new = [e.into for e in merges if isinstance(e, Merge)]
         assert new == [tree.next_id + k for k in range(len(new))]
@@ -95,11 +96,11 @@ def test_shape_is_one_pass_that_ends_with_pruning() -> None:
     for seed in SEEDS[:15]:
         tree, space, config = world(seed)
         expected, history = tree, list[Edit]()
-        rules = paper_tree_rules()
+        rules, evidence = paper_tree_rules(), DistanceEvidence(tree, space)
         for rule in (rules.graft, rules.merge, rules.split, rules.prune):
-            edits = rule(expected, space, config)
+            edits = rule(expected, evidence, config)
             expected, history = apply_all(expected, edits), history + edits
-        assert shape(tree, space, config, rules) == (expected, history)
+        assert shape(tree, evidence, config, rules)[:2] == (expected, history)
 
 
 def test_a_parent_includes_the_node_that_may_leave_it() -> None:
@@ -172,7 +173,7 @@ def test_dmac_needs_gamma() -> None:
 def test_no_cluster_of_one_child_outlives_a_pass() -> None:
     tree, space = tree_of([[0, 1], [2, 3]]), space_of([0, 1, 0.4, 1.4])
     config = only("graft", "merge", "split", "prune", merge=1, split=2, tolerance=9)
-    after, edits = shape(tree, space, config, paper_tree_rules())
+    after, edits, _ = shape(tree, DistanceEvidence(tree, space), config, paper_tree_rules())
     assert edits == [Merge(ids(5, 6), node(7)), Prune(node(4))]
     assert nested(after) == nested(tree_of([0, 1, 2, 3]))
 

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.evidence import DistanceEvidence, Evidence
 from sofa_fl.topology.clustering.fast import FastCandidates
 from sofa_fl.topology.clustering.shape import (
     TreeRules,
     default_tree_rules,
-    one_pass,
     paper_tree_rules,
     shape,
 )
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Prune
-from tests.topology.strategies import ALL, CLOUDS, only, space_of, tree_of
+from sofa_fl.topology.tree.edits import Edit, Graft, apply_all
+from tests.topology.strategies import ALL, CLOUDS, node, only, space_of, tree_of
 
 TREE, SPACE = tree_of([[0, 1, 2], [3, 4, 5]]), space_of(CLOUDS)
+EVIDENCE = DistanceEvidence(TREE, SPACE)
+GRAFTS = [Graft(node(2), node(8))]
+
+
+def never(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+    return []
 
 
 def recording(log: list[str]) -> TreeRules:
     """Rules that do nothing but say that they were asked."""
 
     def rule(name: str) -> object:
-        def look(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
+        def look(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
             log.append(name)
             return []
 
@@ -41,48 +45,49 @@ def recording(log: list[str]) -> TreeRules:
 
 def test_the_order_is_part_of_the_rules() -> None:
     log: list[str] = []
-    one_pass(TREE, SPACE, ALL, recording(log))
+    shape(TREE, EVIDENCE, ALL, recording(log))
     assert log == ["graft", "merge", "split", "prune"]
     log.clear()
     rules = replace(recording(log), order=("graft", "prune", "merge", "split"))
-    one_pass(TREE, SPACE, ALL, rules)
+    shape(TREE, EVIDENCE, ALL, rules)
     assert log == ["graft", "prune", "merge", "split"]
     log.clear()
-    one_pass(TREE, SPACE, only("prune", "graft"), rules)
+    shape(TREE, EVIDENCE, only("prune", "graft"), rules)
     assert log == ["graft", "prune"], "only what the settings allow"
 
 
-def test_a_user_replaces_one_rule() -> None:
-    def never(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
+def test_a_rule_sees_what_the_rules_before_it_have_changed() -> None:
+    seen = list[tuple[Tree, Evidence]]()
+
+    def watching(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+        seen.append((tree, evidence))
         return []
 
-    after, edits = shape(TREE, SPACE, ALL)
-    assert any(isinstance(edit, Graft) for edit in edits)
+    rules = replace(default_tree_rules(), merge=watching, split=never, prune=watching)
+    tree, edits, evidence = shape(TREE, EVIDENCE, ALL, rules)
+    assert edits == GRAFTS
+    assert tree == apply_all(TREE, GRAFTS)
+    assert seen == [(tree, evidence), (tree, evidence)]
+    assert evidence == DistanceEvidence(tree, SPACE)
+
+
+def test_a_user_replaces_one_rule() -> None:
+    assert shape(TREE, EVIDENCE, ALL)[1] == GRAFTS
     calm = replace(default_tree_rules(), graft=never)
-    assert not any(isinstance(edit, Graft) for edit in shape(TREE, SPACE, ALL, calm)[1])
-    assert shape(TREE, SPACE, ALL, default_tree_rules(Candidates())) == (after, edits)
+    assert shape(TREE, EVIDENCE, ALL, calm) == (TREE, [], EVIDENCE)
+    assert shape(TREE, EVIDENCE, ALL, default_tree_rules(Candidates()))[1] == GRAFTS
 
 
-@pytest.mark.parametrize(("until_stable", "passes"), [(True, 3), (False, 1)])
-def test_passes_repeat_until_stable_if_asked(until_stable: bool, passes: int) -> None:
-    """A rule that prunes one cluster of a chain at a time."""
-    chain, calls = tree_of([[[0, 1]]]), 0
-
-    def top(tree: Tree, *_: object) -> list[Edit]:
-        nonlocal calls
-        calls += 1
-        return [Prune(tree.root)] if len(tree.children[tree.root]) == 1 else []
-
-    rules = replace(default_tree_rules(), prune=top, until_stable=until_stable)
-    after, edits = shape(chain, space_of([0, 1]), only("prune"), rules)
-    assert (calls, len(edits)) == (passes, min(passes, 2))
-    assert after.root == chain.root + len(edits)
+def test_without_rules_ours_are_taken() -> None:
+    far = DistanceEvidence(TREE, SPACE, blind_loss=1e9)
+    assert shape(TREE, far, only("graft"), paper_tree_rules())[1] == GRAFTS, "by positions alone"
+    assert shape(TREE, far, only("graft"), default_tree_rules())[1] == []
+    assert shape(TREE, far, only("graft"))[1] == []
 
 
 def test_our_set_and_the_papers() -> None:
     ours, paper = default_tree_rules(), paper_tree_rules()
-    assert (ours.order, ours.until_stable) == (("graft", "merge", "split", "prune"), True)
-    assert (paper.order, paper.until_stable) == (ours.order, False)
+    assert ours.order == paper.order == ("graft", "merge", "split", "prune")
     assert ours.prune is paper.prune
     config = DmacConfig(increase=1.5)
     for rules in (ours, paper):
@@ -91,16 +96,14 @@ def test_our_set_and_the_papers() -> None:
         assert min(tree.clusters) == 70
 
 
-def test_the_default_candidates_are_fast_ones() -> None:
-    asked: list[str] = []
+def test_candidates_are_handed_on() -> None:
+    asked: list[Space] = []
 
     class Watched(FastCandidates):
-        def __getattribute__(self, name: str) -> object:
-            asked.append(name)
-            return super().__getattribute__(name)
+        def neighbors(self, space: Space):  # type: ignore[no-untyped-def]
+            asked.append(space)
+            return super().neighbors(space)
 
-    rules = default_tree_rules(Watched())
-    tree = rules.build(SPACE, DmacConfig(), 0)
-    shape(tree, SPACE, ALL, rules)
-    shape(TREE, SPACE, ALL, rules)
-    assert {"neighbors", "merges", "splits"} <= set(asked)
+    default_tree_rules(Watched()).build(SPACE, DmacConfig(), 0)
+    paper_tree_rules(Watched()).build(SPACE, DmacConfig(increase=1.1), 0)
+    assert asked == [SPACE, SPACE]

@@ -12,13 +12,12 @@ from sofa_fl.topology.clustering import separation as module
 from sofa_fl.topology.clustering.separation import (
     CHANCE,
     Pairs,
-    PartSeparation,
     Separation,
+    picked,
     stands_out,
 )
 from sofa_fl.topology.geometry.space import Metric
-from sofa_fl.topology.tree import flat_tree
-from tests.topology.strategies import space_of, tree_of
+from tests.topology.strategies import space_of
 
 
 def pairs(num: float, mean: float, deviation: float = 1.0) -> Pairs:
@@ -65,28 +64,6 @@ def test_no_gap_no_group() -> None:
     assert stands_out(pairs(9, 0, 0), pairs(9, 1e-9, 0), 1.06)
 
 
-def test_many_at_once_are_each_one() -> None:
-    rng = np.random.default_rng(0)
-    inner, outer = (
-        Pairs(
-            rng.integers(2, 9, 50).astype(np.float64),
-            rng.uniform(1, 3, 50),
-            rng.uniform(0, 3, 50),
-        )
-        for _ in range(2)
-    )
-    together = stands_out(inner, outer, 1.06, 1.5)
-    one_by_one = [
-        bool(stands_out(Pairs(*a), Pairs(*b), 1.06, 1.5))
-        for a, b in zip(
-            zip(inner.num, inner.mean, inner.scatter),  # type: ignore[arg-type]
-            zip(outer.num, outer.mean, outer.scatter),  # type: ignore[arg-type]
-        )
-    ]
-    assert together.tolist() == one_by_one
-    assert 0 < together.sum() < 50
-
-
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "manhattan"])
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_pairs_are_counted_once(
@@ -131,105 +108,31 @@ def ids_of(*rows: int) -> np.ndarray:
     return np.array(rows)
 
 
-def separation_of(drawn: list, positions: list[float], weights: list[float] | None = None):  # type: ignore
-    """That of the children of the two clusters of a tree."""
-    tree, space = tree_of(drawn), space_of(positions, weights)
-    children = [tree.arrays.children(row) for row in tree.arrays.children(0)]
-    return PartSeparation(space, space.locate(tree), children)
+def test_the_most_extreme_of_equals_is_within_the_bound() -> None:
+    assert picked(1, 1, 1) == pytest.approx((2 * (1 + np.log(20))) ** 0.5)
+    expected = (2 * (2 * np.log(np.e * 50) + np.log(20)) / 3) ** 0.5
+    assert picked(2, 3, 100) == pytest.approx(expected)
+    assert picked(5, 4, 3) == picked(5, 4, 5), "there are at least as many as were picked"
+    rng = np.random.default_rng(0)
+    for k in (1, 3, 10):
+        extremes = np.sort(rng.normal(size=(500, 50)), axis=1)[:, -k:].mean(axis=1)
+        assert (extremes > picked(k, k, 50)).mean() < 0.05
 
 
-def test_inner_pairs_are_those_of_different_children() -> None:
-    positions = [0.0, 1, 3, 10, 12]
-    found = separation_of([[[0, 1], 2], [3, 4]], positions, [1, 7, 3, 2, 9])
-    inner = found._inner
-    assert (inner[0].num, inner[0].mean) == pytest.approx((2, (9 + 4) / 2)), "0-2 and 1-2"
-    assert (inner[1].num, inner[1].mean) == pytest.approx((1, 4)), "weights do not count"
-    squares = (np.array(positions)[:3, None] - np.array(positions)[None, 3:]) ** 2
-    outer = found.outer(0, 1)
-    assert (outer.num, outer.mean) == pytest.approx((6, squares.mean()))
-    assert outer.scatter == pytest.approx(squares.var() * 6)
-
-
-@pytest.mark.parametrize(("times", "expected"), [(0.999, False), (1.001, True)])
-def test_set_apart_is_by_half_as_much_again(times: float, expected: bool) -> None:
-    """Two of two clients each: a square of 1 within, and of x² + 1/2 between."""
-    x = times * (1.5**2 - 0.5) ** 0.5
-    assert separation_of([[0, 1], [2, 3]], [0, 1, x, x + 1]).set_apart() == expected
-
-
-def test_one_tight_part_is_enough_to_be_set_apart() -> None:
-    assert separation_of([[0, 1], [2, 3]], [0, 0.1, 2, 9]).set_apart()
-    assert separation_of([[2, 3], [0, 1]], [0, 0.1, 2, 9]).set_apart()
-    assert not separation_of([[0], [1, 2]], [0, 0.1, 9]).set_apart(), "one child has no width"
-    assert not separation_of([[0], [1]], [0, 9]).set_apart()
-
-
-def stand_out(positions: np.ndarray, *parts: list[int], drawn: list | None = None) -> bool:  # type: ignore
-    space = space_of(positions, linkage="average")
-    tree = tree_of(drawn) if drawn else flat_tree(space.clients)
-    children = tree.arrays.children(0)
-    rows = [children[part] for part in parts]
-    return PartSeparation(space, space.locate(tree), rows).stand_out()
-
-
-def apart(sizes: list[int], ratio: float) -> np.ndarray:
-    """Groups at one squared distance within, and `ratio` times that to all others."""
-    groups = np.repeat(np.eye(len(sizes)), sizes, axis=0)
-    return np.hstack([np.eye(len(groups)), (ratio - 1) ** 0.5 * groups])
-
-
-@pytest.mark.parametrize(("times", "expected"), [(0.999, False), (1.001, True)])
-def test_parts_of_clients_stand_out_by_six_percent_and_others_by_half(
-    times: float, expected: bool
+@pytest.mark.parametrize("block", [1, 1 << 20])
+def test_outliers_are_no_farther_than_the_outermost_might_be(
+    block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = apart([4, 4, 4], 1.06**2 * times)
-    assert stand_out(few, [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]) == expected
-    alone = apart([4, 1], 1.5**2 * times)
-    assert stand_out(alone, [0, 1, 2, 3], [4]) == expected, "a client alone may be noisier"
-    pairs_of = [[0, 1], [2, 3], [4, 5], [6, 7]]
-    clusters = apart([4, 4], 1.5**2 * times)
-    assert stand_out(clusters, [0, 1], [2, 3], drawn=pairs_of) == expected, "clusters drift apart"
-
-
-def test_one_part_that_does_not_stand_out_is_enough() -> None:
-    """The third group is near to the second, and the first far from both."""
-    positions = np.hstack([np.eye(12), np.repeat([[0.0], [9.0], [9.1]], 4, axis=0)])
-    parts = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert not stand_out(positions, *parts)
-    assert not stand_out(positions, parts[1], parts[2], parts[0])
-    assert stand_out(positions, parts[0], parts[1] + parts[2])
-
-
-def test_of_parts_that_are_not_equally_tight_the_gap_counts_from_halfway() -> None:
-    """Squares: 1 within the tight one, 3 within the loose; halfway is 2."""
-    rows = np.diag([0.5**0.5] * 4 + [1.5**0.5] * 4)
-    for between, expected in ((2 * 1.06**2 * 1.01, False), (3 * 1.06**2 * 1.01, True)):
-        shift = np.repeat([[0.0], [(between - 2) ** 0.5]], 4, axis=0)
-        positions = np.hstack([rows, shift])
-        tight, loose = [0, 1, 2, 3], [4, 5, 6, 7]
-        assert stand_out(positions, tight, loose) == expected, "the loose one must stand out too"
-
-
-def test_every_part_is_tested_from_halfway_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Squares: 1 within the first, 9 within the second; a client alone has none."""
-    least: list[float] = []
-
-    def watched(inner: Pairs, outer: Pairs, factor: float, halfway: float) -> bool:
-        least.append(halfway)
-        return True
-
-    monkeypatch.setattr(module, "stands_out", watched)
-    positions = np.array([[0.0], [1], [50], [53], [200]])
-    assert stand_out(positions, [0, 1], [2, 3], [4])
-    assert least == pytest.approx([5, 0, 5, 0])
-
-
-def test_children_without_a_position_do_not_count() -> None:
-    tree = tree_of([[0, 1, 5], [2, 3], [4, 6]])
-    space = space_of([0, 1, 10, 11, 20])
-    nodes = space.locate(tree)
-    children = [tree.arrays.children(row) for row in tree.arrays.children(0)]
-    found = PartSeparation(space, nodes, children)
-    assert found._inner[0] is not None
-    assert found._inner[0].num == 1
-    assert found._inner[2] is None
+    monkeypatch.setattr(module, "BLOCK", block)
+    positions, found = np.random.default_rng(0).normal(size=(8, 20)), set()
+    group, others = np.arange(6), np.arange(6, 8)
+    for shift in np.linspace(0, 9, 40):
+        positions[6:, 0] = shift
+        squares = cdist(positions, positions, "sqeuclidean")
+        means = squares[:6, :6].sum(axis=1) / 5
+        gap = squares[:6, 6:].mean() - means.mean()
+        expected = bool(gap <= means.std(ddof=1) * picked(2, 2, 30))
+        space = space_of(positions)
+        assert Separation(space, space.positions).are_outliers(others, group, 30) == expected
+        found.add(expected)
+    assert found == {True, False}

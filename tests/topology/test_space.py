@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space, coordinates
-from tests.topology.strategies import METRICS, WAYS, examples, ids, node, tree_of
+from tests.topology.strategies import METRICS, WAYS, examples, ids, node, rows_of, tree_of
 
 SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
     "euclidean": "euclidean",
@@ -41,7 +41,7 @@ def all_between(space: Space) -> Floats:
 def cluster_distance(space: Space) -> float:
     """That of the first three of seven clients to the others."""
     nodes = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
-    rows = [nodes.row_of[node(8)], nodes.row_of[node(9)]]
+    rows = [rows_of(nodes)[node(8)], rows_of(nodes)[node(9)]]
     positions, variances = nodes.positions[rows], nodes.variances[rows]
     all_pairs = space.distances(positions, positions, variances, variances)
     paired = space.paired_distances(*(x[None, :] for x in positions), *variances)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology.clustering.shape import form
-from sofa_fl.topology.tree import Tree
-from tests.topology.strategies import Drawn, examples, ids, node, tree_of, trees
+from tests.topology.strategies import examples, ids, node, trees
 
 
 @examples(80)
@@ -26,37 +24,3 @@ def test_rows_are_the_nodes_of_the_tree(n: int, data: st.DataObject) -> None:
         depths = [len(tree.path(leaf)) - len(tree.path(node(each))) for leaf in below]
         assert order.level[row] == tree.level[node(each)] == max(depths)
         assert order.is_client[row] == (each in tree.members)
-        assert tuple(order.nodes[order.clients(row)]) == tree.clients_of(node(each))
-
-
-def test_the_form_of_a_tree_knows_clients_and_not_clusters() -> None:
-    assert form(tree_of([[0, 1], [2, 3]])) == form(tree_of([[3, 2], [1, 0]]))
-    different: list[Drawn] = [
-        0,
-        [0],
-        [0, 1],
-        [[0, 1]],
-        [[0], [1]],
-        [[0], 1],
-        [0, [1]],
-        [0, 1, 2],
-        [[0, 1], 2],
-        [[0, 2], 1],
-        [0, [1, 2]],
-        [[[0, 1]], 2],
-    ]
-    assert len({form(tree_of(drawn)) for drawn in different}) == len(different)
-
-
-def test_the_form_counts_clusters_without_clients() -> None:
-    def with_empty(*empty: int) -> Tree:
-        links = {node(0): node(9), node(1): node(9)} | {node(n): node(9) for n in empty}
-        return Tree({**links, node(9): None}, ids(0, 1), 10)
-
-    assert form(with_empty(2)) == form(with_empty(3))
-    assert len({form(with_empty()), form(with_empty(2)), form(with_empty(2, 3))}) == 3
-
-
-def test_the_form_is_a_number_that_stays() -> None:
-    """It decides between trees that are equally tight, so another one would change a run."""
-    assert form(tree_of([[0, 1], [2, [3, 4]]])) == 13772864071165928168

@@ -107,6 +107,9 @@ def _tell(edit: Edit, tree: MutableTree) -> str:
             return f"{name_of(node, tree)} moved from cluster {tree.parent[node]} to cluster {onto}"
         case Merge(nodes, into):
             return f"clusters {_list(nodes)} became one, cluster {into}"
+        case Split(node, into, groups) if sum(map(len, groups)) < len(tree.children[node]):
+            clusters = "cluster" if len(into) == 1 else "clusters"
+            return f"some children of cluster {node} became {clusters} {_list(into)} below it"
         case Split(node, into, _) if tree.parent[node] is None:
             return f"cluster {node}, the root, was split: below it are now clusters {_list(into)}"
         case Split(node, into, _):

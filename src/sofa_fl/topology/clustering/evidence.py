@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol, Self
 
 import numpy as np
 
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
+from sofa_fl.topology.tree.edits import Edit, apply_all
 
 Question = tuple[NodeId, tuple[NodeId, ...]]  # a client, and nodes: what loses their mean for it?
 
@@ -52,7 +51,8 @@ class DistanceEvidence:
     """A world of squares: a model loses for a client the squared distance between the two.
 
     So positions alone say everything. For the paper's rules, which ask for no losses, and for
-    rules that are looked at without any training.
+    rules that are looked at without any training. The model of a node is the mean of its clients
+    that have a position; without any, it loses infinitely much.
     """
 
     tree: Tree
@@ -65,18 +65,17 @@ class DistanceEvidence:
 
     def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
         means = {nodes: self._mean(nodes) for _, nodes in questions}
-        apart = [self._positions[client] - means[nodes] for client, nodes in questions]
-        return np.array([float(a @ a) for a in apart])
+        at, row = self.space.positions, self.space.row_of
+        apart = [at[row[client]] - means[nodes] for client, nodes in questions]
+        return np.array([float(a @ a) for a in apart], dtype=np.float64)
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> DistanceEvidence:
-        from sofa_fl.topology.tree.edits import apply_all
-
         return DistanceEvidence(apply_all(tree, edits), self.space, self.blind_loss, self.round)
 
-    @cached_property
-    def _positions(self) -> dict[NodeId, Floats]:
-        return dict(zip(self.space.clients, self.space.positions))
-
     def _mean(self, nodes: tuple[NodeId, ...]) -> Floats:
-        clients = [c for node in nodes for c in self.tree.clients_of(node) if c in self._positions]
-        return np.asarray(np.mean([self._positions[client] for client in clients], axis=0))
+        clients = [c for node in nodes for c in self.tree.clients_of(node)]
+        rows = [self.space.row_of[c] for c in clients if c in self.space.row_of]
+        if not rows:
+            return np.full(self.space.positions.shape[1], np.inf)
+        weights = self.space.weights[rows]
+        return np.asarray(np.average(self.space.positions[rows], axis=0, weights=weights))

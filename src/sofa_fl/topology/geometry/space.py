@@ -71,31 +71,6 @@ class NodePositions:
         parents = self.arrays.parents[1:][self.known[1:]]
         return np.bincount(parents, minlength=len(self.weights)).astype(np.intp)
 
-    @cached_property
-    def unweighted(self) -> NodePositions:
-        """The same with every client counted once: weights are then numbers of clients."""
-        clients = self.arrays.is_client
-        ones = self.known[clients].astype(np.float64)
-        return NodePositions(self.arrays, self.positions[clients], ones)
-
-    @cached_property
-    def row_of(self) -> dict[NodeId, int]:
-        """The rows of the nodes that have a position."""
-        rows = np.flatnonzero(self.known).tolist()
-        return dict(zip(self.arrays.nodes[rows].tolist(), rows))
-
-    def parents_without(self, rows: Rows) -> tuple[Floats, Floats]:
-        """Positions and variances of the parents of `rows`, each without that child."""
-        up = self.arrays.parents[rows]
-        total, part = self.weights[up], self.weights[rows]
-        rest = total - part
-        positions = total[:, None] * self.positions[up] - part[:, None] * self.positions[rows]
-        positions /= rest[:, None]
-        apart = self.positions[rows] - positions
-        between = part * rest / total * np.einsum("ij,ij->i", apart, apart)
-        variances = (total * self.variances[up] - part * self.variances[rows] - between) / rest
-        return positions, np.maximum(0.0, variances)
-
 
 def _levels(arrays: TreeArrays) -> Iterator[tuple[Rows, Rows, Rows]]:
     """Level by level: the clusters that have children, these children, and where each one's begin.

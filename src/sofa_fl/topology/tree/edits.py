@@ -178,7 +178,10 @@ class Split:
             raise TopologyError(f"groups {self.groups} of {self.node} do not divide {children}")
         is_whole = len(grouped) == len(children)
         if not 1 + is_whole <= len(set(self.into)) == len(self.into) == len(self.groups):
-            raise TopologyError(f"split of {self.node} needs two parts or more, an id for each")
+            raise TopologyError(
+                f"split of {self.node} needs an id for each part, and two parts if no child stays, "
+                f"got ids {self.into} for {self.groups}"
+            )
         if not all(self.groups):
             raise TopologyError(f"split of {self.node} makes an empty group: {self.groups}")
         _check_new(tree, *self.into)

@@ -49,24 +49,6 @@ class TreeArrays:
     def children(self, row: int) -> Rows:
         return self.by_parent[self.first_child[row] : self.first_child[row + 1]]
 
-    def clients(self, row: int) -> Rows:
-        """The clients in the subtree of a row."""
-        subtree = np.arange(row, row + self.sizes[row])
-        return subtree[self.is_client[subtree]]
-
-    @property
-    def form(self) -> int:
-        """A number that is the same for trees that differ only in the ids of their clusters.
-
-        A node is identified by the leaves below it, a tree by all pairs of a node and its parent.
-        """
-        leaves = np.where(self.is_client, _hash(self.nodes), np.uint64(1)) * (self.sizes == 1)
-        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(leaves, dtype=np.uint64)])
-        below = (ends[np.arange(len(self.nodes)) + self.sizes] - ends[:-1]).astype(np.uint64)
-        above = np.where(self.parents < 0, np.uint64(0), below[self.parents])
-        pairs = _hash((_hash(below) + np.uint64(3) * above).astype(np.uint64))
-        return int(pairs.sum(dtype=np.uint64))
-
 
 def arrays_of(
     walk: Sequence[Id], parent: Mapping[Id, Id | None], clients: Collection[Id]
@@ -86,11 +68,3 @@ def arrays_of(
         np.array(level, dtype=np.intp),
         np.array([node in clients for node in walk], dtype=bool),
     )
-
-
-def _hash(numbers: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Numbers that look random, and differ if `numbers` do (the finalizer of SplitMix64)."""
-    x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))

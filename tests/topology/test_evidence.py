@@ -1,0 +1,36 @@
+"""A world of squares: what a model loses is the squared distance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.tree.edits import Graft
+from tests.topology.strategies import ids, node, space_of, tree_of
+
+TREE = tree_of([[0, 1], [2, 3]])  # 4: 5 and 6
+
+
+def test_a_model_is_the_weighted_mean_of_the_clients_below_its_nodes() -> None:
+    evidence = DistanceEvidence(TREE, space_of([0, 4, 10, 20], [3, 1, 1, 1]))
+    questions = [(node(0), ids(5)), (node(2), ids(5)), (node(3), ids(3, 5)), (node(1), ids(4))]
+    expected = [1.0, 81.0, (20 - 24 / 5) ** 2, (4 - 34 / 6) ** 2]
+    assert evidence.losses(questions) == pytest.approx(expected)
+    assert evidence.losses(questions, more=True) == pytest.approx(expected)
+    assert evidence.losses([]).shape == (0,)
+    assert (evidence.round, evidence.blind_loss, evidence.samples(node(2))) == (0, 1.0, 1)
+
+
+def test_clients_without_a_position_do_not_count() -> None:
+    space = Space(ids(1, 2), np.array([[4.0], [9.0]]), np.ones(2))
+    evidence = DistanceEvidence(tree_of([[0, 1], [2], [3]]), space)  # 4: 5, 6 and 7
+    assert evidence.losses([(node(2), ids(5)), (node(2), ids(7))]).tolist() == [25, np.inf]
+
+
+def test_after_edits_it_knows_the_new_tree() -> None:
+    evidence = DistanceEvidence(TREE, space_of([0, 4, 10, 20]), blind_loss=7.0, round=3)
+    after = evidence.after(TREE, [Graft(node(2), node(5))])
+    assert (after.blind_loss, after.round) == (7.0, 3)
+    assert after.losses([(node(3), ids(6)), (node(0), ids(5))]) == pytest.approx([0, (14 / 3) ** 2])
