@@ -58,8 +58,8 @@ class Setting:
 
     @property
     def has_groups(self) -> bool:
-        """Whether the true groups of the clients are known."""
-        return self.overrides.get("data.partition") == "groups"
+        """Whether the true groups of the clients are known, so that their number can be told."""
+        return "hypcluster.num_clusters" in self.overrides
 
 
 SETTINGS: Mapping[str, Setting] = {

@@ -91,6 +91,7 @@ class FederatedData:
             depth `k`, finest first. Only ever used for scoring, and by the oracle.
         stages: Where data or clients change from round to round: what holds from when on. Without
             any, everything stays as it is.
+        names: What the clients are called, where they are known by more than a number.
     """
 
     train: Arrays
@@ -99,9 +100,15 @@ class FederatedData:
     num_outputs: int
     truth: Truth = ()
     stages: tuple[Stage, ...] = ()
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_order(self.stages)
+        if self.names and len(self.names) != len(self.clients):
+            raise DataError(
+                f"there must be one name per client, {len(self.clients)} in all, got "
+                f"{len(self.names)}"
+            )
         owner = np.full(len(self.train), -1, dtype=np.int64)
         for stage in self._stages:
             if unknown := [i for i in stage.clients if not 0 <= i < len(self.clients)]:
