@@ -1,4 +1,4 @@
-"""`sofa-fl reproduce`: the paper's tables and figures, the benchmark of all methods, drift, faults.
+"""`sofa-fl reproduce`: the paper's tables and figures, all methods on all data, drift, faults.
 
 Every run has its own folder in runs/reproduce, named after its configuration. A run that has ended
 is not repeated, so an interrupted command continues when it is entered again.
@@ -26,13 +26,23 @@ from study.design.drift_settings import (
     SITUATIONS,
     VARIANTS,
 )
+from study.design.natural_contenders import NATURALS
+from study.design.natural_settings import NATURAL_SETTINGS, QUICK_NATURAL
 from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
 
 if TYPE_CHECKING:
     from study.design.run_plan import Scope
     from study.targets import Outcome, Study
 
-RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults")  # the order of `all`
+RUN = (
+    "table1",
+    "table2",
+    "benchmark",
+    "ablation",
+    "drift",
+    "faults",
+    "natural",
+)  # the order of `all`
 TARGETS = (*RUN, "sweep", "figures", "docs", "all")
 QUICK_OUT = Path("runs") / "quick"
 
@@ -149,6 +159,7 @@ PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
 OWN: Mapping[str, Known] = {
     "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
     "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
+    "natural": Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
 }
 
 
@@ -182,7 +193,7 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
 
 def carry_out(target: str, study: Study) -> Outcome:
     """Make a target, or all of them; after Ctrl-C, say how to continue."""
-    from study import drift_targets, targets
+    from study import drift_targets, natural_targets, targets
     from study.design.choices import read_choices
     from study.tuning import sweep
 
@@ -193,6 +204,7 @@ def carry_out(target: str, study: Study) -> Outcome:
         "ablation": targets.ablation,
         "drift": drift_targets.drift,
         "faults": drift_targets.faults,
+        "natural": natural_targets.natural,
         "sweep": sweep,
         "figures": targets.figures,
         "docs": targets.docs,
@@ -234,14 +246,19 @@ def _names(text: str | None, known: Iterable[str], what: str) -> tuple[str, ...]
 
 def _check_data(target: str, scope: Scope) -> None:
     """Report a missing dataset before the first run, not after hours."""
-    from sofa_fl.data.datasets import load_dataset
+    from sofa_fl.data.datasets import given_folders, load_dataset
+    from sofa_fl.data.natural.registry import NATURAL
     from study.targets import datasets
 
-    if target not in ("benchmark", "ablation", "sweep", "all"):
+    if target not in ("benchmark", "ablation", "sweep", "natural", "all"):
         return
-    for name, settings in datasets(PUBLISHED.part_of(scope).settings).items():
+    folder = Path(scope.data_dir) if scope.data_dir else None
+    for name, settings in datasets(known_to(target).part_of(scope).settings).items():
         try:
-            load_dataset(name, Path(scope.data_dir) if scope.data_dir else None)
+            if name in NATURAL:
+                NATURAL[name].read(tuple(given_folders(folder)))
+            else:
+                load_dataset(name, folder)
         except DataError as error:
             left = ",".join(s for s in scope.settings if s not in settings)
             without = f"; or go without it: --settings {left}" if left else ""

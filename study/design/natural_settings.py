@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from study.design.settings import Overrides, Setting
 
 NO_SHARING = (0.0,)
-NATURAL_SEEDS = (0, 1, 2, 3, 4)
+QUICK_NATURAL = ("languages-300", "heart", "S7", "S9-25")  # what the package contains
 
 
 def _budget(batches: int, batch_size: int) -> Overrides:

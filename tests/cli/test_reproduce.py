@@ -95,10 +95,39 @@ def test_drift_and_faults_end_to_end(cli: Cli, work_dir: Path) -> None:
     assert "## Clients that fail" in (work_dir / "runs" / "quick" / "drift.md").read_text()
 
 
+def test_natural_federations_end_to_end(cli: Cli, work_dir: Path) -> None:
+    natural = ("reproduce", "natural", "--quick", "--settings", "heart,S9-25")
+    methods = ("--methods", "sofa,no tree,fedavg+,hypcluster+,local")
+    made = cli(*natural, *methods)
+    assert made.exit_code == 0, made.stderr
+    rows = json.loads((work_dir / "runs" / "quick" / "natural.json").read_text())
+    # No groups are known of the hospitals, and only they are compared as published.
+    assert {row["method"] for row in rows if row["setting"] == "heart"} == {
+        "sofa", "no tree", "fedavg+", "local"
+    }  # fmt: skip
+    assert {row["method"] for row in rows if row["setting"] == "S9-25"} == {
+        "sofa", "no tree", "fedavg+", "hypcluster+"
+    }  # fmt: skip
+    again = cli(*natural, *methods, "--missing", "--json")
+    assert len(json.loads(again.stdout)) == len(rows) == 8
+    page = cli("reproduce", "docs", "--quick", "--quiet")
+    assert "runs/quick/natural.md" in page.stdout.splitlines()
+    assert "### S9-25" in (work_dir / "runs" / "quick" / "natural.md").read_text()
+
+
+def test_weather_that_is_not_there_is_told_first(
+    cli: Cli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SOFA_FL_DATA", raising=False)
+    result = cli("reproduce", "natural", "--settings", "heart,weather,years")
+    assert_refused(result, "weather, years needs weather: ", "--data-dir", "--settings heart")
+    assert not (work_dir / "runs").exists()
+
+
 def test_every_target_has_its_own_names() -> None:
     assert known_to("benchmark").settings == known_to("sweep").settings == tuple(SETTINGS)
     together = known_to("all")
-    for target in ("benchmark", "drift", "faults"):
+    for target in ("benchmark", "drift", "faults", "natural"):
         known = known_to(target)
         assert set(known.quick) <= set(known.settings) <= set(together.settings)
         scope = Scope(settings=together.settings, methods=together.methods)
