@@ -29,21 +29,16 @@ from study.design.drift_settings import (
 from study.design.natural_contenders import NATURALS
 from study.design.natural_settings import NATURAL_SETTINGS, QUICK_NATURAL
 from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
+from study.design.tree_settings import QUICK_TREES, TREE_SEEDS, TREE_SETTINGS, TREES
 
 if TYPE_CHECKING:
     from study.design.run_plan import Scope
     from study.targets import Outcome, Study
 
-RUN = (
-    "table1",
-    "table2",
-    "benchmark",
-    "ablation",
-    "drift",
-    "faults",
-    "natural",
-)  # the order of `all`
+# The order of `all`.
+RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults", "natural", "tree")
 TARGETS = (*RUN, "sweep", "figures", "docs", "all")
+SEEDS_OF = {"sweep": SWEEP_SEEDS, "tree": TREE_SEEDS}  # all others have SEEDS
 QUICK_OUT = Path("runs") / "quick"
 
 
@@ -51,7 +46,10 @@ def reproduce(
     target: Annotated[str, typer.Argument(metavar="TARGET", help=f"{', '.join(TARGETS)}.")],
     seeds: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Seeds; 0 to 4 by default, 100 and 101 for a sweep."),
+        typer.Option(
+            metavar="N,N,...",
+            help="Seeds; by default 0 to 4, for a sweep 100 and 101, for the tree 300 to 309.",
+        ),
     ] = None,
     settings: Annotated[
         str | None,
@@ -121,7 +119,7 @@ def read_scope(
         settings = ",".join(known.quick)
     chosen_settings = _names(settings, known.settings, f"setting of {target}")
     labels = _names(methods, known.methods, f"method of {target}")
-    default = SWEEP_SEEDS if target == "sweep" else SEEDS
+    default = SEEDS_OF.get(target, SEEDS)
     numbers = seeds_of(seeds) if seeds is not None else default[:1] if quick else default
     from study.design.run_plan import Scope, configure, read_extra
 
@@ -160,6 +158,7 @@ OWN: Mapping[str, Known] = {
     "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
     "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
     "natural": Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
+    "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),
 }
 
 
@@ -193,7 +192,7 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
 
 def carry_out(target: str, study: Study) -> Outcome:
     """Make a target, or all of them; after Ctrl-C, say how to continue."""
-    from study import drift_targets, natural_targets, targets
+    from study import drift_targets, natural_targets, targets, tree_targets
     from study.design.choices import read_choices
     from study.tuning import sweep
 
@@ -205,22 +204,24 @@ def carry_out(target: str, study: Study) -> Outcome:
         "drift": drift_targets.drift,
         "faults": drift_targets.faults,
         "natural": natural_targets.natural,
+        "tree": tree_targets.tree,
         "sweep": sweep,
         "figures": targets.figures,
         "docs": targets.docs,
     }
 
     def own_part(name: str) -> Study:
-        return replace(study, scope=known_to(name).part_of(study.scope))
+        scope = known_to(name).part_of(study.scope)
+        if target == "all" and name in SEEDS_OF:
+            scope = replace(scope, seeds=SEEDS_OF[name][: 1 if scope.quick else None])
+        return replace(study, scope=scope)
 
     names = [target]
     if target == "all":
         targets.need_matplotlib()  # now, not after hours
         names = [*RUN, "figures", "docs"]
         if not read_choices(study.out):
-            seeds = SWEEP_SEEDS[:1] if study.scope.quick else SWEEP_SEEDS
-            part = own_part("sweep")
-            carry_out("sweep", replace(part, scope=replace(part.scope, seeds=seeds)))
+            carry_out("sweep", own_part("sweep"))
     try:
         made = [make[name](own_part(name)) for name in names]
     except KeyboardInterrupt:

@@ -19,13 +19,14 @@ from study.design.contenders import ALL_CONTENDERS, CONTENDERS
 from study.design.drift_settings import EVERY
 from study.design.run_plan import Entry, Scope
 from study.design.settings import SETTINGS
-from study.pages import ablation_tables, drift_page, natural_page, paper_tables
+from study.pages import ablation_tables, drift_page, natural_page, paper_tables, tree_page
 from study.pages.benchmark_tables import benchmark_tables
 from study.pages.results_page import write_pages
 from study.rows import figure_data
 from study.rows.figure_data import CLIENTS, LOSSES, Pieces
 from study.rows.row_files import Row, add_rows, make_row, read_rows, row_key
 
+PAGES = (drift_page, natural_page, tree_page)
 Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second says what they are for
 Save = Callable[[list[Row]], object]
 Planned = Callable[[Scope, Choices], list[Entry]]
@@ -146,7 +147,7 @@ def figures(study: Study) -> Outcome:
 def docs(study: Study) -> Outcome:
     """The pages with the results."""
     written = write_pages(study.out, study.pages, study.readme)
-    more = (page.write_page(study.out, study.pages) for page in (drift_page, natural_page))
+    more = (page.write_page(study.out, study.pages) for page in PAGES)
     return Outcome((*written, *more))
 
 

@@ -13,15 +13,24 @@ from study.design.natural_settings import NATURAL_SETTINGS
 from study.design.settings import Overrides
 
 REGROUP = "regroup"
-TOLD = ("hypcluster", "oracle")  # the number of the true groups, or the groups themselves
+TOLD = (
+    "hypcluster",
+    "hypcluster_restarts",
+    "oracle",
+)  # the number of the true groups, or the groups themselves
 # In the order of the tables; any other baseline follows these.
 ORDER = (
     "local", "fedavg", "fedavg_ft", "fedprox", "scaffold", "fedadam", "fedyogi", "ditto", "apfl",
-    "fedrep", "fedala", "fedrod", "hypcluster", "cfl", "fl_hc", "feddrift", "hierfavg", "oracle",
+    "fedrep", "fedala", "fedrod", "hypcluster", "hypcluster_restarts", "cfl", "fl_hc", "feddrift",
+    "hierfavg", "oracle",
 )  # fmt: skip
 # Beside FLamby's numbers: without the falling rate and the class-mix correction, which it has not.
 AS_PUBLISHED, PUBLISHED_IN = ("local", "fedavg"), "heart"
 FIXED: Mapping[str, Overrides] = {"heart": {"local.learning_rate": 1e-3}}  # FLamby's
+# SCAFFOLD corrects gradients, so it needs plain descent, and a rate for that.
+SPECIAL: Mapping[str, Overrides] = {
+    "scaffold": {"local.optimizer": "sgd", "local.learning_rate": 0.1}
+}
 
 
 def contenders(known: tuple[str, ...]) -> dict[str, Contender]:
@@ -32,13 +41,23 @@ def contenders(known: tuple[str, ...]) -> dict[str, Contender]:
         Contender("sofa", "sofa", PLUS, ()),
         Contender(NO_TREE, "sofa", {**PLUS, **ABLATION[NO_TREE]}, ()),
         Contender(REGROUP, REGROUP, PLUS, ()),
-        *(Contender(f"{n}+", n, PLUS, (), needs_groups=n in TOLD) for n in baselines),
+        *map(_plus, baselines),
         *(Contender(name, name, PUBLISHED, ()) for name in AS_PUBLISHED),
     ]
     return {contender.label: contender for contender in found}
 
 
+def _plus(name: str) -> Contender:
+    overrides = {**PLUS, **SPECIAL.get(name, {})}
+    return Contender(f"{name}+", name, overrides, (), needs_groups=name in TOLD)
+
+
 NATURALS: Mapping[str, Contender] = contenders(built_in_methods())
+
+
+def fixed_in(setting: str, contender: Contender) -> Overrides | None:
+    """What a setting fixes for a contender."""
+    return None if contender.method in SPECIAL else FIXED.get(setting)
 
 
 def fitting(setting: str) -> list[Contender]:

@@ -71,10 +71,11 @@ The others are made of MNIST and show what the benchmark does not; in all but S7
 WHO = """\
 All methods have the same samples, budget, network and local training: a learning rate of 2e-3 (`heart`: 1e-3) that falls to 0.3 of it, and the class-mix correction.
 That is what the `+` of a baseline's name means.
+SCAFFOLD corrects gradients, so it trains by plain descent, at a rate of 0.1.
 Nothing is shared, because samples that leave a client are not part of this comparison.
 What had to be chosen, was chosen on validation data of other seeds, never on the samples that are scored here.
 HypCluster is told the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part where no groups are known.
-*DMAC every round* builds a new tree in every round, and *no tree* is SOFA-FL with a single cluster.
+*DMAC every round* builds a new tree in every round and has the alarm for clients that change, and *no tree* is SOFA-FL with a single cluster.
 """
 
 READING = """\

@@ -115,6 +115,15 @@ def test_natural_federations_end_to_end(cli: Cli, work_dir: Path) -> None:
     assert "### S9-25" in (work_dir / "runs" / "quick" / "natural.md").read_text()
 
 
+def test_given_trees_end_to_end(cli: Cli, work_dir: Path) -> None:
+    options = ("--settings", "S9-25-mlp", "--methods", "two levels,flat")
+    made = cli("reproduce", "tree", "--quick", *options)
+    assert made.exit_code == 0, made.stderr
+    rows = json.loads((work_dir / "runs" / "quick" / "tree.json").read_text())
+    assert [(row["method"], row["seed"]) for row in rows] == [("flat", 300), ("two levels", 300)]
+    assert rows[1]["ari"] == 1 > rows[0]["ari"]
+
+
 def test_weather_that_is_not_there_is_told_first(
     cli: Cli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +136,7 @@ def test_weather_that_is_not_there_is_told_first(
 def test_every_target_has_its_own_names() -> None:
     assert known_to("benchmark").settings == known_to("sweep").settings == tuple(SETTINGS)
     together = known_to("all")
-    for target in ("benchmark", "drift", "faults", "natural"):
+    for target in ("benchmark", "drift", "faults", "natural", "tree"):
         known = known_to(target)
         assert set(known.quick) <= set(known.settings) <= set(together.settings)
         scope = Scope(settings=together.settings, methods=together.methods)

@@ -36,10 +36,11 @@ def rows_of(setting: str, label: str, means: list[float], **more: object) -> lis
 def test_every_baseline_takes_part_with_the_same_local_training() -> None:
     left = {"sofa", "regroup"}
     assert {f"{name}+" for name in built_in_methods() if name not in left} <= set(NATURALS)
-    assert "scaffold+" in contenders((*built_in_methods(), "scaffold"))
+    scaffold = contenders((*built_in_methods(), "scaffold"))["scaffold+"]
+    assert (scaffold.overrides["local.optimizer"], scaffold.needs_groups) == ("sgd", False)
     assert list(contenders((*built_in_methods(), "zebra")))[-3:] == ["zebra+", "local", "fedavg"]
     for contender in NATURALS.values():
-        if contender.label not in ("local", "fedavg"):
+        if contender.label not in ("local", "fedavg", "scaffold+"):
             assert contender.overrides.items() >= PLUS.items()
 
 
@@ -50,7 +51,8 @@ def test_all_of_a_setting_have_the_same_data_model_and_budget() -> None:
         assert len(here) == len(fitting(setting)) >= 14
         assert len({(c.data, c.model, c.rounds, c.warmup, c.local.batches) for c in here}) == 1
         assert {config.sharing.ratio for config in here} == {0.0}
-        assert len({config.local.learning_rate for config in here}) == 1
+        rates = {c.local.learning_rate for c in here if c.local.optimizer == "adam"}
+        assert rates == {1e-3 if setting == "heart" else 2e-3}
     labels = {c.label for c in fitting("heart")}
     assert {"local", "fedavg"} <= labels
     assert not {"hypcluster+", "oracle+"} & labels  # no groups are known
