@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 # The order of `all`.
 RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults", "natural", "tree")
-TARGETS = (*RUN, "sweep", "figures", "docs", "all")
-SEEDS_OF = {"sweep": SWEEP_SEEDS, "tree": TREE_SEEDS}  # all others have SEEDS
+TARGETS = (*RUN, "sweep", "natural_sweep", "figures", "docs", "all")
+# All others have SEEDS.
+SEEDS_OF = {"sweep": SWEEP_SEEDS, "natural_sweep": SWEEP_SEEDS, "tree": TREE_SEEDS}
 QUICK_OUT = Path("runs") / "quick"
 
 
@@ -157,7 +158,10 @@ PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
 OWN: Mapping[str, Known] = {
     "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
     "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
-    "natural": Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
+    **dict.fromkeys(
+        ("natural", "natural_sweep"),
+        Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
+    ),
     "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),
 }
 
@@ -204,6 +208,7 @@ def carry_out(target: str, study: Study) -> Outcome:
         "drift": drift_targets.drift,
         "faults": drift_targets.faults,
         "natural": natural_targets.natural,
+        "natural_sweep": natural_targets.natural_sweep,
         "tree": tree_targets.tree,
         "sweep": sweep,
         "figures": targets.figures,
@@ -251,7 +256,7 @@ def _check_data(target: str, scope: Scope) -> None:
     from sofa_fl.data.natural.registry import NATURAL
     from study.targets import datasets
 
-    if target not in ("benchmark", "ablation", "sweep", "natural", "all"):
+    if target not in ("benchmark", "ablation", "sweep", "natural", "natural_sweep", "all"):
         return
     folder = Path(scope.data_dir) if scope.data_dir else None
     for name, settings in datasets(known_to(target).part_of(scope).settings).items():

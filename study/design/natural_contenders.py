@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sofa_fl.methods.registry import built_in_methods
-from study.design.contenders import ABLATION, NO_TREE, PLUS, PUBLISHED, Contender
+from study.design.contenders import (
+    ABLATION,
+    GRIDS,
+    NO_TREE,
+    PLUS,
+    PUBLISHED,
+    Contender,
+    crossed,
+)
 from study.design.natural_settings import NATURAL_SETTINGS
 from study.design.settings import Overrides
 
@@ -32,6 +40,13 @@ SPECIAL: Mapping[str, Overrides] = {
     "scaffold": {"local.optimizer": "sgd", "local.learning_rate": 0.1}
 }
 
+# What is tried for each on validation data; the number of groups is told and not tried.
+TRIED: Mapping[str, tuple[Overrides, ...]] = {
+    **{name: grid for name, grid in GRIDS.items() if name not in TOLD},
+    "feddrift": crossed(feddrift__change=(0.1, 0.3, 1.0)),
+    "scaffold": crossed(local__learning_rate=(0.03, 0.1, 0.3, 1.0)),
+}
+
 
 def contenders(known: tuple[str, ...]) -> dict[str, Contender]:
     """SOFA-FL, its variants, and every baseline of those that are `known`."""
@@ -49,7 +64,7 @@ def contenders(known: tuple[str, ...]) -> dict[str, Contender]:
 
 def _plus(name: str) -> Contender:
     overrides = {**PLUS, **SPECIAL.get(name, {})}
-    return Contender(f"{name}+", name, overrides, (), needs_groups=name in TOLD)
+    return Contender(f"{name}+", name, overrides, (), TRIED.get(name, ()), name in TOLD)
 
 
 NATURALS: Mapping[str, Contender] = contenders(built_in_methods())

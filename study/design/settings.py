@@ -44,6 +44,7 @@ QUICK_SETTINGS = ("S1", "S4")  # one of each kind, on the dataset that the packa
 SHARING = (0.0, 0.1)
 SEEDS = (0, 1, 2, 3, 4)
 PAPER, PAPER_SHARING = "S1", 0.1  # the paper's own experiment
+VALIDATION: Overrides = {"data.score_on": "validation"}
 SWEEP_SEEDS = (100, 101)  # not in SEEDS: choices must not be fitted to what is compared
 
 

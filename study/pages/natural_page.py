@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sofa_fl.experiment.storage.disk import write_text
-from study.design.natural_contenders import FIXED
+from study.design.natural_contenders import FIXED, NATURALS
 from study.design.natural_settings import NATURAL_SETTINGS
-from study.pages.markdown import listed
+from study.pages.markdown import NOTHING, listed
+from study.pages.natural_choices import TRIED, chosen_table
 from study.pages.natural_tables import (
     NATURAL,
     behind,
@@ -17,7 +18,7 @@ from study.pages.natural_tables import (
     published,
     standing,
 )
-from study.pages.results_page import common, has_setting, made_from, over
+from study.pages.results_page import common, has_setting, made_from, over, seeds_told
 from study.rows.row_files import Row, read_rows
 
 PAGE = "natural.md"
@@ -47,7 +48,23 @@ def _sections(out: Path) -> Iterator[str]:
     yield f"## In short\n\n{in_short(rows)}\n{behind(rows)}\n{standing(rows)}"
     if has_setting(rows, "heart"):
         yield f"## Beside FLamby's numbers\n\n{FLAMBY}{published(rows)}"
+    yield _chosen(out)
     yield f"## Every federation\n\n{READING}\n{natural_tables(rows)}"
+
+
+def _chosen(out: Path) -> str:
+    """The baselines' own parameters, and how they were chosen."""
+    heading = "## Hyperparameters\n\n"
+    if not (made := chosen_table(out)):
+        return f"{heading}All methods have their defaults; `natural_sweep` was not run.\n"
+    seeds = sorted({row["seed"] for row in read_rows(out / TRIED)})
+    return (
+        f"{heading}Baselines with a parameter of their own have the best of those tried in each "
+        f"federation, by the mean client on validation data of {seeds_told(seeds)} (a sixth of the "
+        f"training samples; `{TRIED}` has every run).\n"
+        f"{NOTHING} stands for the default.\nNothing was chosen for SOFA-FL in any single "
+        f"federation.\n\n{made}"
+    )
 
 
 FEDERATIONS = """\
@@ -71,9 +88,9 @@ The others are made of MNIST and show what the benchmark does not; in all but S7
 WHO = """\
 All methods have the same samples, budget, network and local training: a learning rate of 2e-3 (`heart`: 1e-3) that falls to 0.3 of it, and the class-mix correction.
 That is what the `+` of a baseline's name means.
-SCAFFOLD corrects gradients, so it trains by plain descent, at a rate of 0.1.
+SCAFFOLD corrects gradients, so it trains by plain descent, by default at a rate of 0.1.
 Nothing is shared, because samples that leave a client are not part of this comparison.
-What had to be chosen, was chosen on validation data of other seeds, never on the samples that are scored here.
+The defaults of SOFA-FL are the same in all federations.
 HypCluster is told the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part where no groups are known.
 *DMAC every round* builds a new tree in every round and has the alarm for clients that change, and *no tree* is SOFA-FL with a single cluster.
 """
@@ -93,6 +110,7 @@ There are 15 rounds of 100 batches, as with FLamby; here a client holds out 5% o
 
 def _what_was_run(rows: Sequence[Row]) -> str:
     fixed = {key for of in FIXED.values() for key in of}
+    fixed |= {key for c in NATURALS.values() for values in c.grid for key in values}
     given = [f"{key}={value}" for key, value in common(rows, fixed).items()]
     also = f"All runs have {listed([f'`{each}`' for each in given])}.\n" if given else ""
     missing = [f"`{name}`" for name in NATURAL_SETTINGS if not has_setting(rows, name)]

@@ -108,6 +108,11 @@ def test_natural_federations_end_to_end(cli: Cli, work_dir: Path) -> None:
     assert {row["method"] for row in rows if row["setting"] == "S9-25"} == {
         "sofa", "no tree", "fedavg+", "hypcluster+"
     }  # fmt: skip
+    swept = cli(
+        "reproduce", "natural_sweep", "--quick", "--settings", "heart", "--methods", "ditto+"
+    )
+    assert swept.exit_code == 0, swept.stderr
+    assert "| Ditto+ | pull " in swept.stdout
     again = cli(*natural, *methods, "--missing", "--json")
     assert len(json.loads(again.stdout)) == len(rows) == 8
     page = cli("reproduce", "docs", "--quick", "--quiet")

@@ -10,10 +10,11 @@ import pytest
 from sofa_fl.methods.registry import built_in_methods
 from study.design.contenders import PLUS
 from study.design.natural_contenders import NATURALS, contenders, fitting
-from study.design.natural_plan import natural
+from study.design.natural_plan import natural, trials
 from study.design.natural_settings import NATURAL_SETTINGS, QUICK_NATURAL
 from study.design.run_plan import Scope
 from study.natural_targets import natural_row
+from study.pages.natural_choices import TRIED, chosen_table, read_chosen
 from study.pages.natural_page import natural_page, write_page
 from study.pages.natural_tables import NATURAL, behind, in_short, natural_tables
 from study.rows.row_files import Row, add_rows
@@ -45,7 +46,7 @@ def test_every_baseline_takes_part_with_the_same_local_training() -> None:
 
 
 def test_all_of_a_setting_have_the_same_data_model_and_budget() -> None:
-    entries = natural(scope(seeds=(0,)))
+    entries = natural(scope(seeds=(0,)), {})
     for setting in NATURAL_SETTINGS:
         here = [entry.config for entry in entries if entry.setting == setting]
         assert len(here) == len(fitting(setting)) >= 14
@@ -73,7 +74,7 @@ def test_all_of_a_setting_have_the_same_data_model_and_budget() -> None:
 def test_budgets_are_as_stated(
     setting: str, clients: int, hidden: object, batches: int, size: int
 ) -> None:
-    entry = natural(scope(settings=(setting,), methods=("sofa",), seeds=(0,)))[0]
+    entry = natural(scope(settings=(setting,), methods=("sofa",), seeds=(0,)), {})[0]
     config = entry.config
     assert (config.data.num_clients, config.model.name) == (clients, "mlp")
     assert (config.model.hidden, config.local.batches, config.local.batch_size) == (
@@ -82,14 +83,14 @@ def test_budgets_are_as_stated(
 
 
 def test_a_quick_check_is_small_everywhere() -> None:
-    for entry in natural(scope(settings=QUICK_NATURAL, quick=True, methods=("sofa",))):
+    for entry in natural(scope(settings=QUICK_NATURAL, quick=True, methods=("sofa",)), {}):
         assert (entry.config.rounds, entry.config.local.batches) == (2, 2)
         few = entry.config.data.samples if entry.setting in ("heart", "languages-300") else 40
         assert few == 40
 
 
 def test_rows_where_data_change_have_means_since_then(tmp_path: Path) -> None:
-    entry = natural(scope(settings=("years",), methods=("sofa",), seeds=(0,)))[0]
+    entry = natural(scope(settings=("years",), methods=("sofa",), seeds=(0,)), {})[0]
     assert entry.config.data.scenario.at == 4
     means = [0.1, 0.1, 0.1, 0.1, 0.6, 0.8]
     events = [
@@ -138,3 +139,30 @@ def test_the_page_says_what_there_is(tmp_path: Path) -> None:
     for words in ("FedAvg 68.5", "class-mix correction: Local 70.00.", "Not run yet: `languages-"):
         assert words in text
     assert "\n\n\n" not in text
+
+
+def test_what_was_chosen_is_the_best_of_all_that_were_tried(tmp_path: Path) -> None:
+    asked = scope(settings=("S6",), methods=("sofa", "ditto+", "hypcluster+"), seeds=(100, 101))
+    entries = trials(asked)
+    assert {entry.method for entry in entries} == {"ditto+"}  # the others have nothing to choose
+    assert len(entries) == 3 * 2
+    assert {entry.config.data.score_on for entry in entries} == {"validation"}
+    means = {1e-3: 0.5, 1e-2: 0.7, 1e-1: 0.6}
+    tried = [
+        {**entry.keys, "mean": means[entry.config.ditto.pull], "min": 0.1} for entry in entries
+    ]
+
+    def key(row: Row) -> object:
+        return row["seed"], json.dumps(row["overrides"])
+
+    add_rows(tmp_path / TRIED, tried[:4], key=key)
+    assert read_chosen(tmp_path) == {}  # one value has not been tried yet
+    add_rows(tmp_path / TRIED, tried, key=key)
+    assert read_chosen(tmp_path) == {("S6", "ditto+", 0.0): {"ditto.pull": 1e-2}}
+    assert "| Ditto+ | pull 0.01 | 3 |" in chosen_table(tmp_path)
+    (made,) = natural(
+        scope(settings=("S6",), methods=("ditto+",), seeds=(0,)), read_chosen(tmp_path)
+    )
+    assert (made.config.ditto.pull, made.config.data.score_on) == (1e-2, "test")
+    add_rows(tmp_path / NATURAL, rows_of("S6", "sofa", [0.8]))
+    assert "validation data of seeds 100 and 101" in natural_page(tmp_path)
