@@ -184,6 +184,13 @@ def test_clients_cannot_be_dealt_out_anew(given: dict[str, int], words: str) -> 
         federate(DataConfig(name="languages", **given), 0)  # type: ignore[arg-type]
 
 
+def test_few_samples_may_be_asked_for_but_not_be_there() -> None:
+    data = federate(DataConfig(name="heart", samples=3), 0)
+    assert {rows_of(data, client)[0] for client in range(4)} == {3}
+    with pytest.raises(DataError, match=r"data\.min_samples=50 .* Zurich and Basel has fewer"):
+        federate(DataConfig(name="heart", min_samples=50), 0)
+
+
 def test_natural_is_no_partition_of_other_data() -> None:
     partition: PartitionName = "natural"
     with pytest.raises(DataError, match=r"natural is for languages, weather, heart, got"):

@@ -67,7 +67,12 @@ def natural_federation(records: Records, config: DataConfig, seed: int) -> Feder
     With the scenario `years`, the first period holds until round `at`, and each later one for
     `lasts` rounds. A client with fewer than `min_samples` training samples in a period is absent.
     """
-    shares = list(_shares(records, config, seed))
+    shares = _shares(records, config, seed)
+    if missing := sorted(set(range(len(records.names))) - {share.client for share in shares}):
+        raise DataError(
+            f"every client must have data.min_samples={config.min_samples} samples to train on, "
+            f"and {records.names[missing[0]]} has fewer; lower it"
+        )
     x = _standard(records, shares)
     train, train_rows = _gather(records, x, [np.concatenate([s.train, s.holdout]) for s in shares])
     test, test_rows = _gather(records, x, [s.test for s in shares])
@@ -78,11 +83,6 @@ def natural_federation(records: Records, config: DataConfig, seed: int) -> Feder
         client = ClientData(own[:cut], own[cut:], scored)
         stages.setdefault(share.period, {})[share.client] = client
         first.setdefault(share.client, client)
-    if missing := sorted(set(range(len(records.names))) - first.keys()):
-        raise DataError(
-            f"{records.names[missing[0]]} has fewer than data.min_samples={config.min_samples} "
-            "samples to train on; lower it"
-        )
     at, lasts = config.scenario.at, config.scenario.lasts
     changes = tuple(
         Stage(at + (period - 1) * lasts if period else 0, clients, records.truth)
@@ -116,8 +116,8 @@ def _shares(records: Records, config: DataConfig, seed: int) -> Sequence[Share]:
                 pool, test = put_aside(
                     records, pool, VALIDATION, seed, client, "natural validation", number
                 )
-            pool = at_most(pool, config.samples, seed, client)
             if len(pool) >= config.min_samples:
+                pool = at_most(pool, config.samples, seed, client)
                 found.append(
                     Share(number, client, *hold_out(pool, config.holdout, seed, client), test)
                 )
