@@ -55,7 +55,7 @@ OUTSIDE = {
     "cryptography": {"deploy/flower/keys"},
     "typer": {"cli"},
     "rich": {"cli", "data/download"},
-    "sklearn": {"topology"},
+    "sklearn": {"topology", "data/natural/heart"},
     "threadpoolctl": {"topology"},
     "scipy": {"topology", "data", "methods", "cli/show_comparison"},
     "matplotlib": {"jobs/plotting"},

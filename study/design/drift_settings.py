@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from study.design.contenders import PLUS, Contender, crossed
+from study.design.natural_settings import NATURAL_SETTINGS
 from study.design.settings import SETTINGS, Overrides, Setting
+from study.design.tree_settings import TREE_SETTINGS
 
 AT = 10  # the round of the change
 NO_SHARING, SOME_SHARING = (0.0,), (0.0, 0.1)
@@ -60,7 +62,13 @@ STILL: Mapping[str, Setting] = {
 }
 SITUATIONS: Mapping[str, Setting] = {**SCENARIOS, **STILL}
 FAULTY: Mapping[str, Setting] = {"S1": _shared(SETTINGS["S1"], SOME_SHARING), "groups": GROUPS}
-EVERY: Mapping[str, Setting] = {**SCENARIOS, "groups": GROUPS, **SETTINGS}
+EVERY: Mapping[str, Setting] = {
+    **SCENARIOS,
+    "groups": GROUPS,
+    **SETTINGS,
+    **NATURAL_SETTINGS,
+    **TREE_SETTINGS,
+}
 QUICK_DRIFT, QUICK_FAULTS = ("swap", "churn", "groups"), ("groups",)
 
 SOFA, SHAPE_ONLY, FROZEN, REGROUP = "sofa", "SHAPE only", "frozen tree", "regroup"

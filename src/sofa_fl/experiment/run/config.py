@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Interval
 
 from sofa_fl.data.config import DataConfig
+from sofa_fl.data.natural.registry import NATURAL, natural_config
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.faulty import FaultsConfig
 from sofa_fl.engine.select import EngineName
@@ -140,8 +141,22 @@ def override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[st
 
 def parse_config(values: Mapping[str, Any]) -> Config:
     """Check names, types and ranges; what is wrong is named in a ConfigError."""
-    config = validated(Config, values)
+    config = fit_to_data(validated(Config, values))
     return replace(config, options=_options(config))
+
+
+def fit_to_data(config: Config) -> Config:
+    """Where the data have clients of their own, say so, and let a network that suits the data take
+    the place of the default one.
+    """
+    if config.data.name not in NATURAL or "data" in config.own:
+        return config
+    data, model, default = natural_config(config.data), config.model, ModelConfig()
+    if model.name == default.name:  # for images, of which there are none
+        model = replace(model, name="mlp")
+    if model.name == "mlp" and model.hidden == default.hidden:
+        model = replace(model, hidden=NATURAL[config.data.name].hidden)
+    return replace(config, data=data, model=model)
 
 
 def check_config(config: Config) -> Config:
