@@ -52,10 +52,15 @@ if TYPE_CHECKING:
     from sofa_fl.methods.base import Method as Method
     from sofa_fl.methods.base import Notes as Notes
     from sofa_fl.methods.base import View as View
+    from sofa_fl.methods.baselines.apfl import ApflConfig as ApflConfig
     from sofa_fl.methods.baselines.cfl import CflConfig as CflConfig
     from sofa_fl.methods.baselines.ditto import DittoConfig as DittoConfig
+    from sofa_fl.methods.baselines.fedadam import FedOptConfig as FedOptConfig
+    from sofa_fl.methods.baselines.fedala import FedAlaConfig as FedAlaConfig
     from sofa_fl.methods.baselines.feddrift import FedDriftConfig as FedDriftConfig
     from sofa_fl.methods.baselines.fedprox import FedProxConfig as FedProxConfig
+    from sofa_fl.methods.baselines.fedrep import FedRepConfig as FedRepConfig
+    from sofa_fl.methods.baselines.fedrod import FedRodConfig as FedRodConfig
     from sofa_fl.methods.baselines.fl_hc import FlHcConfig as FlHcConfig
     from sofa_fl.methods.baselines.hierfavg import HierFavgConfig as HierFavgConfig
     from sofa_fl.methods.baselines.hypcluster import HypClusterConfig as HypClusterConfig
@@ -118,10 +123,15 @@ _HOME = {
     "Method": "methods.base",
     "Notes": "methods.base",
     "View": "methods.base",
+    "ApflConfig": "methods.baselines.apfl",
     "CflConfig": "methods.baselines.cfl",
     "DittoConfig": "methods.baselines.ditto",
+    "FedOptConfig": "methods.baselines.fedadam",
+    "FedAlaConfig": "methods.baselines.fedala",
     "FedDriftConfig": "methods.baselines.feddrift",
     "FedProxConfig": "methods.baselines.fedprox",
+    "FedRepConfig": "methods.baselines.fedrep",
+    "FedRodConfig": "methods.baselines.fedrod",
     "FlHcConfig": "methods.baselines.fl_hc",
     "HierFavgConfig": "methods.baselines.hierfavg",
     "HypClusterConfig": "methods.baselines.hypcluster",

@@ -80,7 +80,7 @@ WHO = """\
 All contenders have the same local training: a learning rate of 2e-3 that falls to 0.3 of it, and the class-mix correction.
 *SHAPE only* is SOFA-FL without alerts: clients do not look for another cluster by themselves (`sofa.alert` is out of reach).
 The *frozen tree* has no alerts either, and changes only when clients come or go.
-*DMAC every round* builds a new tree in every round.
+*DMAC every round* builds a new tree in every round, without alerts; *with the alarm*, clients look for another cluster in between as well.
 HypCluster is told the true number of groups, the largest at any time.
 The oracle is FedAvg within the true groups, which it is told in every round; a new group starts from the model that its first client had.
 """
