@@ -19,7 +19,7 @@ PUBLISHED: Overrides = MappingProxyType({"local.final_rate": 1.0, "local.prior":
 PLUS: Overrides = MappingProxyType({RATE: 2e-3, "local.final_rate": 0.3, "local.prior": True})
 # SCAFFOLD corrects gradients, so it needs plain descent, and rates for that.
 SGD: Overrides = MappingProxyType({"local.optimizer": "sgd"})
-SGD_RATES = (0.03, 0.1, 0.3)
+SGD_RATES = (0.03, 0.1, 0.3, 1.0)
 NO_ALERT: Overrides = MappingProxyType({"sofa.alert": 1e9})
 WITH_ALARM = "regroup_alarm"  # DMAC every round, and alerts in between
 
@@ -103,7 +103,7 @@ def _published(method: str) -> Contender:
 def _plus(method: str) -> Contender:
     groups = method == "oracle"
     if method == "scaffold":
-        return Contender(f"{method}+", method, {**PLUS, **SGD, RATE: SGD_RATES[1]}, ())
+        return Contender(f"{method}+", method, {**PLUS, **SGD}, SGD_RATES)
     has_k = method in ("hypcluster", "hypcluster_restarts")
     grid = crossed(hypcluster__num_clusters=(2, 3)) if has_k else ()
     return Contender(f"{method}+", method, PLUS, (), grid, groups)

@@ -93,7 +93,7 @@ Rounds are counted from the change: round 1 is the first with the new data.
 The next two columns end when the mean client is within a point of SOFA-FL's level before the change, and of its own.
 All three must last until the next change; with two changes, a cell has one number for each.
 *Edits* are edits of the tree, and *moved* is the number of clients that changed their cluster, both since the change.
-Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t).
+Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t) after Holm's correction for all differences of a column.
 """
 
 SOFA_ALONE = "All of these runs are SOFA-FL with its defaults, except for what is stated.\n"

@@ -94,6 +94,7 @@ def test_a_summary_says_how_well_the_tree_agrees_with_known_groups(
     if method == "fedavg":
         assert found["ari"] == [0, 0]
         assert found["purity"] == pytest.approx([2 / 8, 4 / 8])
+        assert found["fscore"] == pytest.approx([2 / 5, 2 / 3])
     without = run(tiny(tmp_path / "without", method=method), data=own_data())
     assert "groups" not in without.summary
 
