@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.run.config import load_config as load_config
     from sofa_fl.experiment.run.config import preset as preset
     from sofa_fl.experiment.run.loop import Result as Result
+    from sofa_fl.experiment.serving.assign import Assigned as Assigned
+    from sofa_fl.experiment.serving.assign import assign as assign
     from sofa_fl.experiment.serving.export import Exported as Exported
     from sofa_fl.experiment.serving.export import export as export
     from sofa_fl.experiment.serving.export import predict as predict
@@ -111,6 +113,8 @@ _HOME = {
     "Config": "experiment.run.config",
     "load_config": "experiment.run.config",
     "preset": "experiment.run.config",
+    "Assigned": "experiment.serving.assign",
+    "assign": "experiment.serving.assign",
     "Exported": "experiment.serving.export",
     "export": "experiment.serving.export",
     "predict": "experiment.serving.export",

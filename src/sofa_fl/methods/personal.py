@@ -21,7 +21,7 @@ class PersonalState:
     personal: dict[NodeId, Vector]
 
 
-def halves(fed: Federation, share: float) -> tuple[int, int]:
+def two_parts(fed: Federation, share: float) -> tuple[int, int]:
     """The budget of a round in two: `share` of the batches, and the rest; neither is empty.
 
     A budget of a single batch cannot be divided, so it is spent twice.

@@ -14,7 +14,7 @@ from annotated_types import Interval
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.baselines.fedavg import FedAvg
-from sofa_fl.methods.personal import PersonalState, halves, view_of
+from sofa_fl.methods.personal import PersonalState, two_parts, view_of
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix, as_vector
@@ -54,7 +54,7 @@ class Apfl:
         """Train the global model, and every personal one through its mixture with it."""
         before = self.base.welcome(state.average, fed)
         samples = training_sets(before.tree, before.shared.pools, fed.owned)
-        start, (half, rest) = before.models[0], halves(fed, 0.5)
+        start, (half, rest) = before.models[0], two_parts(fed, 0.5)
         personal = {client: state.personal.get(client, start) for client in fed.clients}
         shared = [
             fed.task(c, start, samples[c], batches=half, purpose="train for all")

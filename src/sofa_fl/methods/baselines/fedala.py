@@ -19,7 +19,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
-from sofa_fl.methods.personal import halves, head_of, train, view_of, with_head
+from sofa_fl.methods.personal import head_of, train, two_parts, view_of, with_head
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig, training_sets
@@ -67,7 +67,7 @@ class FedAla:
         starts = {client: state.starts.get(client, given) for client in fed.clients}
         batches, for_weights = (None, 0)
         if self.config.share:
-            for_weights, batches = halves(fed, self.config.share)
+            for_weights, batches = two_parts(fed, self.config.share)
         tasks = [fed.task(c, starts[c], samples[c], batches=batches) for c in fed.cohort]
         outcomes = train(fed, tasks)
         after = self.base.cluster_update(before, outcomes, fed)

@@ -14,7 +14,7 @@ from annotated_types import Interval
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.baselines.fedavg import FedAvg
-from sofa_fl.methods.personal import PersonalState, halves, head_of, train, view_of, with_head
+from sofa_fl.methods.personal import PersonalState, head_of, train, two_parts, view_of, with_head
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig, training_sets
 
@@ -54,7 +54,7 @@ class FedRep:
         samples = training_sets(before.tree, before.shared.pools, fed.owned, fed.cohort)
         (given,) = before.models
         kept = {client: state.personal.get(client, given) for client in fed.clients}
-        for_head, for_body = halves(fed, self.config.head_share)
+        for_head, for_body = two_parts(fed, self.config.head_share)
         head = head_of(fed)
         starts = {client: with_head(given, kept[client][head], fed) for client in fed.cohort}
         tasks = [

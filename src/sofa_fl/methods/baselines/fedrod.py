@@ -19,7 +19,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
-from sofa_fl.methods.personal import halves, head_of, train, view_of, with_head
+from sofa_fl.methods.personal import head_of, train, two_parts, view_of, with_head
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import log_shares
@@ -65,7 +65,7 @@ class FedRod:
         before = self.base.welcome(state.average, fed)
         samples = training_sets(before.tree, before.shared.pools, fed.owned, fed.cohort)
         (given,) = before.models
-        for_head, batches = halves(fed, self.config.head_share)
+        for_head, batches = two_parts(fed, self.config.head_share)
         tasks = [fed.task(c, given, samples[c], batches=batches) for c in fed.cohort]
         generic = train(fed, [replace(t, prior=class_mix(t.samples, fed)) for t in tasks])
         after = self.base.cluster_update(before, generic, fed)

@@ -8,6 +8,7 @@ Only held-out training samples are looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import fmean
 
 from sofa_fl.engine.base import Outcome
@@ -57,18 +58,18 @@ class HypClusterRestarts:
         base = self.base if last else HypCluster(self.config, replace(self.sharing, ratio=0.0))
         budget = fed.local.batches if fed.round else fed.warmup
         after: list[ClusteredState] = []
-        heard: list[dict[NodeId, Outcome]] = []
+        outcomes: list[dict[NodeId, Outcome]] = []
         for start, batches in zip(state.starts, divided(budget, len(state.starts))):
             before = base.welcome(start, fed)
-            heard.append(base.local_update(before, with_budget(fed, batches)))
-            after.append(base.cluster_update(before, heard[-1], fed))
+            outcomes.append(base.local_update(before, with_budget(fed, batches)))
+            after.append(base.cluster_update(before, outcomes[-1], fed))
         if not last:
             order = sorted(range(len(after)), key=[loss_of(one, fed) for one in after].__getitem__)
             after = [after[at] for at in order]
-            heard = [heard[at] for at in order]
+            outcomes = [outcomes[at] for at in order]
             if fed.round >= self.config.search_rounds:
                 after = after[:1]
-        return RestartsState(tuple(after)), notes_of(heard[0], fed)
+        return RestartsState(tuple(after)), notes_of(outcomes[0], fed)
 
     def view(self, state: RestartsState) -> View:
         """What clients are served is the best start's so far."""
@@ -88,4 +89,5 @@ def divided(batches: int, parts: int) -> list[int]:
 def loss_of(state: ClusteredState, fed: Federation) -> float:
     """The mean client's held-out loss with the model it chose, having been sent all of them."""
     asks = [(client, state.models[state.choice[client]]) for client in fed.clients]
-    return fmean(score.loss for score in fed.held_out(asks, sent=True))
+    losses = [score.loss for score in fed.held_out(asks, sent=True) if score.num_samples]
+    return fmean(losses) if losses else inf

@@ -25,7 +25,7 @@ from sofa_fl.topology.tree import NodeId
 @dataclass(frozen=True, slots=True)
 class ScaffoldState:
     average: ClusteredState
-    controls: dict[NodeId, Vector]  # a client that was not heard yet has none, which is zero
+    controls: dict[NodeId, Vector]  # zero for a client without one
 
 
 @register("scaffold", "SCAFFOLD")
@@ -68,7 +68,7 @@ class Scaffold:
 
 
 def mean_control(controls: Mapping[NodeId, Vector], fed: Federation) -> Vector | None:
-    """The mean over all clients, by samples like the model; None as long as nobody has one."""
+    """The mean over all clients, weighted by samples like the model; None before the first."""
     if not controls:
         return None
     share = sum(map(fed.size, controls)) / sum(map(fed.size, fed.clients))
