@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.run.config import load_config as load_config
     from sofa_fl.experiment.run.config import preset as preset
     from sofa_fl.experiment.run.loop import Result as Result
+    from sofa_fl.experiment.serving.assign import Assigned as Assigned
+    from sofa_fl.experiment.serving.assign import assign as assign
     from sofa_fl.experiment.serving.export import Exported as Exported
     from sofa_fl.experiment.serving.export import export as export
     from sofa_fl.experiment.serving.export import predict as predict
@@ -52,10 +54,15 @@ if TYPE_CHECKING:
     from sofa_fl.methods.base import Method as Method
     from sofa_fl.methods.base import Notes as Notes
     from sofa_fl.methods.base import View as View
+    from sofa_fl.methods.baselines.apfl import ApflConfig as ApflConfig
     from sofa_fl.methods.baselines.cfl import CflConfig as CflConfig
     from sofa_fl.methods.baselines.ditto import DittoConfig as DittoConfig
+    from sofa_fl.methods.baselines.fedadam import FedOptConfig as FedOptConfig
+    from sofa_fl.methods.baselines.fedala import FedAlaConfig as FedAlaConfig
     from sofa_fl.methods.baselines.feddrift import FedDriftConfig as FedDriftConfig
     from sofa_fl.methods.baselines.fedprox import FedProxConfig as FedProxConfig
+    from sofa_fl.methods.baselines.fedrep import FedRepConfig as FedRepConfig
+    from sofa_fl.methods.baselines.fedrod import FedRodConfig as FedRodConfig
     from sofa_fl.methods.baselines.fl_hc import FlHcConfig as FlHcConfig
     from sofa_fl.methods.baselines.hierfavg import HierFavgConfig as HierFavgConfig
     from sofa_fl.methods.baselines.hypcluster import HypClusterConfig as HypClusterConfig
@@ -107,6 +114,8 @@ _HOME = {
     "Config": "experiment.run.config",
     "load_config": "experiment.run.config",
     "preset": "experiment.run.config",
+    "Assigned": "experiment.serving.assign",
+    "assign": "experiment.serving.assign",
     "Exported": "experiment.serving.export",
     "export": "experiment.serving.export",
     "predict": "experiment.serving.export",
@@ -119,10 +128,15 @@ _HOME = {
     "Method": "methods.base",
     "Notes": "methods.base",
     "View": "methods.base",
+    "ApflConfig": "methods.baselines.apfl",
     "CflConfig": "methods.baselines.cfl",
     "DittoConfig": "methods.baselines.ditto",
+    "FedOptConfig": "methods.baselines.fedadam",
+    "FedAlaConfig": "methods.baselines.fedala",
     "FedDriftConfig": "methods.baselines.feddrift",
     "FedProxConfig": "methods.baselines.fedprox",
+    "FedRepConfig": "methods.baselines.fedrep",
+    "FedRodConfig": "methods.baselines.fedrod",
     "FlHcConfig": "methods.baselines.fl_hc",
     "HierFavgConfig": "methods.baselines.hierfavg",
     "HypClusterConfig": "methods.baselines.hypcluster",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -21,6 +21,7 @@ from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
 
 T = TypeVar("T")
+MOST_MEANS = 1_000_000  # numbers that are kept of all clients' mean inputs: 4 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +116,27 @@ class Present:
         rows = self.stage.clients
         return tuple(client for client in self.clients if len(rows[client].test)) or self.clients
 
+    @property
+    def step(self) -> int:
+        """The distance of the entries of an input that `mean_inputs` has; 1 is all of them."""
+        return -(-int(self.data.train.x[0].size) * len(self.owned) // MOST_MEANS)
+
+    @cached_property
+    def mean_inputs(self) -> NDArray[np.float32]:
+        """The mean input of every client, as a network sees it: all entries, or every k-th."""
+        train = self.data.train
+        means = [mean_input(train.x[rows], self.step) for rows in self.owned.values()]
+        return np.stack(means) * np.float32(train.scale) + np.float32(train.shift)
+
     def prior_of(self, samples: Samples) -> Prior | None:
         return log_shares(self.data.class_counts(samples)) if self.with_priors else None
+
+
+def mean_input(x: NDArray[Any], step: int = 1) -> NDArray[np.float32]:
+    """Every `step`-th entry of the mean of inputs."""
+    flat = x.reshape(len(x), -1)
+    mean: NDArray[np.float32] = flat[:, ::step].mean(axis=0, dtype=np.float64).astype(np.float32)
+    return mean
 
 
 def log_shares(counts: NDArray[np.int64]) -> Prior:

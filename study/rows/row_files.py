@@ -28,8 +28,14 @@ def make_row(
     row = {"setting": setting, "method": method, "sharing": sharing, "seed": seed}
     row |= {key: summary["client"][key] for key in FAIRNESS}
     row |= {key: summary[key] for key in ("full", "root", "samples_trained", "seconds")}
+    # Megabytes a round, of all clients together; the warm-up is a round, too.
+    row |= {
+        name: summary[key] / (summary["rounds"] + 1) / 1e6
+        for name, key in (("down", "bytes_down"), ("up", "bytes_up"))
+        if key in summary  # a run of an older version has none
+    }
     if groups := summary.get("groups"):
-        row |= {key: min(groups[key]) for key in ("ari", "purity")}
+        row |= {key: min(values) for key, values in groups.items()}
     return {**row, "engine": summary["engine"], "overrides": dict(sorted(overrides.items()))}
 
 

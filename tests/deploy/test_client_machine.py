@@ -147,7 +147,7 @@ def test_an_invalid_mix_is_refused(name: list[Any]) -> None:
     [
         {"batches": 1.5}, {"seed": None}, {"pace": "fast"}, {"start": 3}, {"samples": "none"},
         {"given": None}, {"pulls": 3}, {"pulls": {"target": "a0", "weight": "x", "decay": 0.0}},
-        {"pulls": {"weight": 1.0, "decay": 0.0}},
+        {"pulls": {"weight": 1.0, "decay": 0.0}}, {"part": "neck"}, {"part": None},
     ],
     ids=str,
 )  # fmt: skip
@@ -157,6 +157,7 @@ def test_an_invalid_task_is_refused(change: dict[str, Any]) -> None:
         "start": builder.add_model(here.learner.initial(0)),
         "samples": builder.add(np.arange(9, dtype=np.int32)),
         "given": False, "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "part": "all",
     }  # fmt: skip
     assert len(here.answer(builder.message(tasks=[header])).header["outcomes"]) == 1
     with pytest.raises(MessageError):

@@ -220,5 +220,10 @@ def _sharing(sharing: Mapping[str, float]) -> str:
 
 def _groups(groups: Mapping[str, Sequence[float]]) -> str:
     """How well the tree agrees with the known groups, the finest level first."""
-    ari, purity = (", ".join(f"{value:.2f}" for value in groups[key]) for key in ("ari", "purity"))
-    return f"true groups in the tree: ARI {ari}; purity {purity}"
+    names = {"ari": "ARI", "purity": "purity", "fscore": "FScore"}
+    told = [
+        f"{name} {', '.join(f'{value:.2f}' for value in groups[key])}"
+        for key, name in names.items()
+        if key in groups  # a run of an older version has no FScore
+    ]
+    return f"true groups in the tree: {'; '.join(told)}"

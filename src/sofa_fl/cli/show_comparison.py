@@ -23,6 +23,7 @@ COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("full", "whole\ntest", +1),
     ("root", "root", +1),
     ("samples_trained", "samples\ntrained", 0),
+    ("megabytes", "MB per\nround", 0),
     ("seconds", "seconds", -1),
 )
 Summary = Mapping[str, Any]
@@ -40,11 +41,12 @@ def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | Non
         f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"
     )
     rounds, metric = number(summaries[0]["rounds"], "round"), metric_of(summaries[0])
-    names = ["", *(name for _, name, _ in COLUMNS)]
+    columns = [column for column in COLUMNS if all(column[0] in row for row in rows.values())]
+    names = ["", *(name for _, name, _ in columns)]
     table = plain_table(f"{scores_title(metric)}, {rounds}, {over}", names)
     table.columns[0].justify = "left"
     best = {
-        key: max(better * row[key] for row in rows.values()) for key, _, better in COLUMNS if better
+        key: max(better * row[key] for row in rows.values()) for key, _, better in columns if better
     }
     for title, row in rows.items():
         cells = [
@@ -52,7 +54,7 @@ def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | Non
                 written(key, row[key], metric),
                 style="bold" if _is(best, key, better * row[key]) else "",
             )
-            for key, _, better in COLUMNS
+            for key, _, better in columns
         ]
         table.add_row(Text(printable(title)), *cells)
     screen.print(table)
@@ -76,11 +78,21 @@ def by_title(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
 
 
 def average(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]:
-    """Every shown value by the method's title, the mean over seeds."""
-    return {
-        title: {key: mean({**s["client"], **s}[key] for s in found) for key, _, _ in COLUMNS}
-        for title, found in by_title(summaries).items()
-    }
+    """Every shown value that its runs have by the method's title, the mean over seeds."""
+    rows = {}
+    for title, found in by_title(summaries).items():
+        values = [{**summary["client"], **summary, **_traffic(summary)} for summary in found]
+        keys = [key for key, _, _ in COLUMNS if all(key in each for each in values)]
+        rows[title] = {key: mean(each[key] for each in values) for key in keys}
+    return rows
+
+
+def _traffic(summary: Summary) -> dict[str, float]:
+    """Megabytes to and from all clients, a round; runs of older versions did not keep that."""
+    if "bytes_down" not in summary:
+        return {}
+    sent = summary["bytes_down"] + summary["bytes_up"]
+    return {"megabytes": sent / (summary["rounds"] + 1) / 1e6}
 
 
 def paired_lines(summaries: Sequence[Summary], metric: str) -> Iterator[str]:
@@ -108,7 +120,8 @@ def written(key: str, value: float, metric: str) -> str:
     """A value as the table shows it."""
     if key == "samples_trained":
         return f"{value:,.0f}"
-    return f"{value:.1f}" if key == "seconds" else table_score(value, metric)
+    plain = key in ("seconds", "megabytes")
+    return f"{value:.1f}" if plain else table_score(value, metric)
 
 
 def _is(best: Mapping[str, float], key: str, value: float) -> bool:

@@ -111,11 +111,12 @@ class Learner:
         """Minimize loss plus pulls, one optimizer step per batch."""
         order = batch_order(len(task.samples), task.batches, self.local.batch_size, task.seed)
         rows = torch.from_numpy(task.samples[order]).to(self.device)
-        start, weights = as_vector(task.start), self.flat.weights
+        span = self.flat.span(task.part)
+        start, weights = as_vector(task.start), self.flat.weights[span]
         self.flat.load(start)
         self.network.train()
         decay, constant = pull_terms(task.pulls, start[: self.flat.num_trainable])
-        constants = self.flat.pieces(constant) if task.pulls else []
+        constants = self.flat.pieces(constant)[span] if task.pulls else []
         optimizer = optimizer_for(weights, self.local, decay, task.pace)
         prior = self.offsets([task.prior])[0]
         losses = torch.empty(task.batches, device=self.device)
@@ -130,14 +131,14 @@ class Learner:
                     out = self.forward(x, Draws.at(seed, step))
                 loss = self.loss(out.float() + prior, y)
                 # Made anew by every pass: cheaper than to be zeroed and summed up.
-                optimizer.zero_grad(set_to_none=True)
+                self.network.zero_grad(set_to_none=True)
                 torch.autograd.backward(loss)
                 gradients = [_gradient(weight) for weight in weights]
                 for gradient, pulled in zip(gradients, constants):
                     gradient += pulled
                 optimizer.step()
                 losses[step] = loss.detach()
-        optimizer.zero_grad(set_to_none=True)
+        self.network.zero_grad(set_to_none=True)
         return Outcome(self.flat.vector, losses.cpu().numpy())
 
     def forward(self, x: Tensor, draws: Draws) -> Tensor:

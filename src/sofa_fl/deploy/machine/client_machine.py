@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from sofa_fl.deploy.transport.wire_message import (
     checked,
     read_mix,
 )
-from sofa_fl.engine.base import Exam, Prior, Task
+from sofa_fl.engine.base import Exam, Part, Prior, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode
 from sofa_fl.models.flat import Vector
@@ -144,8 +144,10 @@ class ClientMachine:
         prior = self._class_mix(train.y[samples]) if header.get("prior") else None
         plain = {
             name: checked(header, name, kind)
-            for name, kind in (("batches", int), ("seed", int), ("pace", float))
+            for name, kind in (("batches", int), ("seed", int), ("pace", float), ("part", str))
         }
+        if plain["part"] not in get_args(Part):
+            raise MessageError(f"part must be one of {get_args(Part)}, got {plain['part']!r}")
         if (pulls := header.get("pulls")) is not None:
             weights = {name: checked(pulls, name, float) for name in ("weight", "decay")}
             pulls = {**weights, "target": pulls.get("target")}

@@ -67,6 +67,10 @@ class RemoteEngine:
     def num_trainable(self) -> int:
         return FlatNetwork(build(self.factory, 0)).num_trainable
 
+    @cached_property
+    def num_head(self) -> int:
+        return FlatNetwork(build(self.factory, 0)).num_head
+
     def initial(self, seed: int) -> Vector:
         return FlatNetwork(build(self.factory, seed)).vector
 

@@ -32,10 +32,15 @@ from sofa_fl.experiment.run.values import (
 )
 from sofa_fl.experiment.tracking.observers import TrackerName
 from sofa_fl.guard import GuardConfig
+from sofa_fl.methods.baselines.apfl import ApflConfig
 from sofa_fl.methods.baselines.cfl import CflConfig
 from sofa_fl.methods.baselines.ditto import DittoConfig
+from sofa_fl.methods.baselines.fedadam import FedOptConfig
+from sofa_fl.methods.baselines.fedala import FedAlaConfig
 from sofa_fl.methods.baselines.feddrift import FedDriftConfig
 from sofa_fl.methods.baselines.fedprox import FedProxConfig
+from sofa_fl.methods.baselines.fedrep import FedRepConfig
+from sofa_fl.methods.baselines.fedrod import FedRodConfig
 from sofa_fl.methods.baselines.fl_hc import FlHcConfig
 from sofa_fl.methods.baselines.hierfavg import HierFavgConfig
 from sofa_fl.methods.baselines.hypcluster import HypClusterConfig
@@ -103,6 +108,12 @@ class Config:
     hierfavg: HierFavgConfig = field(default_factory=HierFavgConfig)
     oracle: OracleConfig = field(default_factory=OracleConfig)
     feddrift: FedDriftConfig = field(default_factory=FedDriftConfig)
+    apfl: ApflConfig = field(default_factory=ApflConfig)
+    fedrep: FedRepConfig = field(default_factory=FedRepConfig)
+    fedala: FedAlaConfig = field(default_factory=FedAlaConfig)
+    fedrod: FedRodConfig = field(default_factory=FedRodConfig)
+    fedadam: FedOptConfig = field(default_factory=FedOptConfig)
+    fedyogi: FedOptConfig = field(default_factory=FedOptConfig)
     options: Any = field(default_factory=dict)
 
 

@@ -23,7 +23,7 @@ from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.registry import MethodInfo
 from sofa_fl.sharing import contributions
 from sofa_fl.topology.tree import Tree
-from sofa_fl.topology.tree.agreement import ari, purity
+from sofa_fl.topology.tree.agreement import ari, fscore, purity
 from sofa_fl.topology.tree.edits import Edit, count_edits, edit_to_json
 
 
@@ -93,6 +93,8 @@ def summarize(
         "rounds": config.rounds,
         "seconds": round(seconds, 3),
         "samples_trained": fed.meter.samples_trained,
+        "bytes_down": fed.meter.bytes_down,
+        "bytes_up": fed.meter.bytes_up,
         "client": {
             **fairness(accuracies),
             "clients": list(fed.clients),
@@ -122,6 +124,7 @@ def group_agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any
     found = {
         "ari": [ari(tree, level) for level in levels],
         "purity": [purity(tree, level) for level in levels],
+        "fscore": [fscore(tree, level) for level in levels],
     }
     return {"groups": found}
 

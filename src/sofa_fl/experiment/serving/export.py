@@ -81,24 +81,10 @@ def export(
         method: The method, if the run was given an object.
     """
     file, node = Path(file), str(node)
-    kind = format or file.suffix.removeprefix(".")
-    if kind not in get_args(Format):
-        raise ConfigError(f"the format must be safetensors or onnx, got {kind!r} for {file.name}")
-    round, serving, view, factory = _open(Path(run), network, method)
-    vector, prior = _find(view, serving, node)
-    flat = FlatNetwork(build(factory, 0))
-    try:
-        check_size(vector, len(flat.vector))
-    except ModelError as error:
-        raise RunError(f"{run} was made with another network: {error}") from None
-    exported = Exported(file, node, round, serving.shape, serving.scale, serving.shift, prior)
-    if kind == "onnx":
-        flat.load(vector)
-        whole = Whole(flat.network, serving.scale, serving.shift, prior)
-        write_bytes(file, _onnx(whole, serving.shape))
-    else:
-        write_bytes(file, _safetensors(flat.state_dict(vector), exported))
-    return exported
+    kind = format_of(file, format)
+    opened = open_run(Path(run), network, method)
+    vector, prior = _find(opened.view, opened.serving, node)
+    return opened.write(file, kind, node, vector, prior)
 
 
 def predict(
@@ -114,21 +100,70 @@ def predict(
     A row per input: a value per class before the softmax, or the values of a regression. The other
     arguments are those of `export`.
     """
-    _, serving, view, factory = _open(Path(run), network, method)
-    vector, prior = _find(view, serving, str(node))
-    inputs = np.asarray(x)
-    if inputs.shape[1:] != serving.shape:
-        raise DataError(f"inputs must have shape (n, {serving.shape}), got {inputs.shape}")
-    flat = FlatNetwork(build(factory, 0))
-    flat.load(vector)
-    whole = Whole(flat.network, serving.scale, serving.shift, prior)
-    return outputs_of(whole, inputs)
+    opened = open_run(Path(run), network, method)
+    vector, prior = _find(opened.view, opened.serving, str(node))
+    return outputs_of(opened.whole(vector, prior), opened.check_inputs(x))
 
 
-def _open(
-    path: Path, network: NetworkFactory | None, method: Method[Any] | None
-) -> tuple[int, Serving, View, NetworkFactory]:
-    """The newest intact checkpoint: its round, how to serve, the method's view, the network."""
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """The newest intact checkpoint of a run: its round, how to serve, the view, the network."""
+
+    path: Path
+    checkpoint: Path
+    round: int
+    serving: Serving
+    view: View
+    factory: NetworkFactory
+
+    def check_inputs(self, x: ArrayLike) -> NDArray[Any]:
+        """Inputs as the run had them, by shape."""
+        inputs, shape = np.asarray(x), self.serving.shape
+        if inputs.shape[1:] != shape:
+            wanted = ", ".join(["n", *map(str, shape)])
+            raise DataError(f"inputs must have shape ({wanted}), got {inputs.shape}")
+        return inputs
+
+    def whole(self, vector: Vector, prior: tuple[float, ...]) -> Whole:
+        """A network that takes inputs as the run had them."""
+        flat = self._flat(vector)
+        flat.load(vector)
+        return Whole(flat.network, self.serving.scale, self.serving.shift, prior)
+
+    def write(
+        self, file: Path, kind: Format, node: str, vector: Vector, prior: tuple[float, ...]
+    ) -> Exported:
+        """Write a model to a file."""
+        serving = self.serving
+        exported = Exported(
+            file, node, self.round, serving.shape, serving.scale, serving.shift, prior
+        )
+        if kind == "onnx":
+            write_bytes(file, _onnx(self.whole(vector, prior), serving.shape))
+        else:
+            state = self._flat(vector).state_dict(vector)
+            write_bytes(file, _safetensors(state, exported))
+        return exported
+
+    def _flat(self, vector: Vector) -> FlatNetwork:
+        flat = FlatNetwork(build(self.factory, 0))
+        try:
+            check_size(vector, len(flat.vector))
+        except ModelError as error:
+            raise RunError(f"{self.path} was made with another network: {error}") from None
+        return flat
+
+
+def format_of(file: Path, format: str | None = None) -> Format:
+    """The format that is asked for, or else the one that a file's name has."""
+    kind = format or file.suffix.removeprefix(".")
+    if kind not in get_args(Format):
+        raise ConfigError(f"the format must be safetensors or onnx, got {kind!r} for {file.name}")
+    return kind  # type: ignore[return-value]
+
+
+def open_run(path: Path, network: NetworkFactory | None, method: Method[Any] | None) -> OpenRun:
+    """Open a run folder for serving; a network or method of the user's own must be given."""
     folder = RunFolder.open(path)
     config = load_config(folder.config_file)
     for round in reversed(folder.saved_rounds()):
@@ -147,7 +182,7 @@ def _open(
         chosen: Method[Any] = make_method(config) if method is None else method
         view = chosen.view(checkpoint.load(file, "state", state_type(chosen)))
         factory = network or network_factory(config.model, serving.shape, serving.num_outputs)
-        return round, serving, view, factory
+        return OpenRun(path, file, round, serving, view, factory)
     raise RunError(f"{path} has no intact checkpoint to export a model from")
 
 

@@ -76,6 +76,34 @@ class Serving:
     priors: NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True)
+class MeanInputs:
+    """What tells whose inputs a newcomer's are like; part of every checkpoint.
+
+    Attributes:
+        clients: The clients.
+        sizes: How many samples each trains on.
+        step: The distance of the entries of an input that `means` has; 1 is all of them.
+        means: A row per client, its mean input; without columns in a deployment, whose server
+            knows no inputs.
+    """
+
+    clients: tuple[int, ...]
+    sizes: tuple[int, ...]
+    step: int
+    means: NDArray[np.float32]
+
+
+def mean_inputs_of(fed: Federation, own: tuple[str, ...]) -> MeanInputs:
+    """What to save about clients' inputs in a round."""
+    sizes = tuple(fed.size(client) for client in fed.clients)
+    if "engine" in own:
+        means, step = np.zeros((len(fed.clients), 0), dtype=np.float32), 1
+    else:
+        means, step = fed.present.mean_inputs, fed.present.step
+    return MeanInputs(tuple(fed.clients), sizes, step, means)
+
+
 def serving_of(fed: Federation, own: tuple[str, ...]) -> Serving:
     """What to save about a federation in a round."""
     rows = [row for row in fed.priors.values() if row is not None]
