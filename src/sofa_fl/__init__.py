@@ -27,16 +27,19 @@ if TYPE_CHECKING:
     from sofa_fl.data.concepts import Concept as Concept
     from sofa_fl.data.concepts import Phase as Phase
     from sofa_fl.data.config import DataConfig as DataConfig
+    from sofa_fl.data.csv_files import CsvConfig as CsvConfig
+    from sofa_fl.data.csv_files import read_csv as read_csv
     from sofa_fl.data.dealing import deal as deal
     from sofa_fl.data.dealing import split as split
     from sofa_fl.data.federate import federate as federate
     from sofa_fl.data.own import from_arrays as from_arrays
     from sofa_fl.data.own import from_dataset as from_dataset
     from sofa_fl.data.pictures import from_folder as from_folder
+    from sofa_fl.data.preprocess import Preprocessing as Preprocessing
     from sofa_fl.data.scenarios import ScenarioConfig as ScenarioConfig
     from sofa_fl.data.tables import from_columns as from_columns
+    from sofa_fl.data.tables import from_csv as from_csv
     from sofa_fl.data.tables import from_partitions as from_partitions
-    from sofa_fl.data.tables import read_csv as read_csv
     from sofa_fl.engine.base import LocalConfig as LocalConfig
     from sofa_fl.engine.faulty import FaultsConfig as FaultsConfig
     from sofa_fl.errors import SofaError as SofaError
@@ -89,16 +92,19 @@ _HOME = {
     "Concept": "data.concepts",
     "Phase": "data.concepts",
     "DataConfig": "data.config",
+    "CsvConfig": "data.csv_files",
+    "read_csv": "data.csv_files",
     "deal": "data.dealing",
     "split": "data.dealing",
     "federate": "data.federate",
     "from_arrays": "data.own",
     "from_dataset": "data.own",
     "from_folder": "data.pictures",
+    "Preprocessing": "data.preprocess",
     "ScenarioConfig": "data.scenarios",
     "from_columns": "data.tables",
     "from_partitions": "data.tables",
-    "read_csv": "data.tables",
+    "from_csv": "data.tables",
     "LocalConfig": "engine.base",
     "FaultsConfig": "engine.faulty",
     "SofaError": "errors",

@@ -47,7 +47,7 @@ def test_a_csv_file(tmp_path: Path) -> None:
     [
         ("a,b\n", "at least one row"),
         ("", "at least one row"),
-        ("a,b\n1,2\n3\n", "row 3 has 1 cells"),
+        ("a,b\n1,2\n3\n", "line 3 has 1 cells"),
     ],
 )
 def test_csv_files_that_are_none(tmp_path: Path, text: str, words: str) -> None:

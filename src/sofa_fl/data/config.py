@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
+from sofa_fl.data.csv_files import CsvConfig
 from sofa_fl.data.scenarios import ScenarioConfig
 
-PartitionName = Literal["dirichlet", "iid", "shards", "groups", "own"]
+PartitionName = Literal["dirichlet", "iid", "shards", "groups", "natural", "own"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,11 +19,13 @@ class DataConfig:
     """Which data, and how they are dealt out to the clients.
 
     Attributes:
-        name: `mnist`, `fashion-mnist`, or the name of a folder of idx files.
+        name: `mnist`, `fashion-mnist`, or the name of a folder of idx files; `csv` for CSV files of
+            clients in `dir`.
         dir: Folder to look in first.
         num_clients: Number of clients.
-        partition: How training and test samples are dealt out. A run records `own` for data that
-            was passed from Python and already dealt out.
+        partition: How training and test samples are dealt out. A run records `natural` for data
+            with clients of their own, and `own` for data that was passed from Python and already
+            dealt out.
         alpha: Concentration of `dirichlet`; smaller means that clients differ more.
         min_samples: Training samples that every client has at least, before the holdout.
         shards_per_client: Shards of label-sorted samples per client, for `shards`.
@@ -34,6 +38,7 @@ class DataConfig:
         score_on: `validation` puts a sixth of the training samples aside and scores on them in
             place of the test samples: to make choices by.
         scenario: How all this changes during a run; groups are then formed with any partition.
+        csv: How the files of `name: csv` are read.
     """
 
     name: str = "mnist"
@@ -50,3 +55,9 @@ class DataConfig:
     num_test: Annotated[int, Ge(1)] | None = None
     score_on: Literal["test", "validation"] = "test"
     scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
+    csv: CsvConfig = field(default_factory=CsvConfig)
+
+    @property
+    def label(self) -> str:
+        """What the data are called in names and titles: CSV files by their folder."""
+        return Path(self.dir).resolve().stem if self.name == "csv" and self.dir else self.name

@@ -11,6 +11,7 @@ from typing import Any
 
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.config import DataConfig
+from sofa_fl.data.csv_clients import natural_clients
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
     Config,
@@ -26,7 +27,7 @@ from sofa_fl.experiment.storage.run_folder import RunFolder, fresh_folder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
 from sofa_fl.methods.base import Method
 from sofa_fl.methods.registry import OPTIONS, check_method, find_method, info_of
-from sofa_fl.models.networks import NetworkFactory
+from sofa_fl.models.networks import ModelConfig, NetworkFactory
 from sofa_fl.sharing import SharingConfig
 
 OwnData = FederatedData | tuple[Arrays, Arrays]
@@ -118,7 +119,7 @@ def run_once(config: Config, observers: Sequence[Observer] = ()) -> dict[str, An
 def _start(config: Config, own: Own, observers: Sequence[Observer]) -> Result:
     """Run into a new folder."""
     with Experiment(config, own) as experiment:
-        name = f"{experiment.info.name}-{Path(config.data.name).name}-{config.seed}"
+        name = f"{experiment.info.name}-{Path(config.data.label).name}-{config.seed}"
         path = Path(config.out).expanduser() if config.out else fresh_folder(name)
         folder = RunFolder.create(path, config_to_dict(replace(experiment.config, out=str(path))))
         return experiment.run(folder, all_observers(config.track, observers))
@@ -177,6 +178,9 @@ def recorded_config(config: Config, own: Own) -> Config:
     if own.data is not None:
         name = OWN if config.data.name == DataConfig().name else config.data.name
         config = replace(config, data=replace(config.data, name=name))
+    elif (data := natural_clients(config.data)) != config.data:
+        model = ModelConfig(name="mlp") if config.model == ModelConfig() else config.model
+        config = replace(config, data=data, model=model)
     if isinstance(own.data, FederatedData):
         size = len(own.data.clients)
         config = replace(config, data=replace(config.data, num_clients=size, partition="own"))

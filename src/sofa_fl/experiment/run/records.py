@@ -86,7 +86,7 @@ def summarize(
     return {
         "method": info.name,
         "title": config.title or info.title,
-        "data": config.data.name,
+        "data": config.data.label,
         "own": list(config.own),
         "seed": config.seed,
         "engine": config.engine,
