@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sofa_fl.data.tables import from_columns, from_partitions, read_csv
+from sofa_fl.data.csv_files import read_csv
+from sofa_fl.data.tables import from_columns, from_partitions
 from sofa_fl.errors import DataError
 
 

@@ -20,7 +20,9 @@ from rich.text import Text
 
 from sofa_fl.cli.screen import console
 from sofa_fl.experiment.scoring.metric_names import metric_of
-from sofa_fl.report.words import duration, number, printable, said_score, tally
+from sofa_fl.report.history import names_in
+from sofa_fl.report.words import client_name, duration, number, printable, said_score, tally
+from sofa_fl.topology.tree import NodeId
 
 if TYPE_CHECKING:
     from sofa_fl.cli.panel import Panel
@@ -245,5 +247,6 @@ def missing(event: Event) -> list[str]:
         parts.append(f"{number(len(absent), 'client')} absent")
     if aside := event.get("set_aside"):
         client, flaw = next(iter(aside.items()))
-        parts.append(f"{number(len(aside), 'update')} set aside (client {client}: {flaw})")
+        name = client_name(NodeId(int(client)), names_in(event))
+        parts.append(f"{number(len(aside), 'update')} set aside ({name}: {flaw})")
     return parts

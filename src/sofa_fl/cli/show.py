@@ -17,6 +17,7 @@ from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
 from sofa_fl.report.history import Round
 from sofa_fl.report.words import (
     NOTHING,
+    client_name,
     duration,
     number,
     percent,
@@ -141,7 +142,9 @@ def _cluster(node: NodeId, record: Round) -> Text:
 def _client(node: NodeId, record: Round) -> Text:
     accuracy = record.accuracy[node]
     worst = accuracy == record.worst and len(record.tree.clients) > 1
-    name, shown = f"client {node:<3} ", score(accuracy, record.metric)
+    width = max(len(client_name(other, record.names)) for other in record.tree.clients)
+    name = f"{client_name(node, record.names):<{min(max(width, 10), 40)}} "
+    shown = score(accuracy, record.metric)
     return (
         Text.assemble(name, (shown, "yellow"), ("  worst", "dim")) if worst else Text(name + shown)
     )

@@ -55,7 +55,8 @@ class Preprocessing:
         filled = np.where(np.isnan(inputs), mean, inputs)
         if not self.std:
             return filled.astype(np.float32)
-        return ((filled - mean) / np.reshape(self.std, mean.shape)).astype(np.float32)
+        standard: NDArray[Any] = (filled - mean) / np.reshape(self.std, mean.shape)
+        return standard.astype(np.float32)
 
 
 def fit_preprocessing(

@@ -56,8 +56,10 @@ def read_federation(
 ) -> FederatedData:
     """What `from_csv` gives, by a configuration."""
     files = find_csv(source)
-    reading = {"delimiter": config.delimiter, "decimal": config.decimal, "blanks": config.blanks}
-    tables = [read_csv(file, **reading) for file in files]
+    tables = [
+        read_csv(file, delimiter=config.delimiter, decimal=config.decimal, blanks=config.blanks)
+        for file in files
+    ]
     if not config.target:
         raise DataError(
             f"target must name the column of targets; {files[0]} has {', '.join(tables[0])}"

@@ -39,6 +39,7 @@ def describe_round(
         "rounds": rounds,
         "client": fairness(accuracies),
         "clients": list(fed.clients),
+        **names(fed),
         "accuracies": _plain(accuracies),
         "samples": [fed.size(client) for client in fed.clients],
         **regression(used, examiner),
@@ -96,6 +97,7 @@ def summarize(
         "client": {
             **fairness(accuracies),
             "clients": list(fed.clients),
+            **names(fed),
             "accuracies": _plain(accuracies),
         },
         **regression(used, examiner),
@@ -112,6 +114,12 @@ def summarize(
         },
         **group_agreement(view.tree, fed.stage.truth),
     }
+
+
+def names(fed: Federation) -> dict[str, list[str]]:
+    """What the clients of a round are called, in their order; nothing if they have no names."""
+    known = fed.data.names
+    return {"names": [known[client] for client in fed.clients]} if known else {}
 
 
 def group_agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any]:

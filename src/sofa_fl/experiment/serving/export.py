@@ -19,8 +19,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from sofa_fl.data.columns import Table, raw_rows
 from sofa_fl.data.preprocess import Preprocessing
-from sofa_fl.data.tables import Table, raw_rows
 from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
@@ -176,7 +176,7 @@ def _find(view: View, serving: Serving, node: str) -> tuple[Vector, tuple[float,
     client = _client(serving, number) if colon and kind == "client" else None
     if client is not None:
         if client not in serving.clients:
-            few = ", ".join(map(str, serving.clients[:8]))
+            few = ", ".join(map(str, (serving.names or serving.clients)[:8]))
             more = ", …" if len(serving.clients) > 8 else ""
             raise RunError(f"client {client} is not in the last round; its clients: {few}{more}")
         row = tuple(serving.priors[serving.clients.index(client)].tolist())

@@ -7,8 +7,8 @@ function clientsView(app) {
   const chart = lineChart(app, { label: `${app.run.score.title} of every client over rounds`, height: 280, named: true, content });
   const worst = h("div", { class: "worst" });
   const find = h("input", {
-    type: "number", min: 0, placeholder: "number", "aria-label": "Find a client by its number",
-    onchange: () => app.pick(find.value === "" ? null : Number(find.value)),
+    type: "search", placeholder: "name or number", "aria-label": "Find a client by its name or number",
+    onchange: () => app.pick(clientCalled(app.run, find.value)),
   });
   const side = h("div", {}, h("h3", {}, "Worst in this round"), worst, h("label", { class: "find" }, "Follow client ", find));
   const element = h("div", { class: "split" }, chart.element, side);
@@ -28,10 +28,10 @@ function clientsView(app) {
     const history = app.run.history;
     lines.push({ name: "mean", kind: "strong", points: history.map((r) => [r.round, r.client.mean]) });
     now.slice(0, 3).forEach((client, i) => {
-      lines.push({ name: `client ${client}`, colour: hue(i), points: follow(client) });
+      lines.push({ name: clientName(app.run, client), colour: hue(i), points: follow(client) });
     });
     if (app.picked !== null && all.has(app.picked) && !now.slice(0, 3).includes(app.picked)) {
-      lines.push({ name: `client ${app.picked}`, colour: "var(--accent)", kind: "strong", points: follow(app.picked) });
+      lines.push({ name: clientName(app.run, app.picked), colour: "var(--accent)", kind: "strong", points: follow(app.picked) });
     }
     const values = lines.concat(bands).flatMap((line) => line.points.flatMap((point) => point.slice(1)));
     return { lines, bands, axis: scoreAxis(values, app.run.score) };
@@ -46,15 +46,25 @@ function clientsView(app) {
       const [accuracy, was] = [frame.accuracy(client), before && before.has(client) ? before.accuracy(client) : null];
       const change = isNumber(was) ? ` ${app.run.score.change(accuracy - was, 1)}` : "";
       return {
-        name: `client ${client}`, share: accuracy, value: `${app.run.score.format(accuracy)}${change}`,
+        name: clientName(frame, client), share: accuracy, value: `${app.run.score.format(accuracy)}${change}`,
         colour: viridis(app.run.scale.share(accuracy)), kind: app.picked === client ? "picked" : i < 3 ? `hue-${i}` : "",
         pick: () => app.pick(client),
       };
     })));
-    find.value = app.picked !== null && frame.isClient(app.picked) ? app.picked : "";
+    find.value = app.picked !== null && frame.isClient(app.picked) ? app.run.names.get(app.picked) ?? app.picked : "";
   }
 
   return { element, draw };
+}
+
+// The client that somebody means by a name, its beginning, or a number; null for none.
+function clientCalled(run, text) {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return null;
+  const called = (test) => [...run.names].find(([, name]) => test(name.toLowerCase()));
+  const found = called((name) => name === wanted) || called((name) => name.startsWith(wanted));
+  if (found) return found[0];
+  return /^\d+$/.test(wanted) ? Number(wanted) : null;
 }
 
 function quantiles(frame, shares) {

@@ -39,7 +39,7 @@ function differenceView(app) {
       const most = Math.max(1e-9, ...ends.map((client) => Math.abs(gain(client))));
       return h("div", {}, title, h("p", { class: "note" }, `${count(better)} better, ${count(worse)} worse, ${count(known.length - better - worse)} alike`),
         rankBars(ends.map((client) => ({
-          name: `client ${client}`, share: Math.abs(gain(client)) / most, colour: gain(client) < 0 ? "var(--hue-5)" : "var(--hue-0)",
+          name: clientName(frame, client), share: Math.abs(gain(client)) / most, colour: gain(client) < 0 ? "var(--hue-5)" : "var(--hue-0)",
           value: app.score.change(gain(client)),
         }))));
     }));

@@ -104,7 +104,7 @@ function legend(run, score = run.score) {
     ticks.append(mark);
   }
   return h("div", { class: "legend" }, h("span", {}, `colour: ${score.name}`), h("span", { class: "ramp-box" }, ramp, ticks),
-    h("span", {}, "size: samples"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
+    h("span", {}, "size: samples"), h("span", {}, "in a cluster: its clients"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
     run.frames.some((frame) => frame.absent.size) ? h("span", { class: "ring hollow" }, "absent") : null);
 }
 

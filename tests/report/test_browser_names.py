@@ -1,0 +1,58 @@
+"""Clients with names, in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import opened
+from playwright.sync_api import Browser
+from synthetic_run import write_synthetic
+
+from sofa_fl.report.page import write_report
+from tests.report.browser import browser_for_tests
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browser_for_tests() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve clients called `site 0` to `site 11`."""
+    run = write_synthetic(tmp_path_factory.mktemp("names") / "run", 12)
+    lines = (run / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    for event in events:
+        numbers = event.get("clients", range(len(event["accuracies"])))
+        event["names"] = [f"<site {client}>" for client in numbers]
+    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return write_report([run])
+
+
+def test_names_in_the_tree_the_ranks_and_the_tooltip(browser: Browser, report: Path) -> None:
+    with opened(browser, report.as_uri()) as page:
+        shown = page.locator(".tree .name").all_text_contents()
+        assert len(shown) == page.locator(".tree .client").count() > 0
+        assert "<site 3>" in shown
+        assert page.locator("div.worst").inner_text().startswith("<site ")
+        page.locator('.tree [data-node="3"] circle').first.hover()
+        assert page.locator("#tip").inner_text().startswith("<site 3>")
+        assert "client 3" not in page.locator("body").inner_text()
+
+
+def test_a_client_is_found_by_its_name(browser: Browser, report: Path) -> None:
+    with opened(browser, report.as_uri()) as page:
+        find = page.get_by_label("Find a client by its name or number")
+        for text in ("<site 7>", "7", "<SITE 7"):
+            find.fill(text)
+            find.press("Enter")
+            assert page.locator(".tree .picked").get_attribute("data-node") == "7"
+            assert find.input_value() == "<site 7>"
+            find.fill("")
+            find.press("Enter")
+            assert page.locator(".tree .picked").count() == 0
