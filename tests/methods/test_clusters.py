@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up
+from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up, trained_on_pools
 from sofa_fl.methods.rules.path import Losses, agreement, compare_losses, steady, trust
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
@@ -207,3 +208,16 @@ def test_models_that_do_not_contradict_a_client_count_alike() -> None:
     assert found[B] > 0.9
     assert found[ROOT] < 1e-3
     assert agreement({ROOT: 1e9, A: 0.0}, 1e-3) == {ROOT: 0.0, A: 1.0}  # no overflow
+
+
+def test_clusters_do_not_train_on_rows_that_no_client_has_any_more() -> None:
+    """Data changed since the pool was gathered, or the client that shared them has left."""
+    fed = federation(6, spy=True)
+    spy = fed.engine
+    assert isinstance(spy, Spy)
+    own = fed.owned[CLIENTS[0]][:3]
+    gone = np.array([row for row in range(500) if all(row not in r for r in fed.owned.values())])
+    pools = {node: np.empty(0, dtype=np.int64) for node in TREE.clusters}
+    pools |= {A: np.concatenate([own, gone[:5]]), B: gone[:4]}
+    trained_on_pools(TREE, MODELS, pools, 0.5, fed)
+    assert [(task.site, task.samples.tolist()) for task in spy.tasks] == [(A, own.tolist())]

@@ -28,11 +28,14 @@ def fairness(accuracies: Sequence[float]) -> dict[str, float]:
     """Mean, spread and worst of the clients' accuracies.
 
     `std` is the population's, `gap` is max − min, `jain` is Jain's index, and `bottom10` is the
-    mean of the worst tenth, at least one client. Clients without test samples (NaN) do not count.
+    mean of the worst tenth, at least one client. Clients without a score (NaN) do not count.
     """
     values = np.sort([x for x in accuracies if not np.isnan(x)])
     if not len(values):
-        raise DataError("no client has a test sample to be scored on")
+        raise DataError(
+            "no client can be scored: one must have a test sample, and in regression two with "
+            "different targets; put more samples aside for scoring"
+        )
     squares = len(values) * float((values**2).sum())
     return {
         "mean": float(values.mean()),
@@ -92,11 +95,18 @@ def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[
 
 
 def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, Any]:
-    """The metric's name and the error of a regression, in which accuracy is R²; else nothing."""
-    if examiner.fed.data.train.y.dtype.kind != "f":
+    """The metric's name and the error of a regression, in which accuracy is R²; else nothing.
+
+    `unscored` are the clients whose test targets are all equal: R² is not defined for them.
+    """
+    fed = examiner.fed
+    if fed.data.train.y.dtype.kind != "f":
         return {}
-    losses = [score.loss for score in client_scores(used, examiner) if score.num_samples]
-    return {"metric": R2, "rmse": float(np.mean(np.sqrt(losses)))}
+    scores = client_scores(used, examiner)
+    losses = [score.loss for score in scores if score.num_samples]
+    equal = [c for c, s in zip(fed.clients, scores) if s.num_samples and np.isnan(s.accuracy)]
+    unscored = {"unscored": equal} if equal else {}
+    return {"metric": R2, "rmse": float(np.mean(np.sqrt(losses))), **unscored}
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:
