@@ -16,10 +16,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sofa_fl.api import compare as compare
-    from sofa_fl.api import resume as resume
-    from sofa_fl.api import run as run
-    from sofa_fl.api import run_or_resume as run_or_resume
+    from sofa_fl.api.result import ClientScore as ClientScore
+    from sofa_fl.api.result import Result as Result
+    from sofa_fl.api.runs import compare as compare
+    from sofa_fl.api.runs import resume as resume
+    from sofa_fl.api.runs import run as run
+    from sofa_fl.api.runs import run_or_resume as run_or_resume
     from sofa_fl.data.base import Arrays as Arrays
     from sofa_fl.data.base import ClientData as ClientData
     from sofa_fl.data.base import FederatedData as FederatedData
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.run.config import Config as Config
     from sofa_fl.experiment.run.config import load_config as load_config
     from sofa_fl.experiment.run.config import preset as preset
-    from sofa_fl.experiment.run.loop import Result as Result
     from sofa_fl.experiment.serving.export import Exported as Exported
     from sofa_fl.experiment.serving.export import export as export
     from sofa_fl.experiment.serving.export import predict as predict
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from sofa_fl.methods.sofa import Sofa as Sofa
     from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
+    from sofa_fl.report.history import Round as Round
     from sofa_fl.sharing import SharingConfig as SharingConfig
     from sofa_fl.topology.clustering.config import DmacConfig as DmacConfig
     from sofa_fl.topology.clustering.config import ShapeConfig as ShapeConfig
@@ -108,17 +110,19 @@ _HOME = {
     "LocalConfig": "engine.base",
     "FaultsConfig": "engine.faulty",
     "SofaError": "errors",
-    "compare": "api",
+    "compare": "api.runs",
     "Config": "experiment.run.config",
     "load_config": "experiment.run.config",
     "preset": "experiment.run.config",
     "Exported": "experiment.serving.export",
     "export": "experiment.serving.export",
     "predict": "experiment.serving.export",
-    "Result": "experiment.run.loop",
-    "resume": "api",
-    "run": "api",
-    "run_or_resume": "api",
+    "ClientScore": "api.result",
+    "Result": "api.result",
+    "Round": "report.history",
+    "resume": "api.runs",
+    "run": "api.runs",
+    "run_or_resume": "api.runs",
     "Federation": "federation",
     "GuardConfig": "guard",
     "Method": "methods.base",

@@ -9,12 +9,11 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawing
 
-from sofa_fl.cli.progress import missing
 from sofa_fl.experiment.scoring.metric_names import metric_of
 from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.report.history import clients_in, names_in, tree_in
 from sofa_fl.report.page_data import told
-from sofa_fl.report.words import client_name, number, printable, said_score, score
+from sofa_fl.report.words import client_name, missing, number, printable, said_score, score
 from sofa_fl.topology.tree import NodeId, Tree
 
 BLOCKS = "▁▂▃▄▅▆▇█"

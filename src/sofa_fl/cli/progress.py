@@ -19,10 +19,7 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from sofa_fl.cli.screen import console
-from sofa_fl.experiment.scoring.metric_names import metric_of
-from sofa_fl.report.history import names_in
-from sofa_fl.report.words import client_name, duration, number, printable, said_score, tally
-from sofa_fl.topology.tree import NodeId
+from sofa_fl.report.words import duration, news_of, printable
 
 if TYPE_CHECKING:
     from sofa_fl.cli.panel import Panel
@@ -110,7 +107,7 @@ class Lines(Follower):
         left = self.seconds_left(round, rounds)
         parts = [
             f"round {round}/{rounds}" if round else "warm-up done",
-            *_scores_and_edits(event),
+            *news_of(event),
             f"{duration(time.monotonic() - self.began)} elapsed",
         ]
         if round == rounds:
@@ -229,24 +226,3 @@ def _begin(last: int | None, rounds: int) -> str:
 def _done(round: int, rounds: int) -> str:
     done = f"round {round}/{rounds}" if round else "warm-up done"
     return f"{done}, scoring every level" if round == rounds else done
-
-
-def _scores_and_edits(event: Event) -> list[str]:
-    client, metric = event["client"], metric_of(event)
-    mean, worst = (said_score(client[key], metric) for key in ("mean", "min"))
-    news = [f"mean {mean}", f"worst {worst}"]
-    if edits := tally(edit["edit"] for edit in event["edits"]):
-        news.append(edits)
-    return news + missing(event)
-
-
-def missing(event: Event) -> list[str]:
-    """The clients whose update was not used in a round."""
-    parts = []
-    if absent := event.get("absent"):
-        parts.append(f"{number(len(absent), 'client')} absent")
-    if aside := event.get("set_aside"):
-        client, flaw = next(iter(aside.items()))
-        name = client_name(NodeId(int(client)), names_in(event))
-        parts.append(f"{number(len(aside), 'update')} set aside ({name}: {flaw})")
-    return parts

@@ -45,8 +45,8 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     if unscored := summary.get("unscored"):
         few = ", ".join(client_name(NodeId(c), record.names) for c in unscored[:5])
         more = f" and {len(unscored) - 5} more" if len(unscored) > 5 else ""
-        line = f"no R² for clients whose test targets are all equal: {few}{more}"
-        screen.print(Text(line, style="yellow"))
+        said = f"no R² for clients whose test targets are all equal: {few}{more}"
+        screen.print(Text(said, style="yellow"))
     if summary.get("metrics"):
         screen.print()
         screen.print(_own_metrics(summary["metrics"]))

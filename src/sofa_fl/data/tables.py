@@ -141,7 +141,10 @@ def from_partitions(
         x: As in `from_columns`; by default all columns but `y`. Blanks in columns become the mean,
             text becomes an input per word.
         categories: Columns of numbers whose values are names: an input per value.
-        test, holdout, standardize, seed: As in `deal`.
+        test: As in `deal`.
+        holdout: As in `deal`.
+        standardize: As in `deal`.
+        seed: As in `deal`.
     """
     names = list(parts) if isinstance(parts, Mapping) else None
     tables = list(parts.values()) if isinstance(parts, Mapping) else list(parts)

@@ -83,6 +83,19 @@ def read_round(path: Path, round: int | None = None) -> Round:
     raise RunError(f"{path} has rounds 0 to {last} on record, not {round}")
 
 
+def read_rounds(path: Path) -> list[Round]:
+    """All rounds that a run folder has on record, the warm-up first."""
+    folder = RunFolder.open(path)
+    config = yaml.safe_load(folder.config_file.read_text(encoding="utf-8"))
+    rounds: list[Round] = []
+    before: Event | None = None
+    for event in folder.events():
+        if event["event"] == "round":
+            rounds.append(make_round(path, config, before, event))
+            before = event
+    return rounds
+
+
 def _find(folder: RunFolder, round: int | None) -> tuple[Event | None, Event | None, int | None]:
     """The event of a round, the one before it, and the number of the last round there is."""
     before = found = None

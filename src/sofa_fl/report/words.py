@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from sofa_fl.experiment.scoring.metric_names import ACCURACY, score_name
+from sofa_fl.experiment.scoring.metric_names import ACCURACY, metric_of, score_name
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import (
     Edit,
@@ -142,3 +142,27 @@ def _tell(edit: Edit, tree: MutableTree, names: Names) -> str:
 def _list(nodes: Sequence[NodeId]) -> str:
     *first, last = map(str, nodes)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def news_of(event: Mapping[str, Any]) -> list[str]:
+    """What a line about a round says: its scores, its edits, and who is missing."""
+    client, metric = event["client"], metric_of(event)
+    mean, worst = (said_score(client[key], metric) for key in ("mean", "min"))
+    news = [f"mean {mean}", f"worst {worst}"]
+    if edits := tally(edit["edit"] for edit in event["edits"]):
+        news.append(edits)
+    return news + missing(event)
+
+
+def missing(event: Mapping[str, Any]) -> list[str]:
+    """The clients whose update was not used in a round."""
+    parts = []
+    if absent := event.get("absent"):
+        parts.append(f"{number(len(absent), 'client')} absent")
+    if aside := event.get("set_aside"):
+        client, flaw = next(iter(aside.items()))
+        name = client_name(
+            NodeId(int(client)), dict(zip(event.get("clients", ()), event.get("names", ())))
+        )
+        parts.append(f"{number(len(aside), 'update')} set aside ({name}: {flaw})")
+    return parts

@@ -45,20 +45,7 @@ def run(
     metrics: Mapping[str, Metric] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Result:
-    """Run an experiment into a new run folder.
-
-    Args:
-        config: What to run; the default is the paper's experiment.
-        data: Your own data in place of `config.data.name`: a pair of arrays (training, test), which
-            is dealt out to clients as `config.data` says, or data that is already dealt out.
-        network: A function that makes your own network, in place of `config.model`.
-        method: The name of a method, or a method of your own, in place of `config.method`.
-        metrics: Your own metrics by name: functions of outputs and targets (NumPy arrays) that
-            return a number. They are computed every round for the model that each client uses, on
-            its own test samples.
-        observers: Called with every event as it happens; one that fails is reported once and then
-            left out.
-    """
+    """Run an experiment into a new run folder; the arguments are those of `sofa_fl.run`."""
     config, own = with_own(config, data, network, method, metrics)
     return _start(recorded_config(config, own), own, observers)
 
@@ -75,9 +62,7 @@ def resume(
     """Continue a run from its last checkpoint, to the same end as if it had not stopped.
 
     If the last checkpoint is damaged or missing, the one before is used; the first event says so.
-    Data, a network or a method of your own must be passed again, since they are not in the folder;
-    a method that was named by its import path need not. Metrics that are not passed again are no
-    longer computed, with a warning.
+    The arguments are those of `sofa_fl.resume`.
     """
     _check_object(method)
     return _continue(Path(path), Own(data, network, method, metrics), observers)
