@@ -127,3 +127,41 @@ def test_progress_is_a_line_that_is_written_over(
     assert "scoring every level" in lines[-2]
     assert "done in 0:0" in lines[-1]
     assert said.count("\n") == 1
+
+
+def test_a_comparison_over_seeds(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    data = sofa_fl.deal(sofa_fl.from_arrays(x, (x[:, 0] > 0).astype(int)), np.arange(120) % 3)
+    found = sofa_fl.compare(
+        ["fedavg", "local"],
+        tiny(tmp_path / "runs", rounds=1),
+        seeds=[0, 1, 2],
+        data=data,
+        network=lambda: nn.Linear(3, 2),
+    )
+    assert isinstance(found, sofa_fl.Comparison)
+    means = [result.mean for result in found["local"]]
+    assert found.means()["local"].mean == pytest.approx(np.mean(means))
+    gaps = np.array(means) - [result.mean for result in found["fedavg"]]
+    gap = found.differences()["local"]
+    assert gap.mean == pytest.approx(gaps.mean())
+    assert gap.half_width == pytest.approx(4.303 * gaps.std(ddof=1) / 3**0.5, rel=1e-3)
+    head, first, second = repr(found).splitlines()
+    assert head.split() == [
+        "method",
+        "mean",
+        "of",
+        "the",
+        "clients",
+        "worst",
+        "client",
+        "against",
+        "fedavg",
+    ]
+    assert first.startswith("fedavg  ")
+    assert second.count("±") == 3
+    assert found._repr_html_().count("<tr>") == 3
+    single = sofa_fl.compare(
+        ["fedavg"], tiny(tmp_path / "one", rounds=1), data=data, network=lambda: nn.Linear(3, 2)
+    )
+    assert isinstance(single["fedavg"], sofa_fl.Result)

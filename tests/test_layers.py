@@ -58,7 +58,7 @@ OUTSIDE = {
     "rich": {"cli", "data/download"},
     "sklearn": {"topology"},
     "threadpoolctl": {"topology"},
-    "scipy": {"topology", "data", "methods", "cli/show_comparison"},
+    "scipy": {"topology", "data", "methods", "report/intervals"},
     "matplotlib": {"jobs/plotting"},
     "study": {"cli/reproduce"},  # the repository's, not in the wheel
 }

@@ -14,6 +14,7 @@ PUBLIC = [
     "CflConfig",
     "ClientData",
     "ClientScore",
+    "Comparison",
     "Concept",
     "Config",
     "CsvConfig",

@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sofa_fl.api.comparison import Comparison as Comparison
     from sofa_fl.api.result import ClientScore as ClientScore
     from sofa_fl.api.result import Result as Result
     from sofa_fl.api.runs import compare as compare
@@ -118,6 +119,7 @@ _HOME = {
     "export": "experiment.serving.export",
     "predict": "experiment.serving.export",
     "ClientScore": "api.result",
+    "Comparison": "api.comparison",
     "Result": "api.result",
     "Round": "report.history",
     "resume": "api.runs",

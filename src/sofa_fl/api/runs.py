@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from sofa_fl.api.comparison import Comparison
 from sofa_fl.api.progress import ProgressLine, is_watched
 from sofa_fl.api.result import Result
 from sofa_fl.experiment.run import comparison, launch
@@ -133,7 +134,7 @@ def compare(
     metrics: Mapping[str, Metric] | None = None,
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
-) -> dict[str, list[Result]]: ...
+) -> Comparison: ...
 
 
 def compare(
@@ -146,7 +147,7 @@ def compare(
     metrics: Mapping[str, Metric] | None = None,
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
-) -> dict[str, Result] | dict[str, list[Result]]:
+) -> dict[str, Result] | Comparison:
     """Run several methods with the same data, network and budget.
 
     Args:
@@ -162,7 +163,8 @@ def compare(
         progress: As in `run`.
 
     Returns:
-        The result of every method by name; with `seeds`, a list of results, one per seed.
+        The result of every method by name; with `seeds`, a `Comparison`: a list of results by name,
+        one per seed, with means, differences seed by seed, and their 95% intervals.
     """
     done = comparison.compare(
         methods,
@@ -174,10 +176,10 @@ def compare(
         observers=_all(observers, progress),
     )
     own = methods if isinstance(methods, Mapping) else {}
-    results = {
-        name: [Result.of(each, network, own.get(name)) for each in runs]
+    results = Comparison(
+        (name, [Result.of(each, network, own.get(name)) for each in runs])
         for name, runs in done.items()
-    }
+    )
     return {name: runs[0] for name, runs in results.items()} if seeds is None else results
 
 
