@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test lint docs bench bench-peers mutants clean
+.PHONY: setup demo run test lint docs bench bench-peers mutants clean
 
 setup: $(STAMP)
 
@@ -14,6 +14,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx]'
 	@touch $@
+
+demo: $(STAMP)  ## a tree that finds groups, grows, and follows clients that change
+	$(BIN)/sofa-fl demo
 
 run: $(STAMP)  ## the paper's experiment on the bundled MNIST
 	$(BIN)/sofa-fl run

@@ -56,3 +56,24 @@ def test_a_client_is_found_by_its_name(browser: Browser, report: Path) -> None:
             find.fill("")
             find.press("Enter")
             assert page.locator(".tree .picked").count() == 0
+
+
+def test_what_happened_to_the_data_and_what_to_know(browser: Browser, tmp_path: Path) -> None:
+    """A round whose data changed says so, and a run that got worse says since when."""
+    run = write_synthetic(tmp_path / "run", 6, 3)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    for event, mean in zip(events, (0.9, 0.92, 0.7, 0.71)):
+        event["client"]["mean"] = mean
+    events[2]["data"] = {"changed": [1, 2], "joined": [0]}
+    events[2]["names"] = [f"site {client}" for client in range(6)]
+    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    with opened(browser, write_report([run]).as_uri()) as page:
+        remark = page.locator(".remark").all_text_contents()
+        assert len(remark) == 1
+        assert remark[0].startswith(
+            "The mean fell 21.0 points since round 1, most of it in round 2"
+        )
+        assert not page.locator(".data-news").is_visible()
+        page.keyboard.press("ArrowLeft")
+        said = page.locator(".data-news").inner_text()
+        assert said == "The data of site 1, site 2 changed; site 0 joined."

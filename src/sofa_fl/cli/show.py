@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from rich import box
@@ -14,7 +15,9 @@ from rich.tree import Tree as Drawing
 
 from sofa_fl.cli.screen import console, shell
 from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.history import Round
+from sofa_fl.report.remarks import remarks
 from sofa_fl.report.words import (
     NOTHING,
     client_name,
@@ -59,6 +62,11 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print()
     screen.print(Text.assemble(("Edits    ", "bold"), _counts(summary["edits"])))
     screen.print(Text.assemble(("Sharing  ", "bold"), _sharing(summary["sharing"])))
+    for remark in _remarks(record):
+        first, *rest = wrap(remark, 70)
+        screen.print(Text.assemble(("Note     ", "bold"), (first, "yellow")))
+        for words in rest:
+            screen.print(Text(f"         {words}", style="yellow"))
     if "groups" in summary:
         screen.print(Text.assemble(("Groups   ", "bold"), _groups(summary["groups"])))
     run = shell(summary["run"])
@@ -74,6 +82,12 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     ):
         line = Text.assemble((head, "bold"), f"{command}  ", (what, "dim"))
         screen.print(line, soft_wrap=True)
+
+
+def _remarks(record: Round) -> list[str]:
+    events = list(RunFolder(record.run).events())
+    depth = record.tree.depth
+    return remarks(events, method=record.method, depth=depth, metric=record.metric)
 
 
 def show_round(screen: Console, record: Round, *, every: bool) -> None:

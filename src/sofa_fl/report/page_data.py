@@ -11,16 +11,18 @@ from typing import Any
 import yaml
 
 from sofa_fl.errors import RunError, SofaError
+from sofa_fl.experiment.scoring.metric_names import metric_of
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.align import Positions, align
 from sofa_fl.report.frames import Plain, frame_of, levels_of, short
 from sofa_fl.report.history import names_in, tree_in
+from sofa_fl.report.remarks import remarks
 from sofa_fl.report.words import Names, data_title, method_title, tell
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import edit_from_json
 
 ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round
-PASSED_ON = ("objective", "metric", "groups", "absent", "set_aside", "quarantined")
+PASSED_ON = ("data", "objective", "metric", "groups", "absent", "set_aside", "quarantined")
 BAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError, SofaError)
 
 
@@ -185,5 +187,11 @@ def _plain(value: Any) -> Any:
 def read_run(path: Path) -> Plain:
     """A run folder as one object; the run may be going on."""
     reader = RunReader(path)
-    history = reader.read_on()
-    return {**reader.about(), "history": history}
+    history, about = reader.read_on(), reader.about()
+    told = remarks(
+        history,
+        method=about["method"],
+        depth=history[-1]["depth"] if history else 0,
+        metric=metric_of(history[-1]) if history else "",
+    )
+    return {**about, "history": history, "remarks": told}

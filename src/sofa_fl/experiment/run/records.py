@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sofa_fl.data.base import ClientData
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.scoring.metrics import (
     Examiner,
@@ -40,6 +41,7 @@ def describe_round(
         "client": fairness(accuracies),
         "clients": list(fed.clients),
         **names(fed),
+        **data_changes(fed),
         "accuracies": _plain(accuracies),
         "samples": [fed.size(client) for client in fed.clients],
         **regression(used, examiner),
@@ -120,6 +122,25 @@ def names(fed: Federation) -> dict[str, list[str]]:
     """What the clients of a round are called, in their order; nothing if they have no names."""
     known = fed.data.names
     return {"names": [known[client] for client in fed.clients]} if known else {}
+
+
+def data_changes(fed: Federation) -> dict[str, dict[str, list[int]]]:
+    """The clients whose data changed since the round before, who joined, and who left."""
+    before, now = fed.data.stage(max(0, fed.round - 1)), fed.stage
+    if before is now:
+        return {}
+    both = [client for client in now.clients if client in before.clients]
+    found = {
+        "changed": [c for c in both if not _same_rows(now.clients[c], before.clients[c])],
+        "joined": [client for client in now.clients if client not in before.clients],
+        "left": [client for client in before.clients if client not in now.clients],
+    }
+    found = {key: clients for key, clients in found.items() if clients}
+    return {"data": found} if found else {}
+
+
+def _same_rows(a: ClientData, b: ClientData) -> bool:
+    return a is b or (np.array_equal(a.train, b.train) and np.array_equal(a.test, b.test))
 
 
 def group_agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any]:

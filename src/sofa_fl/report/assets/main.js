@@ -122,7 +122,8 @@ function singlePage(root, run, live) {
   const head = h("header", { class: "top" },
     h("div", {}, h("h1", {}, `${run.title} on ${run.data}`), h("p", { class: "sub" }, h("b", { id: "name" }, run.name), " · ", h("span", { id: "facts" }))),
     themeButton(() => app.draw(false)));
-  root.replaceChildren(head, app.bar.element, app.body);
+  const told = (run.remarks || []).map((remark) => h("p", { class: "remark" }, remark));
+  root.replaceChildren(head, ...told, app.bar.element, app.body);
   app.draw(false);
   if (live) watchLive(app);
 }

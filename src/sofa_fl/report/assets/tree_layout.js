@@ -1,8 +1,9 @@
 // Where the nodes of a tree go: clusters by level, the clients of a cluster in one block of dots.
 
 const DOT = { min: 4, good: 14, most: 40, named: 84 }; // width of a client's cell
-const ACROSS = 56; // cells that have room for a name across; in others it is turned
-const TURNED = 17; // and in those that are smaller still there is none
+const LETTER = 6.2; // about the width of a letter; names that do not fit across are turned
+const LONGEST = 16; // letters of a name that is turned
+const TURNED = 17; // cells that are smaller have no names
 const GAP = 0.7; // between blocks, in cells
 
 // A block for the clients of every cluster that has some, in the order of the tree.
@@ -45,7 +46,8 @@ function layoutTree(frame, largest, room, height) {
   const blocks = blocksOf(frame);
   const widest = frame.names.size ? DOT.named : DOT.most;
   const { rows, size } = cellsFor(blocks, room - pad.left - pad.right, 0.42 * height, widest);
-  const naming = !frame.names.size || rows > 1 || size < TURNED ? null : size >= ACROSS ? "across" : "turned";
+  const letters = frame.raw.clients.reduce((longest, client) => Math.max(longest, (frame.names.get(client) || "").length), 0);
+  const naming = !letters || rows > 1 || size < TURNED ? null : letters * LETTER <= size ? "across" : "turned";
   const nodes = new Map();
   const columns = (block) => Math.ceil(block.clients.length / rows);
   const wide = blocks.reduce((sum, block) => sum + columns(block), 0) + GAP * (blocks.length - 1);
@@ -86,7 +88,7 @@ function layoutTree(frame, largest, room, height) {
   };
   if (!frame.isClient(root)) place(root);
   const beneath = Math.min(17, 0.46 * size) + (rows === 1 && size >= 30 ? 20 : 6);
-  const bottom = under + (rows > 1 ? (rows - 0.5) * size + 6 : beneath + { across: 14, turned: 56 }[naming] || beneath);
+  const bottom = under + (rows > 1 ? (rows - 0.5) * size + 6 : beneath + { across: 14, turned: 8 + 0.82 * LETTER * Math.min(LONGEST, letters) }[naming] || beneath);
   const every = Math.ceil(15 / row); // names of levels must not touch
   const guides = Array.from({ length: depth + 1 }, (_, at) => ({ at, y: y(at) })).filter(({ at }) => at % every === 0);
   return { nodes, blocks, guides, rows, size, width, height: bottom, narrow, naming, beneath };

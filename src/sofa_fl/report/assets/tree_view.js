@@ -135,9 +135,8 @@ function treeView(app) {
     }
   }
 
-  function nameClient(mark, name, { naming, size, beneath }) {
-    const room = naming === "across" ? Math.floor(size / 6.2) : 14;
-    const shown = naming && name && (name.length > room ? `${name.slice(0, room - 1)}…` : name);
+  function nameClient(mark, name, { naming, beneath }) {
+    const shown = naming && name && (name.length > LONGEST ? `${name.slice(0, LONGEST - 1)}…` : name);
     mark.name = write(mark, mark.name, shown, naming === "turned" ? "name turned" : "name");
     if (!mark.name) return;
     mark.name.setAttribute("class", naming === "turned" ? "name turned" : "name");
