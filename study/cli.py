@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults")  # the order of `all`
 TARGETS = (*RUN, "sweep", "figures", "docs", "all")
 QUICK_OUT = Path("runs") / "quick"
+QUICK_WARNING = (
+    "Quick runs are tiny: they show that everything works. Their numbers say nothing about the "
+    "methods, and cannot be compared with the paper's."
+)
 
 
 def reproduce(
@@ -89,6 +93,8 @@ def reproduce(
         put("\n".join(map(str, outcome.files)))
         return
     screen = console()
+    if quick:
+        screen.print(QUICK_WARNING, style="yellow", soft_wrap=True)
     if outcome.text:
         screen.print(outcome.text, soft_wrap=True)
     for file in outcome.files:

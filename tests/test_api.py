@@ -124,7 +124,7 @@ def test_progress_is_a_line_that_is_written_over(
     lines = said.split("\r")
     assert "warm-up done, mean " in said
     assert "round 1/2, mean " in said
-    assert "scoring every level" in lines[-2]
+    assert "scoring every level, step 2 of" in said
     assert "done in 0:0" in lines[-1]
     assert said.count("\n") == 1
 

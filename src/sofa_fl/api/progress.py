@@ -31,6 +31,9 @@ class ProgressLine:
         elif event["event"] == "round":
             self._mark = self._mark or (event["round"], now)
             self._round(event, now)
+        elif event["event"] == "scoring":
+            done = f"step {event['done'] + 1} of {event['of']}"
+            self._say(f"scoring every level, {done}")
         elif event["event"] == "end":
             self._end(event["summary"]["seconds"])
 
@@ -39,9 +42,7 @@ class ProgressLine:
         parts = [f"round {round}/{rounds}" if round else "warm-up done", *news_of(event)]
         assert self._mark is not None
         first, since = self._mark
-        if round == rounds:
-            parts.append("scoring every level")
-        elif round > first:
+        if first < round < rounds:
             left = (now - since) / (round - first) * (rounds - round)
             parts.append(f"{duration(left)} left")
         self._say(", ".join(parts))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.storage.run_folder import Event
 
 MOST_LINES = 22  # of the panel
+SCORING = "scoring every level"
 
 
 def follow(*, quiet: bool, name: str = "") -> Follower:
@@ -66,12 +67,17 @@ class Follower:
         elif event["event"] == "round":
             self.mark = self.mark or (event["round"], now)
             self.round(event)
+        elif event["event"] == "scoring":
+            self.scoring(event["done"], event["of"])
 
     def start(self, event: Event) -> None:
         """The run begins or goes on."""
 
     def round(self, event: Event) -> None:
         """A round has ended."""
+
+    def scoring(self, done: int, of: int) -> None:
+        """All rounds are done, and so many steps of the last scoring."""
 
     def seconds_left(self, round: int, rounds: int) -> float | None:
         """Seconds to the end of the run, if the remaining rounds take as long as those so far."""
@@ -110,11 +116,13 @@ class Lines(Follower):
             *news_of(event),
             f"{duration(time.monotonic() - self.began)} elapsed",
         ]
-        if round == rounds:
-            parts.append("scoring every level")
-        elif left is not None:
+        if round < rounds and left is not None:
             parts.append(f"{duration(left)} left")
         self.say(parts)
+
+    def scoring(self, done: int, of: int) -> None:
+        if not done:
+            self.say([SCORING])
 
     def say(self, parts: list[str]) -> None:
         print(", ".join([self.name, *parts] if self.name else parts), file=sys.stderr, flush=True)
@@ -128,6 +136,7 @@ class Bar(Follower):
         self.console = console(stderr=True)
         self.display: _Display | None = None
         self.panel: Panel | None = None
+        self.last = "all rounds are done"
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -166,13 +175,24 @@ class Bar(Follower):
 
             self.panel = Panel()
         self.panel.take(event)
+        self.last = _done(round, rounds)
         self.display.status = self.panel.draw(min(MOST_LINES, self.console.height - 3))
         self.display.update(
             self.display.task_ids[0],
-            description=self.label(_done(round, rounds)),
+            description=self.label(self.last),
             completed=round,
             total=rounds,
-            deadline=None if left is None else time.monotonic() + left,
+            deadline=None if left is None or round == rounds else time.monotonic() + left,
+        )
+
+    def scoring(self, done: int, of: int) -> None:
+        assert self.display is not None
+        self.display.update(
+            self.display.task_ids[0],
+            description=self.label(f"{self.last}, {SCORING}, step {done + 1} of {of}"),
+            completed=done,
+            total=of,
+            deadline=None,
         )
 
     def label(self, words: str) -> str:
@@ -224,5 +244,4 @@ def _begin(last: int | None, rounds: int) -> str:
 
 
 def _done(round: int, rounds: int) -> str:
-    done = f"round {round}/{rounds}" if round else "warm-up done"
-    return f"{done}, scoring every level" if round == rounds else done
+    return f"round {round}/{rounds}" if round else "warm-up done"

@@ -40,7 +40,8 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print(Text.assemble((_name(record), "bold"), size))
     trained = number(summary["samples_trained"], "sample")
     screen.print(Text(f"{trained} trained in {duration(summary['seconds'])}", style="dim"))
-    for table in (_fairness(summary), _levels(summary["levels"], metric_of(summary))):
+    levels = [_levels(summary["levels"], metric_of(summary))] if summary["levels"] else []
+    for table in (_fairness(summary), *levels):
         screen.print()
         screen.print(table)
     if "rmse" in summary:
@@ -54,7 +55,7 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
         screen.print()
         screen.print(_own_metrics(summary["metrics"]))
     used, there = summary["full_samples"], summary["test_samples"]
-    if used < there:
+    if 0 < used < there:
         part = f"each model is scored on {used:,} of the {there:,} test samples"
         screen.print(Text(part, style="dim"))
     screen.print()

@@ -70,9 +70,15 @@ def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | Non
 def average(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]:
     """Every shown value by the method's title, the mean over seeds."""
     return {
-        title: {key: mean({**s["client"], **s}[key] for s in found) for key, _, _ in COLUMNS}
+        title: {key: mean(_value(summary, key) for summary in found) for key, _, _ in COLUMNS}
         for title, found in by_title(summaries).items()
     }
+
+
+def _value(summary: Summary, key: str) -> float:
+    """NaN for what was not scored."""
+    value = {**summary["client"], **summary}[key]
+    return float("nan") if value is None else value
 
 
 def half_widths(summaries: Sequence[Summary], metric: str) -> dict[str, str]:

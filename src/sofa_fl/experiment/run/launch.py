@@ -33,7 +33,9 @@ from sofa_fl.sharing import SharingConfig
 OwnData = FederatedData | tuple[Arrays, Arrays]
 OWN = "own"  # recorded in place of the name of what was passed from Python
 # Keys that do not change the result of a run.
-NEUTRAL = frozenset({"out", "engine", "keep", "save_every", "track", "title", "preset", "own"})
+NEUTRAL = frozenset(
+    {"out", "engine", "keep", "save_every", "score_levels", "track", "title", "preset", "own"}
+)
 
 
 def run(

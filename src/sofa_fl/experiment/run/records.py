@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from sofa_fl.experiment.scoring.metrics import (
     client_accuracies,
     fairness,
     full_accuracies,
+    levels_of,
     mean_curve,
     regression,
 )
@@ -72,19 +73,19 @@ def summarize(
     view: View,
     edits: Sequence[Edit],
     examiner: Examiner,
-    seconds: float,
+    elapsed: Callable[[], float],
+    on_step: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> dict[str, Any]:
     """Summarize a run that has ended; fractions are in [0, 1].
 
     If the true groups are known, `groups` says how well the tree agrees with them, level by level
-    from the finest.
+    from the finest. All models are scored on the whole test set, which may take long: `on_step`
+    is called with how many of how many steps are done, and `elapsed` when all are.
     """
     fed = examiner.fed
     used = view.used_by(fed.clients)
     accuracies = client_accuracies(used, examiner)
-    priors = [fed.priors[client] for client in fed.clients]
-    full = full_accuracies(list(used.values()), examiner, priors)
-    levels = [{**row, "full": _plain([row["full"]])[0]} for row in by_level(view, examiner)]
+    whole = score_whole(view, examiner, on_step) if config.score_levels else NOT_SCORED
     given = disclosed(view, fed)
     return {
         "method": info.name,
@@ -94,7 +95,7 @@ def summarize(
         "seed": config.seed,
         "engine": config.engine,
         "rounds": config.rounds,
-        "seconds": round(seconds, 3),
+        "seconds": round(elapsed(), 3),
         "samples_trained": fed.meter.samples_trained,
         "client": {
             **fairness(accuracies),
@@ -103,11 +104,8 @@ def summarize(
             "accuracies": _plain(accuracies),
         },
         **regression(used, examiner),
-        "full": _plain([float(np.mean(full))])[0],
-        "full_samples": len(examiner.test_set(len(full))),
+        **whole,
         "test_samples": len(fed.data.test),
-        "root": levels[-1]["full"],
-        "levels": levels,
         "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
         "edits": count_edits(edits),
         "sharing": {
@@ -115,6 +113,28 @@ def summarize(
             "disclosed_max": float(np.max(given)),
         },
         **group_agreement(view.tree, fed.stage.truth),
+    }
+
+
+NOT_SCORED: dict[str, Any] = {"full": None, "full_samples": 0, "root": None, "levels": []}
+
+
+def score_whole(
+    view: View, examiner: Examiner, on_step: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """The scores on the whole test set: of what clients use, of every level, and of the root."""
+    fed, levels_there = examiner.fed, levels_of(view)
+    num_steps = 1 + len(levels_there)
+    on_step(0, num_steps)
+    used = list(view.used_by(fed.clients).values())
+    full = full_accuracies(used, examiner, [fed.priors[client] for client in fed.clients])
+    rows = by_level(view, examiner, lambda level: on_step(1 + levels_there.index(level), num_steps))
+    levels = [{**row, "full": _plain([row["full"]])[0]} for row in rows]
+    return {
+        "full": _plain([float(np.mean(full))])[0],
+        "full_samples": len(examiner.test_set(len(full))),
+        "root": levels[-1]["full"],
+        "levels": levels,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,16 +115,24 @@ def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: 
     return next((node for node in path if tree.level[node] <= level), path[-1])
 
 
-def by_level(view: View, examiner: Examiner) -> list[dict[str, Any]]:
+def levels_of(view: View) -> range:
+    """The levels that have models; not that of the clients in methods that keep none of them."""
+    has_clients = all(client in view.models for client in view.tree.clients)
+    return range(0 if has_clients else 1, view.tree.depth + 1)
+
+
+def by_level(
+    view: View, examiner: Examiner, on_level: Callable[[int], None] = lambda _level: None
+) -> list[dict[str, Any]]:
     """Accuracy of each level's models, on the clients' own test samples and on all of them.
 
-    A client that has no node on a level is scored by its nearest one below, or else above. Level
-    0 is left out for methods that keep no models of clients.
+    A client that has no node on a level is scored by its nearest one below, or else above.
+    `on_level` is called before each level.
     """
     tree, models = view.tree, view.models
-    lowest = 0 if all(client in models for client in tree.clients) else 1
     rows = []
-    for level in range(lowest, tree.depth + 1):
+    for level in levels_of(view):
+        on_level(level)
         at = {client: model_at(tree, models, client, level) for client in tree.clients}
         nodes = list(dict.fromkeys(at.values()))
         used = {c: models[at.get(c, tree.root)] for c in examiner.fed.clients}
