@@ -124,6 +124,6 @@ def test_workers_are_kept_unless_they_are_clearly_slower(
 
 def test_the_shortest_of_several_measurements_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([0.0, 90.0, 100.0, 109.0, 200.0, 202.0, 300.0, 305.0])
-    monkeypatch.setattr(select.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("sofa_fl.engine.select.time.perf_counter", lambda: next(ticks))
     with closing(make_engine("sequential", FACTORY, DATA, LOCAL)) as engine:
         assert select._measure(engine, DATA) == 2.0

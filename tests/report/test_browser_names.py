@@ -77,3 +77,50 @@ def test_what_happened_to_the_data_and_what_to_know(browser: Browser, tmp_path: 
         page.keyboard.press("ArrowLeft")
         said = page.locator(".data-news").inner_text()
         assert said == "The data of site 1, site 2 changed; site 0 joined."
+
+
+def test_a_click_on_an_edit_shows_it(browser: Browser, tmp_path: Path) -> None:
+    report = write_report([write_synthetic(tmp_path / "run", 20)])
+    with opened(browser, report.as_uri()) as page:
+        first = page.locator(".edits ul > li").first
+        round = page.locator(".edits > li").first.get_attribute("data-round")
+        first.click()
+        assert page.locator("#round").inner_text() == f"Round {round} of 20"
+        picked = page.locator(".tree .picked").first.get_attribute("data-node")
+        assert picked is not None
+        assert f" {picked}" in first.inner_text()
+
+
+def test_scores_are_in_view_and_bars_tell_clients_apart(browser: Browser, tmp_path: Path) -> None:
+    run = write_synthetic(tmp_path / "run", 100)
+    with opened(browser, write_report([run]).as_uri(), size=(1280, 700)) as page:
+        last = json.loads((run / "events.jsonl").read_text().splitlines()[-1])
+        told = page.locator("#headline").inner_text()
+        assert f"{last['client']['mean']:.2%}" in told
+        box = page.locator("#headline").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 120, "without scrolling"
+        side = page.locator("#clients-card").inner_text()
+        assert "The worst 8 of 100 in this round" in side
+        assert "four fifths of the clients" in side
+
+
+def test_the_map_cuts_no_dot_off(browser: Browser, tmp_path: Path) -> None:
+    """Clients at one place are moved apart, also at the edge."""
+    run = write_synthetic(tmp_path / "run", 60, 2)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    for event in events:
+        event["positions"] = {str(c): [0.0 if c < 55 else 1.0, 0.0] for c in range(60)}
+    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    with opened(browser, write_report([run]).as_uri()) as page:
+        outside = page.evaluate(
+            """() => {
+              const frame = document.querySelector("svg.map").viewBox.baseVal;
+              const cut = (c) => [["cx", frame.width], ["cy", frame.height]].some(([at, size]) => {
+                const [x, r] = [Number(c.getAttribute(at)), Number(c.getAttribute("r"))];
+                return x - r < 0 || x + r > size;
+              });
+              return [...document.querySelectorAll("svg.map circle")].filter(cut).length;
+            }"""
+        )
+        assert outside == 0

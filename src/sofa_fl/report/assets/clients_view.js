@@ -10,8 +10,12 @@ function clientsView(app) {
     type: "search", placeholder: "name or number", "aria-label": "Find a client by its name or number",
     onchange: () => app.pick(clientCalled(app.run, find.value)),
   });
-  const side = h("div", {}, h("h3", {}, "Worst in this round"), worst, h("label", { class: "find" }, "Follow client ", find));
-  const element = h("div", { class: "split" }, chart.element, side);
+  const title = h("h3", {});
+  const side = h("div", {}, title, worst, h("label", { class: "find" }, "Follow client ", find));
+  const bandNote = h("p", { class: "note" }, "The dark band holds four fifths of the clients, the light one all of them.");
+  const note = h("p", { class: "note" }, "Bars go from the worst client of the run to its best.");
+  side.append(note);
+  const element = h("div", { class: "split" }, h("div", {}, chart.element, bandNote), side);
 
   const follow = (client) => app.run.frames.map((frame) => [frame.round, frame.accuracy(client)]);
 
@@ -42,11 +46,14 @@ function clientsView(app) {
     const frame = app.frame();
     if (!frame) return;
     const before = frame.before;
+    const [shown, all] = [Math.min(NUM_WORST, byScore(frame).length), frame.raw.clients.length];
+    title.textContent = shown < all ? `The worst ${shown} of ${all} in this round` : "All clients in this round, the worst first";
+    bandNote.hidden = manyClients(app.run) <= MANY_LINES;
     worst.replaceChildren(rankBars(byScore(frame).slice(0, NUM_WORST).map((client, i) => {
       const [accuracy, was] = [frame.accuracy(client), before && before.has(client) ? before.accuracy(client) : null];
       const change = isNumber(was) ? ` ${app.run.score.change(accuracy - was, 1)}` : "";
       return {
-        name: clientName(frame, client), share: accuracy, value: `${app.run.score.format(accuracy)}${change}`,
+        name: clientName(frame, client), share: Math.max(0.02, app.run.scale.share(accuracy)), value: `${app.run.score.format(accuracy)}${change}`,
         colour: viridis(app.run.scale.share(accuracy)), kind: app.picked === client ? "picked" : i < 3 ? `hue-${i}` : "",
         pick: () => app.pick(client),
       };
@@ -66,6 +73,9 @@ function clientCalled(run, text) {
   if (found) return found[0];
   return /^\d+$/.test(wanted) ? Number(wanted) : null;
 }
+
+// How many clients there ever are.
+const manyClients = (run) => new Set(run.frames.flatMap((frame) => frame.raw.clients)).size;
 
 function quantiles(frame, shares) {
   const order = byScore(frame);

@@ -39,7 +39,7 @@ function differenceView(app) {
       const worse = known.filter((client) => gain(client) < 0).length;
       const ends = known.length > 6 ? [...known.slice(0, 3), ...known.slice(-3)] : known;
       const most = Math.max(1e-9, ...ends.map((client) => Math.abs(gain(client))));
-      return h("div", {}, title, h("p", { class: "note" }, `${count(better)} better, ${count(worse)} worse, ${count(known.length - better - worse)} alike`),
+      return h("div", {}, title, h("p", { class: "note" }, `${count(better)} better, ${count(worse)} worse, ${count(known.length - better - worse)} alike${known.length > 6 ? "; below, the three that lose most and the three that gain most" : ""}`),
         rankBars(ends.map((client) => ({
           name: clientName(frame, client), share: Math.abs(gain(client)) / most, colour: gain(client) < 0 ? "var(--hue-5)" : "var(--hue-0)",
           value: app.score.change(gain(client)),

@@ -18,13 +18,19 @@ function editsView(app) {
       return h("li", { "data-round": record.round },
         h("button", { type: "button", onclick: () => app.goToRound(record.round) },
           h("b", {}, nameOfRound(record.round)), ` ${tally(record.edits)}`),
-        h("ul", {}, ...shown.map(sentence), rest ? h("li", {}, `and ${number(rest, "more edit")}`) : null));
+        h("ul", {}, ...shown.map((edit) => sentence(edit, record.round)), rest ? h("li", {}, `and ${number(rest, "more edit")}`) : null));
     }));
     built = app.run.history.length;
   }
 
-  function sentence(edit) {
-    return h("li", { onpointerenter: () => app.point(nodesOf(edit)), onpointerleave: () => app.point([]) },
+  // A click goes to the round, and picks the node that the edit is about.
+  function sentence(edit, round) {
+    const go = () => {
+      app.goToRound(round);
+      const [node] = nodesOf(edit);
+      if (node !== undefined && app.picked !== node) app.pick(node);
+    };
+    return h("li", { role: "button", tabindex: 0, onclick: go, onkeydown: (event) => event.key === "Enter" && go(), onpointerenter: () => app.point(nodesOf(edit)), onpointerleave: () => app.point([]) },
       h("span", { class: "kind" }, edit.edit), ` ${edit.told}`);
   }
 

@@ -91,6 +91,10 @@ function drawHead(app) {
     ? [number(frame.raw.clients.length, "client"), number(frame.raw.clusters.length, "cluster"), `depth ${frame.record.depth}`, `seed ${run.seed}`]
     : [`seed ${run.seed}`];
   document.getElementById("facts").textContent = facts.join(" · ");
+  const { format, name } = run.score;
+  const told = frame ? [["mean", frame.record.client.mean], ["worst client", frame.record.client.min]] : [];
+  document.getElementById("headline").replaceChildren(...told.map(([what, value]) =>
+    h("span", {}, h("b", {}, format(value)), ` ${what === "mean" ? `mean ${name}` : what}`)));
 }
 
 function legend(run, score = run.score) {
@@ -121,7 +125,7 @@ function singlePage(root, run, live) {
   app.bar = player(app);
   const head = h("header", { class: "top" },
     h("div", {}, h("h1", {}, `${run.title} on ${run.data}`), h("p", { class: "sub" }, h("b", { id: "name" }, run.name), " · ", h("span", { id: "facts" }))),
-    themeButton(() => app.draw(false)));
+    h("div", { id: "headline" }), themeButton(() => app.draw(false)));
   const told = (run.remarks || []).map((remark) => h("p", { class: "remark" }, remark));
   root.replaceChildren(head, ...told, app.bar.element, app.body);
   app.draw(false);
