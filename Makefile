@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+# The index to take torch from; by default pip's own, whose build for Linux is the one for GPUs.
+TORCH ?=
 
 .PHONY: setup demo run test lint docs bench bench-peers mutants clean
 
@@ -12,6 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "Python 3.11, 3.12 or 3.13 is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@test -z "$(TORCH)" || $(BIN)/python -m pip install --quiet -c constraints.txt torch --index-url "$(TORCH)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx]'
 	@touch $@
 
