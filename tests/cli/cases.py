@@ -27,7 +27,7 @@ SOFA_FL = (sys.executable, "-c", MAIN)
 SUMMARY_KEYS = {
     "method", "title", "data", "own", "seed", "engine", "rounds", "seconds", "samples_trained",
     "client", "full", "full_samples", "test_samples", "root", "levels", "tree", "edits", "sharing",
-    "run",
+    "provenance", "run",
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from sofa_fl.data.base import ClientData
 from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.run.provenance import provenance
 from sofa_fl.experiment.scoring.metrics import (
     Examiner,
     by_level,
@@ -113,6 +114,7 @@ def summarize(
             "disclosed_max": float(np.max(given)),
         },
         **group_agreement(view.tree, fed.stage.truth),
+        "provenance": provenance(config, fed.data.digest()),
     }
 
 
