@@ -41,6 +41,10 @@ TARGETS = (*RUN, "sweep", "natural_sweep", "figures", "docs", "all")
 # All others have SEEDS.
 SEEDS_OF = {"sweep": SWEEP_SEEDS, "natural_sweep": SWEEP_SEEDS, "tree": TREE_SEEDS}
 QUICK_OUT = Path("runs") / "quick"
+QUICK_WARNING = (
+    "Quick runs are tiny: they show that everything works. Their numbers say nothing about the "
+    "methods, and cannot be compared with the paper's."
+)
 
 
 def reproduce(
@@ -98,6 +102,8 @@ def reproduce(
         put("\n".join(map(str, outcome.files)))
         return
     screen = console()
+    if quick:
+        screen.print(QUICK_WARNING, style="yellow", soft_wrap=True)
     if outcome.text:
         screen.print(outcome.text, soft_wrap=True)
     for file in outcome.files:

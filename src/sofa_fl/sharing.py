@@ -29,7 +29,8 @@ class SharingConfig:
 
     Attributes:
         ratio: Fraction of what a child holds that its parent gathers; or one fraction per level
-            (of the parent, from 1 up; the last one goes on). 0 shares nothing.
+            (of the parent, from 1 up; the last one goes on). 0 shares nothing. Of a child that
+            holds so little that this is less than one sample, one is drawn with this probability.
         mode: `random` draws anew every round; `fixed` repeats the draw of the first round, which is
             the same samples as long as a child holds the same.
         adaptive: Share less in a cluster that is less coherent: `ratio / (1 + incoherence)`.
@@ -127,7 +128,7 @@ def share(
     if max(config.ratio_at(level) for level in range(1, tree.depth + 2)) == 0:
         return Shared(dict.fromkeys(tree.clusters, _NONE), before.ledger)
     is_owned = _is_owned(owned, _num_rows(owned))
-    kept = _still_owned(before.pools, owned) if config.accumulate else {}
+    kept = still_owned(before.pools, owned) if config.accumulate else {}
     known = before.ledger.known(owned)
     known[union(list(kept.values()))] = True  # whoever joins is given all of a pool
     time = 0 if config.mode == "fixed" else round
@@ -147,7 +148,7 @@ def share(
                 order, size = order[_within(room, ~known[order])], len(order)
             else:
                 order, size = rng.permutation(pools[child]), len(pools[child])
-            gathered.append(order[: int(ratio * size)])
+            gathered.append(order[: _number(ratio * size, rng)])
         pools[cluster] = union(gathered)
     if config.reshare:  # what a cluster is given belongs to what it holds
         for cluster in tree.clusters:  # parents before children
@@ -231,6 +232,11 @@ def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[Node
             yield client, found
 
 
+def _number(expected: float, rng: np.random.Generator) -> int:
+    """How many samples are gathered: of less than one, one with that probability."""
+    return int(expected) if expected >= 1 else int(rng.random() < expected)
+
+
 def union(parts: list[Samples]) -> Samples:
     return np.unique(np.concatenate([_NONE, *parts]))
 
@@ -247,7 +253,7 @@ def _is_owned(owned: Owned, num_rows: int) -> NDArray[np.bool_]:
     return flags
 
 
-def _still_owned(pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
+def still_owned(pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
     """The pools without what nobody has any more: data change, and clients leave."""
     flags = _is_owned(owned, max(_num_rows(owned), _num_rows(pools)))
     return {cluster: rows[flags[rows]] for cluster, rows in pools.items()}

@@ -10,6 +10,7 @@ from typing import Any
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
 from study.design.settings import Overrides
+from study.rows.seals import ORIGIN, sealed
 
 Row = dict[str, Any]
 KEYS = ("setting", "method", "sharing", "seed")
@@ -36,7 +37,9 @@ def make_row(
     }
     if groups := summary.get("groups"):
         row |= {key: min(values) for key, values in groups.items()}
-    return {**row, "engine": summary["engine"], "overrides": dict(sorted(overrides.items()))}
+    origin = {ORIGIN: summary[ORIGIN]} if ORIGIN in summary else {}
+    overrides = dict(sorted(overrides.items()))
+    return {**row, "engine": summary["engine"], "overrides": overrides, **origin}
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -53,7 +56,8 @@ def read_rows(path: Path) -> list[Row]:
 def add_rows(path: Path, new: Iterable[Row], key: Callable[[Row], Any] | None = None) -> list[Row]:
     """Add rows to a file; rows with the same key are replaced."""
     key = key or row_key
-    rows = list({key(row): row for row in [*read_rows(path), *new]}.values())
+    fresh = [sealed(row) for row in new]
+    rows = list({key(row): row for row in [*read_rows(path), *fresh]}.values())
     rows.sort(key=lambda row: json.dumps(key(row)))
     write_rows(path, rows)
     return rows

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up
+from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up, trained_on_pools
 from sofa_fl.methods.rules.path import compare_losses
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
@@ -125,3 +126,16 @@ def test_compare_does_not_measure_what_is_known() -> None:
     assert torch.equal(as_vector(exam.params), MODELS[B])
     assert set(losses[CLIENTS[0]]) == {ROOT, B, CLIENTS[0]}, "what left the path is forgotten"
     assert {c: losses[c] for c in CLIENTS[1:]} == {c: known[c] for c in CLIENTS[1:]}
+
+
+def test_clusters_do_not_train_on_rows_that_no_client_has_any_more() -> None:
+    """Data changed since the pool was gathered, or the client that shared them has left."""
+    fed = federation(6, spy=True)
+    spy = fed.engine
+    assert isinstance(spy, Spy)
+    own = fed.owned[CLIENTS[0]][:3]
+    gone = np.array([row for row in range(500) if all(row not in r for r in fed.owned.values())])
+    pools = {node: np.empty(0, dtype=np.int64) for node in TREE.clusters}
+    pools |= {A: np.concatenate([own, gone[:5]]), B: gone[:4]}
+    trained_on_pools(TREE, MODELS, pools, 0.5, fed)
+    assert [(task.site, task.samples.tolist()) for task in spy.tasks] == [(A, own.tolist())]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from statistics import mean
 
 from rich.text import Text
 
 from sofa_fl.cli.screen import console, shell
 from sofa_fl.cli.show import plain_table
 from sofa_fl.experiment.scoring.metric_names import metric_of
+from sofa_fl.report.intervals import Summary, by_title, interval_of, paired_differences
 from sofa_fl.report.words import number, printable, scores_title, table_score
 
 # What is shown of a method, and which end of it is better.
@@ -26,7 +26,6 @@ COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("megabytes", "MB per\nround", 0),
     ("seconds", "seconds", -1),
 )
-Summary = Mapping[str, Any]
 
 
 def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | None = None) -> None:
@@ -48,10 +47,11 @@ def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | Non
     best = {
         key: max(better * row[key] for row in rows.values()) for key, _, better in columns if better
     }
+    spread = half_widths(summaries, metric)
     for title, row in rows.items():
         cells = [
             Text(
-                written(key, row[key], metric),
+                written(key, row[key], metric) + (spread.get(title, "") if key == "mean" else ""),
                 style="bold" if _is(best, key, better * row[key]) else "",
             )
             for key, _, better in columns
@@ -69,21 +69,13 @@ def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | Non
         screen.print(where, soft_wrap=True)
 
 
-def by_title(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
-    """The summaries of every method, in the order in which methods first appear."""
-    groups: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        groups.setdefault(str(summary.get("title", summary["method"])), []).append(summary)
-    return groups
-
-
 def average(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]:
     """Every shown value that its runs have by the method's title, the mean over seeds."""
     rows = {}
     for title, found in by_title(summaries).items():
         values = [{**summary["client"], **summary, **_traffic(summary)} for summary in found]
         keys = [key for key, _, _ in COLUMNS if all(key in each for each in values)]
-        rows[title] = {key: mean(each[key] for each in values) for key in keys}
+        rows[title] = {key: mean(_value(each, key) for each in values) for key in keys}
     return rows
 
 
@@ -95,23 +87,27 @@ def _traffic(summary: Summary) -> dict[str, float]:
     return {"megabytes": sent / (summary["rounds"] + 1) / 1e6}
 
 
+def _value(summary: Summary, key: str) -> float:
+    """NaN for what was not scored."""
+    value = summary[key]
+    return float("nan") if value is None else value
+
+
+def half_widths(summaries: Sequence[Summary], metric: str) -> dict[str, str]:
+    """` ±0.20` after the mean of a method that was run with several seeds: a 95% interval."""
+    found = {
+        title: interval_of([summary["client"]["mean"] for summary in group]).half_width
+        for title, group in by_title(summaries).items()
+    }
+    return {t: f" ±{table_score(w, metric)}" for t, w in found.items() if w is not None}
+
+
 def paired_lines(summaries: Sequence[Summary], metric: str) -> Iterator[str]:
-    """How each method's mean over its clients differs from the first method's, seed by seed.
-
-    With several seeds; ± is the half-width of a 95% interval by Student's t.
-    """
-    from scipy.stats import t
-
-    (first, found), *others = by_title(summaries).items()
-    base = {summary["seed"]: summary["client"]["mean"] for summary in found}
-    for title, found in others:
-        means = {summary["seed"]: summary["client"]["mean"] for summary in found}
-        gaps = [means[seed] - base[seed] for seed in means if seed in base]
-        if len(gaps) < 2:
-            continue
-        width = float(t.ppf(0.975, len(gaps) - 1)) * stdev(gaps) / len(gaps) ** 0.5
-        gap, error = (table_score(value, metric) for value in (mean(gaps), width))
-        sign = "+" if mean(gaps) > 0 else ""
+    """How each method's mean over its clients differs from the first method's, seed by seed."""
+    first = next(iter(by_title(summaries)))
+    for title, found in paired_differences(summaries).items():
+        gap, error = (table_score(value, metric) for value in (found.mean, found.half_width))
+        sign = "+" if found.mean > 0 else ""
         names = f"{printable(title)} against {printable(first)}"
         yield f"{names}, seed by seed: {sign}{gap} ± {error} (95% interval)"
 

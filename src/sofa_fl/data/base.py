@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sofa_fl.data.preprocess import Preprocessing
 from sofa_fl.errors import DataError
 
 Samples = NDArray[np.int64]
@@ -92,6 +93,7 @@ class FederatedData:
         stages: Where data or clients change from round to round: what holds from when on. Without
             any, everything stays as it is.
         names: What the clients are called, by number; empty if they have no names.
+        preprocessing: How raw rows became these inputs; exported models do the same.
     """
 
     train: Arrays
@@ -101,6 +103,7 @@ class FederatedData:
     truth: Truth = ()
     stages: tuple[Stage, ...] = ()
     names: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
         _check_order(self.stages)

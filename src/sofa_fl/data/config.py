@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
+from sofa_fl.data.csv_files import CsvConfig
 from sofa_fl.data.scenarios import ScenarioConfig
 
 PartitionName = Literal["dirichlet", "iid", "shards", "groups", "odd", "sites", "natural", "own"]
@@ -17,10 +19,10 @@ class DataConfig:
     """Which data, and how they are dealt out to the clients.
 
     Attributes:
-        name: `mnist`, `fashion-mnist`, `languages`, `heart`, `weather`, or the name of a folder of
-            idx files. Languages, hospitals and weather stations are clients as they are: nothing is
-            dealt out, and where `model` has its defaults, a network takes their place that suits
-            the data.
+        name: `mnist`, `fashion-mnist`, `languages`, `heart`, `weather`, the name of a folder of idx
+            files, or `csv` for CSV files of clients in `dir`. Languages, hospitals and weather
+            stations are clients as they are: nothing is dealt out, and where `model` has its
+            defaults, a network takes their place that suits the data.
         dir: Folder to look in first.
         num_clients: Number of clients.
         partition: How training and test samples are dealt out. `groups`, `odd` and `sites` deal out
@@ -45,6 +47,7 @@ class DataConfig:
         score_on: `validation` puts a sixth of the training samples aside and scores on them in
             place of the test samples: to make choices by.
         scenario: How all this changes during a run; groups are then formed with any partition.
+        csv: How the files of `name: csv` are read.
     """
 
     name: str = "mnist"
@@ -64,3 +67,9 @@ class DataConfig:
     num_test: Annotated[int, Ge(1)] | None = None
     score_on: Literal["test", "validation"] = "test"
     scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
+    csv: CsvConfig = field(default_factory=CsvConfig)
+
+    @property
+    def label(self) -> str:
+        """What the data are called in names and titles: CSV files by their folder."""
+        return Path(self.dir).resolve().stem if self.name == "csv" and self.dir else self.name

@@ -11,6 +11,7 @@ from sofa_fl.data import groups, partition
 from sofa_fl.data.base import Arrays, ClientData, FederatedData, Truth
 from sofa_fl.data.concepts import Script, perform
 from sofa_fl.data.config import DataConfig
+from sofa_fl.data.csv_clients import CSV, csv_clients
 from sofa_fl.data.datasets import given_folders, load_dataset
 from sofa_fl.data.natural.records import natural_federation
 from sofa_fl.data.natural.registry import NATURAL, natural_config
@@ -24,6 +25,8 @@ def dealt_out(
     config: DataConfig, seed: int, data: FederatedData | tuple[Arrays, Arrays] | None
 ) -> FederatedData:
     """The data of a run: own ones that are dealt out already, or those that `federate` gives."""
+    if data is None and config.name == CSV:
+        data = csv_clients(config, seed)
     if not isinstance(data, FederatedData):
         _check_pair(data)
         return federate(config, seed, data)
@@ -176,8 +179,8 @@ def _deal(config: DataConfig, train: Arrays, test: Arrays, seed: int) -> partiti
             )
         case "natural":
             raise DataError(
-                f"data.partition=natural is for {', '.join(NATURAL)}, got data.name={config.name}; "
-                "set another partition"
+                f"data.partition=natural is for data with clients of their own, and {config.name} "
+                "has none; set another partition"
             )
         case "own":
             raise DataError(

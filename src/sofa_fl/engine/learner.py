@@ -189,20 +189,25 @@ class Learner:
         return torch.from_numpy(rows).to(self.device)
 
     def score(self, exam: Exam, sums: Sums) -> Score:
-        """Mean loss and accuracy; for regression, accuracy is the share of variance explained."""
+        """Mean loss and accuracy; for regression, accuracy is the share of variance explained.
+
+        Of targets that do not vary, there is no such share: it is NaN.
+        """
         n = len(exam.samples)
         if not n:
             return Score(float("nan"), float("nan"), 0)
         loss, right = (float(column[-1]) for column in sums.cumsum(axis=0).T)  # one by one
         if not self.is_classifier:
-            right = n - loss / self.variance(exam)
+            spread = self.variance(exam)
+            right = n - loss / spread if spread else float("nan")
         return Score(loss / n, right / n, n)
 
     def variance(self, exam: Exam) -> float:
-        """Of the targets: what an exam's loss would be if their mean were the answer."""
+        """Of the targets: the loss if their mean were the answer. 0 if all are equal."""
         targets = self.stores[exam.split].y[torch.from_numpy(exam.samples).to(self.device)]
-        spread = targets.double().var(dim=0, correction=0).mean()
-        return max(float(spread), 1e-12)
+        if bool((targets == targets[:1]).all()):
+            return 0.0
+        return float(targets.double().var(dim=0, correction=0).mean())
 
     @torch.no_grad()
     def embed(self, model: Vector, samples: Samples) -> NDArray[np.float64]:

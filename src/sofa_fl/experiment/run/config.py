@@ -75,6 +75,8 @@ class Config:
         save_every: Rounds from one checkpoint to the next; the last round is always saved. A run
             that was stopped repeats at most this many rounds.
         track: Services that log every round besides TensorBoard: `wandb`, `mlflow`.
+        score_levels: Score the models of every level, and those that clients use, on the whole test
+            set when the run has ended; else its summary has only the clients' own scores.
         own: Written by a run: what was passed from Python and so is not in the run folder.
         options: The settings of a method that is not one of ours, by the fields of the dataclass
             that it takes as `config`.
@@ -92,6 +94,7 @@ class Config:
     keep: Annotated[int, Ge(1)] = 2
     save_every: Annotated[int, Ge(1)] = 1
     track: tuple[TrackerName, ...] = ()
+    score_levels: bool = True
     own: tuple[OwnPart, ...] = ()
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

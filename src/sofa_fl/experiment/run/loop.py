@@ -170,8 +170,12 @@ class Experiment:
         view, edits, event = self.method.view(self.state), [], {}
         for event in folder.events():
             edits += [edit_from_json(edit) for edit in event["edits"]]
+
+        def on_step(done: int, of: int) -> None:
+            notify(observers, {"event": "scoring", "done": done, "of": of})
+
         summary = {
-            **summarize(self.config, self.info, view, edits, self.examiner, self.elapsed()),
+            **summarize(self.config, self.info, view, edits, self.examiner, self.elapsed, on_step),
             **({"metrics": event["metrics"]} if "metrics" in event else {}),
             "run": str(folder.path),
         }

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sofa_fl.data.preprocess import Preprocessing
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.storage import checkpoint
@@ -65,6 +66,8 @@ class Serving:
         num_outputs: The number of outputs of a network that the configuration makes.
         scale, shift: A network sees `x * scale + shift`.
         clients, priors: The clients, and for each the row that is added to its outputs, if any.
+        names: What the clients are called, if they have names.
+        preprocessing: What is done to raw rows first.
     """
 
     own: tuple[str, ...]
@@ -74,6 +77,8 @@ class Serving:
     shift: float
     clients: tuple[int, ...]
     priors: NDArray[np.float32]
+    names: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,8 @@ def serving_of(fed: Federation, own: tuple[str, ...]) -> Serving:
         train.shift,
         tuple(fed.clients),
         np.stack(rows) if rows else np.zeros((len(fed.clients), 0), dtype=np.float32),
+        tuple(fed.data.names[client] for client in fed.clients) if fed.data.names else (),
+        fed.data.preprocessing,
     )
 
 
