@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from sofa_fl.errors import DataError
 
 Samples = NDArray[np.int64]
 Split = Literal["train", "test"]
+Client = TypeVar("Client", bound=int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,14 @@ class Arrays:
     def num_classes(self) -> int:
         """Number of classes of integer labels: the largest label plus one."""
         return int(self.y.max()) + 1 if len(self.y) else 0
+
+
+class OwnedRows(dict[Client, Samples]):
+    """The rows of every client, and of every row the sample that it is a copy of."""
+
+    def __init__(self, rows: Mapping[Client, Samples], sources: Samples | None = None) -> None:
+        super().__init__(rows)
+        self.sources = sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,8 @@ class FederatedData:
             depth `k`, finest first. Only ever used for scoring, and by the oracle.
         stages: Where data or clients change from round to round: what holds from when on. Without
             any, everything stays as it is.
+        sources: Where training rows are copies of samples, as turned images are: the sample of
+            every row. Whoever has one copy knows the sample.
     """
 
     train: Arrays
@@ -99,6 +110,7 @@ class FederatedData:
     num_outputs: int
     truth: Truth = ()
     stages: tuple[Stage, ...] = ()
+    sources: Samples | None = None
 
     def __post_init__(self) -> None:
         _check_order(self.stages)

@@ -19,9 +19,11 @@ from sofa_fl.deploy.transport.wire_message import (
     UNREADABLE,
     MessageError,
     WireMessage,
+    shown,
 )
 
 RAW = "sofa-fl.raw"  # bytes as they lie in memory, little-endian
+MAX_DIMENSIONS = 10
 MAX_INLINE = 1 << 26  # bytes that go along with the header; Flower cuts more into pieces
 
 
@@ -51,8 +53,9 @@ def from_record(record: RecordDict) -> WireMessage:
         if not isinstance(data, bytes) or not isinstance(content["header"], dict):
             raise TypeError("a header and bytes are needed")
         return WireMessage(content["header"], _arrays(data, content["arrays"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MessageError(f"a message cannot be read: {error!r}") from None
+    # JSON may be nested too deep, a number too large: whatever is wrong, it is the sender's.
+    except Exception as error:
+        raise MessageError(f"a message cannot be read: {shown(repr(error))}") from None
 
 
 def _bytes(array: NDArray[Any]) -> bytes:
@@ -63,9 +66,11 @@ def _arrays(data: bytes, shapes: list[Any]) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     offset = 0
     for name, dtype, shape in shapes:
-        if dtype not in ARRAY_TYPES or not all(isinstance(n, int) and n >= 0 for n in shape):
-            raise ValueError(f"an array cannot be {dtype} of shape {shape}")
+        if dtype not in ARRAY_TYPES or not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError("an array must be of a known type and shape")
         little = np.dtype(dtype).newbyteorder("<")
+        if len(shape) > MAX_DIMENSIONS or prod(shape) * little.itemsize > len(data) - offset:
+            raise ValueError("an array must not be larger than the message")
         array = np.frombuffer(data, little, count=prod(shape), offset=offset).reshape(shape)
         arrays[str(name)] = array.astype(dtype, copy=False)
         offset += array.nbytes
