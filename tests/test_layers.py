@@ -52,7 +52,7 @@ OUTSIDE = {
     "yaml": {"experiment", "report", "cli", "deploy/server/server"},
     "flwr": {"deploy/flower"},
     "httpx": {"deploy/flower/app_process"},
-    "cryptography": {"deploy/flower/keys"},
+    "cryptography": {"deploy/flower"},
     "typer": {"cli"},
     "rich": {"cli", "data/download"},
     "sklearn": {"topology"},

@@ -58,7 +58,8 @@ def test_a_score_that_cannot_be(score: list[float], tmp_path: Path) -> None:
     "header",
     [
         {"num_classes": 1 << 40}, {"num_train": 1 << 50}, {"input": ["uint8", 1 << 62]},
-        {"num_test": 1 << 62}, {"scale": math.nan}, {"number": 1 << 40}, {"cap": math.inf},
+        {"num_test": 1 << 62}, {"num_test": 1_000_001}, {"scale": math.nan},
+        {"number": 1 << 40}, {"cap": math.inf},
     ],
     ids=str,
 )  # fmt: skip
@@ -73,10 +74,11 @@ def test_a_hello_that_cannot_be(header: dict[str, Any], tmp_path: Path) -> None:
     assert told_of(tmp_path) == {"99"}
 
 
-def test_huge_ids(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [1 << 40, 999_990])
+def test_huge_ids(first: int, tmp_path: Path) -> None:
     config = tiny(rounds=1)
     machines = machines_of(config)
-    ids = np.arange(len(machines[99].data.train)) + (1 << 40)
+    ids = np.arange(len(machines[99].data.train)) + first
     machines[99].data = replace(machines[99].data, ids=ids)
     serve(config, tmp_path, machines, clients=3)
     assert told_of(tmp_path) == {"99"}

@@ -153,3 +153,19 @@ def test_an_invalid_task_is_refused(change: dict[str, Any]) -> None:
 def test_what_is_no_list_of_tasks_is_refused(tasks: Any) -> None:
     with pytest.raises(MessageError, match="tasks must be a list of mappings"):
         machine().answer(MessageBuilder().message(tasks=tasks))
+
+
+def test_a_server_cannot_fill_the_memory_with_models() -> None:
+    here = machine()
+    here.caches_models = True
+    for _ in range(3):
+        builder = MessageBuilder()
+        names = [
+            builder.add(np.zeros(len(here.learner.flat.vector), np.float32)) for _ in range(99)
+        ]
+        exams = [{"params": name, "split": "holdout", "prior": False} for name in names]
+        answer = here.answer(builder.message(exams=exams))
+    assert len(here.cache._models) == 256
+    newest = answer.header["cached"][names[-1]]
+    exam = {"params": newest, "split": "holdout", "prior": False}
+    assert here.answer(MessageBuilder().message(exams=[exam])).header["scores"][0][2] > 0

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from machines import Machine, closing, free_port, wait_until
 
+from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.site import open_site
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.run.launch import run
@@ -208,6 +209,17 @@ def test_a_machine_records_what_it_disclosed(world: World) -> None:
         assert max(given) <= number
         assert not [entry for entry in entries if "refused" in entry]
         assert sum(entry.get("left", {}).get("models", 0) for entry in entries) == 4
+
+
+def test_no_sample_lies_in_flowers_database(world: World) -> None:
+    """Nor a model; samples did leave, and passed through it."""
+    folder = world.machines["server"].folder / "clinics" / ".flwr"
+    database = b"".join(path.read_bytes() for path in folder.glob("state.db*"))
+    assert len(database) > 100_000
+    data = example_data(load_config(SMALL).data, 3, 0)
+    images = [image.tobytes() for image in data.train.x]
+    assert not [image for image in images if image[200:600] in database]
+    assert b"num_train" not in database
 
 
 def test_what_the_processes_write_is_private(world: World) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.fab import Fab
@@ -22,11 +23,17 @@ from sofa_fl.deploy.flower.app_process import ClientAppProcess
 from sofa_fl.deploy.flower.flower_messages import from_record, to_record
 from sofa_fl.deploy.flower.node_site import POLICY
 from sofa_fl.deploy.flower.scaffold import new_app
+from sofa_fl.deploy.flower.sealing import new_key, public_of
 from sofa_fl.deploy.machine.machine_data import MachineConfig, MachineData, example_data
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import create_site
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import MessageBuilder, RefusalError, WireMessage
+from sofa_fl.deploy.transport.wire_message import (
+    MessageBuilder,
+    MessageError,
+    RefusalError,
+    WireMessage,
+)
 from sofa_fl.errors import RunError
 from tests.deploy.cases import tiny
 
@@ -57,14 +64,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def ask(question: WireMessage, app: ClientApp | None = None) -> WireMessage:
+def ask(
+    question: WireMessage, key: X25519PrivateKey | None = None, sealed_for: str | None = None
+) -> WireMessage:
     """What a ClientApp answers to a message that Flower brings."""
-    message = Message(to_record(question), dst_node_id=7, message_type="query")
+    message = Message(to_record(question, sealed_for), dst_node_id=7, message_type="query")
     context = Context(
         run_id=3, node_id=7, node_config={"client": 0}, state=RecordDict(), run_config={}
     )
-    app = apps.client_app(load_data) if app is None else app
-    return from_record(app(message=message, context=context).content)
+    app = apps.client_app(load_data)
+    return from_record(app(message=message, context=context).content, key)
 
 
 def audited(site: Path) -> list[dict[str, Any]]:
@@ -85,6 +94,21 @@ def test_all_that_is_asked_and_leaves_is_on_record(site: Path) -> None:
     assert second["asked"] == {"samples": 100}
     assert second["left"]["samples"] == number
     assert second["left"]["bytes"] > number * 784
+
+
+def test_an_answer_is_sealed_for_the_server(site: Path) -> None:
+    server = new_key()
+    setup = SETUP.to_dict()
+    hello = MessageBuilder().message(ask="hello", setup=setup, public=public_of(server))
+    with pytest.raises(MessageError, match="it is encrypted"):
+        ask(hello)
+    answer = ask(hello, key=server)
+    assert answer.header["cap"] == 0.1
+    builder = MessageBuilder()
+    builder.add(np.arange(3, dtype=np.int32), "give")
+    give = builder.message(give=True, setup=setup, public=public_of(server))
+    gave = ask(give, key=server, sealed_for=answer.header["public"])
+    assert len(gave.arrays["gave"]) == 3
 
 
 def test_what_is_refused_is_on_record_and_told(site: Path) -> None:

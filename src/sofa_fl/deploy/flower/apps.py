@@ -10,13 +10,15 @@ from logging import ERROR, INFO
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context, Message
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from sofa_fl.deploy.flower.flower_messages import GridMessenger, from_record, to_record
 from sofa_fl.deploy.flower.node_site import simulated_site, site_of
+from sofa_fl.deploy.flower.sealing import PUBLIC, key_of, public_of
 from sofa_fl.deploy.machine.audit import asked_in, left_in
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import LoadData, MachineData, as_machine_data
@@ -86,7 +88,8 @@ def expected_in(given: Mapping[str, Any]) -> Expected:
         float(given.get("scale", 1.0)),
         float(given.get("shift", 0.0)),
     )
-    return Expected(format, int(given.get("classes", 0)))
+    most = int(given.get("max_samples", 1_000_000))
+    return Expected(format, int(given.get("classes", 0)), most)
 
 
 def round_line(event: Event) -> str:
@@ -108,10 +111,13 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Clien
         began = time.perf_counter()
         audit: Callable[[dict[str, Any]], None] = audit_nothing
         entry: dict[str, Any] = {"run": str(context.run_id)}
+        key, public = None, None
         try:
             policy, site = site_of(context.node_config)
-            audit = site.audit if site is not None else audit_nothing
-            question = from_record(message.content)
+            if site is not None:
+                audit, key = site.audit, key_of(site.key)
+            question = from_record(message.content, key)
+            public = question.header.get(PUBLIC)
             entry["asked"] = asked_in(question)
             machine = machine_for(question, context, load_data, network, policy, site)
             prepared = time.perf_counter() - began
@@ -123,12 +129,20 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Clien
             entry["refused"] = str(error)
             reply = refusal(str(error))
         audit(entry)  # nothing leaves that is not on record
-        return Message(to_record(reply), reply_to=message)
+        return Message(sealed(reply, key, public), reply_to=message)
 
     app.train()(answer)
     app.evaluate()(answer)
     app.query()(answer)
     return app
+
+
+def sealed(reply: WireMessage, key: X25519PrivateKey | None, public: object) -> RecordDict:
+    """A reply, encrypted for the server if it has told its key; a simulation has none."""
+    if key is None or not isinstance(public, str):
+        return to_record(reply)
+    header = {**reply.header, PUBLIC: public_of(key)}
+    return to_record(WireMessage(header, reply.arrays), public)
 
 
 def machine_for(
@@ -145,16 +159,16 @@ def machine_for(
     if who not in _data:
         _data[who] = as_machine_data(load_data(config))
     setup = RunSetup.from_dict(message.header.get("setup"))
-    if (who, setup) not in _machines:
+    if who not in _machines or _machines[who].setup != setup:
         number = config.get("client", config.get("partition-id"))
         number = int(number) if number is not None else None
         if site is None:
             site = simulated_site(_data[who], number)
             policy = replace(policy, model=setup.model)
-        _machines[who, setup] = ClientMachine(_data[who], setup, policy, site, number, network)
+        _machines[who] = ClientMachine(_data[who], setup, policy, site, number, network)
     for remembered in (_data, _machines):
         while len(remembered) > MAX_MACHINES:
             del remembered[next(iter(remembered))]
-    machine = _machines[who, setup]
+    machine = _machines[who]
     machine.caches_models = RESIDENT in os.environ
     return machine

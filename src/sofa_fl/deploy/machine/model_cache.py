@@ -17,9 +17,11 @@ from sofa_fl.engine.task_codec import Header
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix, as_vector
 
+MAX_MODELS = 256  # a server could send ever more
+
 
 class ModelCache:
-    """Models that the machine trained, or was sent since."""
+    """Models that the machine trained, or was sent since; of too many, the newest."""
 
     def __init__(self, size: int, model_type: ModelType) -> None:
         self.size, self.model_type = size, model_type
@@ -53,4 +55,6 @@ class ModelCache:
             used.update(read_mix(name)[0] if isinstance(name, list) else (str(name),))
         cached = {name: f"{token} {name}" for name in sorted(used & message.arrays.keys())}
         self._models |= {new: message.arrays[name] for name, new in cached.items()}
+        for name in list(self._models)[:-MAX_MODELS]:
+            del self._models[name]
         return cached

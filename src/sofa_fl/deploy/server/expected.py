@@ -15,10 +15,13 @@ class Expected:
 
     Attributes:
         num_classes: Of a classification; a regression has 0.
+        max_samples: Most samples of one machine to train on, held out or for testing, and the first
+            id that is too large: memory is set aside for so many.
     """
 
     format: SampleFormat
     num_classes: int = 0
+    max_samples: int = 1_000_000
 
     def __post_init__(self) -> None:
         if self.format.is_regression == bool(self.num_classes):
@@ -37,4 +40,8 @@ class Expected:
             return f"its samples must be {self.format}, and are {profile.format}"
         if profile.num_classes > self.num_classes:
             return f"it may have {self.num_classes} classes, and has {profile.num_classes}"
+        highest = -1 if profile.ids is None else int(profile.ids.max())
+        sizes = (profile.num_train, profile.num_holdout, profile.num_test, highest + 1)
+        if max(sizes) > self.max_samples:
+            return f"its samples and ids may go up to {self.max_samples}; raise `max_samples`"
         return None
