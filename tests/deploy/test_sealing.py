@@ -115,7 +115,7 @@ def test_a_server_seals_for_every_machine_that_told_its_key(
     assert from_record(grid.sent[1], SITE).header["secret"] == "loss"
     assert from_record(grid.sent[2]).header["secret"] == "loss", "8 has told no key"
     messenger.send({7: MESSAGE}, "query", 9.0)
-    assert from_record(grid.sent[3]), "a machine with a new key can say so"
+    assert from_record(grid.sent[3]).header["secret"], "a machine with a new key can say so"
     grid.answers = [answer_with(to_record(WireMessage({PUBLIC: "no key"}), public))]
     refused = messenger.collect(["id"])["id"]
     assert isinstance(refused, WireMessage)
