@@ -53,6 +53,7 @@ OUTSIDE = {
     "flwr": {"deploy/flower"},
     "httpx": {"deploy/flower/app_process"},
     "cryptography": {"deploy/flower"},
+    "dp_accounting": {"deploy/machine/privacy"},
     "typer": {"cli"},
     "rich": {"cli", "data/download"},
     "sklearn": {"topology"},

@@ -14,13 +14,12 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.disclosure import (
     MARK_SIZE,
-    FileLedger,
     Ledger,
-    MemoryLedger,
     mark_of,
     release,
 )
 from sofa_fl.deploy.machine.machine_data import MachineData
+from sofa_fl.deploy.machine.sealed_log import SealedLog
 from sofa_fl.deploy.machine.site import Site, create_site, open_site
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder
@@ -44,7 +43,7 @@ def give(asked: Samples, cap: float, ledger: Ledger, own: Arrays | None = None) 
 
 
 def test_no_more_leaves_than_the_cap_allows() -> None:
-    ledger = MemoryLedger()
+    ledger = Ledger()
     assert give(rows(5, 1, 7, 2, 9), 0.3, ledger) == [5, 1, 7]
     assert give(rows(2, 3), 0.3, ledger) == []
     assert give(rows(2, 1, 3, 5), 0.3, ledger) == [1, 5], "what is disclosed already may go again"
@@ -52,20 +51,20 @@ def test_no_more_leaves_than_the_cap_allows() -> None:
 
 @pytest.mark.parametrize("cap", [0.0, 0.09])
 def test_a_cap_of_less_than_a_sample_lets_nothing_out(cap: float) -> None:
-    ledger = MemoryLedger()
+    ledger = Ledger()
     assert give(np.arange(10), cap, ledger) == []
-    assert not ledger.marks
+    assert not ledger.read()
 
 
 def test_a_lowered_cap_lets_nothing_new_out() -> None:
-    ledger = MemoryLedger()
+    ledger = Ledger()
     give(np.arange(5), 0.5, ledger)
     assert give(np.arange(10), 0.2, ledger) == [0, 1, 2, 3, 4]
     assert give(np.arange(10), 0.0, ledger) == []
 
 
 def test_numbers_that_are_none_of_its_samples_are_passed_over() -> None:
-    assert give(rows(-1, 4, 2, 2, 99), 1.0, MemoryLedger(), samples(4)) == [2]
+    assert give(rows(-1, 4, 2, 2, 99), 1.0, Ledger(), samples(4)) == [2]
 
 
 def test_a_sample_is_known_by_its_content() -> None:
@@ -77,17 +76,17 @@ def test_a_sample_is_known_by_its_content() -> None:
 
 def test_another_sample_a_day_does_not_start_over() -> None:
     """A ledger named by a hash of all samples once let 950 of 1,000 go at a cap of 100."""
-    ledger, gone = MemoryLedger(), set()
+    ledger, gone = Ledger(), set()
     for day in range(50):
         own = samples(1000 + day)
         asked = np.random.default_rng(day).permutation(1000)[:200]
         gone |= set(give(asked, 0.1, ledger, own))
     assert len(gone) <= 0.1 * 1049
-    assert len(ledger.marks) == len(gone)
+    assert len(ledger.read()) == len(gone)
 
 
 def test_samples_that_are_replaced_count(tmp_path: Path) -> None:
-    ledger = MemoryLedger()
+    ledger = Ledger()
     assert len(give(np.arange(100), 0.1, ledger, samples(100))) == 10
     assert give(np.arange(100), 0.1, ledger, samples(100, first=100)) == []
 
@@ -123,7 +122,9 @@ def test_a_site_remembers_over_a_restart(tmp_path: Path) -> None:
     assert len(release(samples(20), np.arange(20), 0.5, site.ledger, site.key)) == 10
 
 
-@pytest.mark.parametrize("name", ["key", "ledger", "ledger.seal", "audit.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["key", "ledger", "ledger.seal", "audit.jsonl", "budget", "budget.seal"]
+)
 def test_a_missing_file_means_that_nothing_leaves(name: str, tmp_path: Path) -> None:
     state = site_state(tmp_path)
     site = open_site(state)
@@ -161,7 +162,7 @@ def test_a_ledger_that_was_cut_is_refused(keep: int, tmp_path: Path) -> None:
 
 def test_a_seal_of_another_key_is_refused(tmp_path: Path) -> None:
     state = site_state(tmp_path)
-    FileLedger(state, b"l" * 32)._seal(b"")
+    SealedLog(state / "ledger", b"l" * 32)._seal(b"")
     with pytest.raises(RunError, match="cut or altered"):
         open_site(state)
 

@@ -124,7 +124,7 @@ def test_what_is_refused_is_on_record_and_told(site: Path) -> None:
 def test_without_its_state_a_site_answers_nothing(site: Path) -> None:
     (site / "state" / "ledger").unlink()
     answer = ask(MessageBuilder().message(ask="hello", setup=SETUP.to_dict()))
-    with pytest.raises(RefusalError, match="ledger of disclosed samples"):
+    with pytest.raises(RefusalError, match="ledger or its seal is missing"):
         answer.check_version()
     assert set(answer.header) == {"version", "refused"}
 

@@ -17,6 +17,7 @@ import torch
 from sofa_fl.data.base import Arrays, Samples, Split
 from sofa_fl.deploy.machine import limits
 from sofa_fl.deploy.machine.disclosure import release
+from sofa_fl.deploy.machine.gate import Gate
 from sofa_fl.deploy.machine.machine_data import MachineData, fingerprint_of, with_holdout
 from sofa_fl.deploy.machine.model_cache import ModelCache
 from sofa_fl.deploy.machine.policy import Policy
@@ -75,6 +76,7 @@ class ClientMachine:
         self.data = data = with_holdout(data, policy.holdout)
         self.setup, self.policy, self.site, self.number = setup, policy, site, number
         self.samples = data.train if data.holdout is None else _joined(data.train, data.holdout)
+        limits.check_privacy(policy, is_regression=data.train.y.dtype.kind == "f")
         limits.check_splits(policy, len(data.train), len(self.samples) - len(data.train))
         # A score on fewer samples would tell too much of each.
         num_test = 0 if data.test is None else len(data.test)
@@ -92,6 +94,10 @@ class ClientMachine:
         if self.test is not None:
             stores["test"] = Store(self.test, device)
         return Learner(self.factory, stores, self.setup.local, device)
+
+    @cached_property
+    def gate(self) -> Gate:
+        return Gate(self.learner, self.policy.privacy, self.site.spent)
 
     @cached_property
     def cache(self) -> ModelCache:
@@ -183,14 +189,15 @@ class ClientMachine:
                     f"the {name} of a pull", weight, -limits.LARGEST, limits.LARGEST
                 )
             pulls = {**weights, "target": pulls.get("target")}
-        prior = self._class_mix(train.y[samples]) if header.get("prior") else None
+        mixed = None if train is self.samples else train.take(samples[num_own:])
+        prior = self._class_mix(mixed) if header.get("prior") else None
         own = {"site": NodeId(0), "samples": samples, "prior": prior, "pulls": pulls}
         task = self._decode(Task, header, message, **plain, **own)
         store = learner.stores["train"]
         try:
             if train is not self.samples:
                 learner.stores["train"] = Store(train, learner.device)
-            outcome = learner.train(task)
+            outcome = self.gate.train(task)
         finally:
             learner.stores["train"] = store
         return {"params": builder.add_model(outcome.params), "losses": builder.add(outcome.losses)}
@@ -209,9 +216,9 @@ class ClientMachine:
         samples, split = self._split(header.get("split"))
         if not len(samples):
             return [float("nan"), float("nan"), 0]
-        prior = self._class_mix(self.data.train.y) if header.get("prior") else None
+        prior = self._class_mix() if header.get("prior") else None
         exam = self._decode(Exam, header, message, samples=samples, split=split, prior=prior)
-        score = self.learner.evaluate(exam)
+        score = self.gate.evaluate(exam, header["split"])
         return [score.loss, score.accuracy, score.num_samples]
 
     def _split(self, name: object) -> tuple[Samples, Split]:
@@ -253,8 +260,13 @@ class ClientMachine:
         builder.add(self.data.train.x[allowed], "gave_x")
         builder.add(self.data.train.y[allowed], "gave_y")
 
-    def _class_mix(self, labels: Any) -> Prior:
-        return log_shares(np.bincount(labels, minlength=self.setup.num_outputs))
+    def _class_mix(self, given: Arrays | None = None) -> Prior:
+        """How common each class is among the training samples, and those of others."""
+        num, labels = self.setup.num_outputs, self.data.train.y
+        if labels.dtype.kind == "f":
+            raise MessageError("a regression has no classes, so that prior must be false")
+        counts = self.gate.class_counts(labels, num)
+        return log_shares(counts if given is None else counts + np.bincount(given.y, minlength=num))
 
 
 def _headers(message: WireMessage, name: str) -> list[Header]:

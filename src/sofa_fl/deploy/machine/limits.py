@@ -30,6 +30,12 @@ def check_setup(policy: Policy, setup: RunSetup, *, brings_network: bool) -> Non
             raise RefusalError(f"{name} may be at most {most:g} at this site, got {value:g}")
 
 
+def check_privacy(policy: Policy, *, is_regression: bool) -> None:
+    """Refuse what cannot be told with noise: the sums of a regression's targets."""
+    if policy.privacy.epsilon and is_regression:
+        raise RefusalError("this site has a privacy budget, and takes part in classifications only")
+
+
 def check_splits(policy: Policy, num_train: int, num_holdout: int) -> None:
     """Refuse to take part with splits that are smaller than anything may be computed on."""
     for name, size in (("training", num_train), ("held-out", num_holdout)):

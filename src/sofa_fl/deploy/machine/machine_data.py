@@ -15,6 +15,7 @@ from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.errors import DataError
 
+DIGEST_BITS = 128
 MachineConfig = Mapping[str, bool | float | int | str]  # what --node-config said
 
 
@@ -65,17 +66,20 @@ def as_machine_data(loaded: Loaded) -> MachineData:
 def with_holdout(data: MachineData, fraction: float) -> MachineData:
     """Hold out some of the training samples, unless some are already.
 
-    A sample's content says whether it is held out. So they are the same in all runs, whatever the
-    server asks: it cannot find out a single sample by moving it from one part to the other.
+    A sample's content alone says whether it is held out, so that about this fraction is. So they
+    are the same in all runs, whatever the server asks and whatever samples come or go: it cannot
+    find out a single sample by moving it from one part to the other.
     """
     if data.holdout is not None or fraction == 0:
         return data
-    train = data.train
-    digests = [_digest(train.x[i : i + 1], train.y[i : i + 1]) for i in range(len(train))]
-    order = sorted(range(len(train)), key=digests.__getitem__)
-    num = min(max(round(fraction * len(train)), 1), len(train) - 1)
-    held = np.sort(np.array(order[:num], dtype=np.int64))
+    train, limit = data.train, int(fraction * (1 << DIGEST_BITS))
+    digests = [
+        int.from_bytes(_digest(train.x[i : i + 1], train.y[i : i + 1])) for i in range(len(train))
+    ]
+    held = np.array([i for i, digest in enumerate(digests) if digest < limit], dtype=np.int64)
     rows = np.setdiff1d(np.arange(len(train)), held)
+    if not len(rows):
+        raise DataError(f"all {len(train)} samples would be held out; lower holdout in the policy")
     ids = None if data.ids is None else data.ids[rows]
     return MachineData(train.take(rows), data.test, train.take(held), ids)
 
@@ -104,7 +108,7 @@ def fingerprint_of(data: MachineData) -> bytes:
 
 
 def _digest(*arrays: NDArray[Any]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=DIGEST_BITS // 8)
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)

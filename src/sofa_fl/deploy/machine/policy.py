@@ -13,6 +13,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval
 
+from sofa_fl.deploy.machine.privacy import PrivacyConfig
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.values import validated
 from sofa_fl.models.networks import ModelConfig
@@ -41,6 +42,7 @@ class Policy:
         max_learning_rate: Largest step size.
         max_classes: Most outputs of the network.
         max_received: Most samples of others, as a multiple of the site's own.
+        privacy: Differential privacy of all answers.
     """
 
     state: str
@@ -56,6 +58,7 @@ class Policy:
     max_learning_rate: Annotated[float, Gt(0)] = 0.1
     max_classes: Annotated[int, Ge(1)] = 1000
     max_received: Annotated[float, Ge(0)] = 10.0
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
 
 
 @cache
@@ -75,6 +78,11 @@ def load_policy(file: Path) -> Policy:
         path = getattr(policy, name)
         if path is not None and not Path(path).is_absolute():
             raise ConfigError(f"{name} in the policy {file} must be an absolute path, got {path!r}")
+    if policy.privacy.epsilon and (policy.max_disclosure or policy.embeds):
+        raise ConfigError(
+            f"the policy {file} limits privacy.epsilon, so max_disclosure must be 0 and embeds "
+            "false: samples and features would leave without noise"
+        )
     return policy
 
 
@@ -116,6 +124,10 @@ max_learning_rate = {max_learning_rate}
 # The network, unless the app brings its own.
 [model]
 name = "{model}"
+
+# Differential privacy: noise on all answers, and an end to them once epsilon is spent. 0: none.
+[privacy]
+epsilon = 0.0
 """
 
 

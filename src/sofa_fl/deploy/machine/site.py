@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.deploy.machine.disclosure import FileLedger, Ledger, MemoryLedger
+from sofa_fl.deploy.machine.disclosure import Ledger
 from sofa_fl.deploy.machine.policy import policy_text
+from sofa_fl.deploy.machine.sealed_log import Log, MemoryLog, SealedLog
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.storage.disk import append_bytes, write_bytes
 
 KEY_SIZE = 32
+LOGS = ("ledger", "budget")
 AUDIT_FILE = "audit.jsonl"
 POLICY_FILE = "policy.toml"
 
@@ -31,11 +33,13 @@ class Site:
 
     Attributes:
         key: Known to nobody else; by it the site proves that it is the same as before.
+        spent: What its answers have cost of its privacy budget.
         audit: Called with every message and what came of it.
     """
 
     key: bytes
-    ledger: Ledger = field(default_factory=MemoryLedger)
+    ledger: Ledger = field(default_factory=Ledger)
+    spent: Log = field(default_factory=MemoryLog)
     audit: Callable[[dict[str, Any]], None] = audit_nothing
 
     @property
@@ -58,7 +62,8 @@ def create_site(folder: Path, app: Path) -> Path:
     folder.chmod(0o700)
     key = secrets.token_bytes(KEY_SIZE)
     write_bytes(state / "key", key.hex().encode() + b"\n", mode=0o600)
-    FileLedger.create(state, key)
+    for name in LOGS:
+        SealedLog.create(state / name, key)
     append_bytes(state / AUDIT_FILE, b"", mode=0o600)
     text = policy_text(state, app.expanduser().resolve())
     write_bytes(folder / POLICY_FILE, text.encode(), mode=0o600)
@@ -76,8 +81,9 @@ def open_site(state: Path) -> Site:
             f"{state} must hold a site's key, and does not; restore it from a backup, or create a "
             "new site with 'sofa-fl deploy site'"
         )
-    ledger = FileLedger(state, key)
-    ledger.read()
+    ledger, spent = (SealedLog(state / name, key) for name in LOGS)
+    for log in (ledger, spent):
+        log.read()
 
     def audit(entry: dict[str, Any]) -> None:
         line = json.dumps({"time": round(time.time(), 3), **entry}) + "\n"
@@ -85,4 +91,4 @@ def open_site(state: Path) -> Site:
 
     if not (state / AUDIT_FILE).is_file():
         raise RunError(f"{state / AUDIT_FILE} is missing; restore it from a backup")
-    return Site(key, ledger, audit)
+    return Site(key, Ledger(ledger), spent, audit)
