@@ -20,6 +20,8 @@ import yaml
 from machines import Machine, closing, free_port, wait_until
 
 from sofa_fl.deploy.machine.machine_data import example_data
+from sofa_fl.deploy.machine.policy import load_policy
+from sofa_fl.deploy.machine.privacy import PrivacyConfig
 from sofa_fl.deploy.machine.site import open_site
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.run.launch import run
@@ -59,7 +61,15 @@ def blocks() -> list[Block]:
 
 def test_no_command_is_left_out() -> None:
     fences = re.findall(r"^```(\w+)", PAGE.read_text(), re.MULTILINE)
-    assert fences == ["sh"] * len(blocks())
+    assert fences.count("sh") == len(blocks())
+    assert set(fences) == {"sh", "toml"}
+
+
+def test_the_policy_on_the_page_can_be_used(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```toml\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    file = tmp_path / "policy.toml"
+    file.write_text(f"state = '/srv/site/state'\n{text}")
+    assert load_policy(file).privacy == PrivacyConfig(epsilon=8.0)
 
 
 @dataclass(frozen=True)
