@@ -14,7 +14,7 @@ import numpy as np
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import FederatedData, Samples, Stage
+from sofa_fl.data.base import FederatedData, OwnedRows, Samples, Stage
 from sofa_fl.engine.base import Prior
 from sofa_fl.errors import ConfigError
 from sofa_fl.seeding import rng_for
@@ -99,8 +99,9 @@ class Present:
         return tuple(map(NodeId, self.stage.clients))
 
     @cached_property
-    def owned(self) -> dict[NodeId, Samples]:
-        return {NodeId(client): rows.train for client, rows in self.stage.clients.items()}
+    def owned(self) -> OwnedRows[NodeId]:
+        rows = {NodeId(client): rows.train for client, rows in self.stage.clients.items()}
+        return OwnedRows(rows, self.data.sources)
 
     @cached_property
     def sizes(self) -> dict[NodeId, int]:

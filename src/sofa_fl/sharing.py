@@ -13,7 +13,7 @@ import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.base import OwnedRows, Samples
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -93,8 +93,12 @@ class Ledger:
         return {client: np.sort(rows[known[rows]]) for client, rows in owned.items()}
 
     def known(self, owned: Owned) -> NDArray[np.bool_]:
-        """Of every row number up to the last of `owned`, whether anyone has been given it."""
-        return _unpack(_either([self.gone, *self.received.values()]), _num_rows(owned))
+        """Of every row number up to the last of `owned`, whether anyone has been given it.
+
+        A row is also known by another copy of its sample, in any concept.
+        """
+        given = _either([self.gone, *self.received.values()])
+        return _with_copies(_unpack(given, _num_rows(owned)), owned)
 
     def holds(self, client: NodeId, among: NDArray[np.bool_]) -> Samples:
         """The samples of others that a client has been given; `among` has a flag per row number."""
@@ -131,6 +135,7 @@ def share(
     kept = still_owned(before.pools, owned) if config.accumulate else {}
     known = before.ledger.known(owned)
     known[union(list(kept.values()))] = True  # whoever joins is given all of a pool
+    known = _with_copies(known, owned)
     time = 0 if config.mode == "fixed" else round
     pools: dict[NodeId, Samples] = {}
     for cluster in reversed(tree.clusters):  # children before parents
@@ -241,7 +246,19 @@ def union(parts: list[Samples]) -> Samples:
     return np.unique(np.concatenate([_NONE, *parts]))
 
 
+def _with_copies(known: NDArray[np.bool_], owned: Owned) -> NDArray[np.bool_]:
+    """Flags of rows, extended to all copies of the same samples."""
+    if not isinstance(owned, OwnedRows) or owned.sources is None:
+        return known
+    sources = owned.sources[: len(known)]
+    is_known = np.zeros(1 + int(owned.sources.max(initial=-1)), dtype=np.bool_)
+    is_known[sources[known[: len(sources)]]] = True
+    return is_known[sources]
+
+
 def _num_rows(held: Mapping[NodeId, Samples]) -> int:
+    if isinstance(held, OwnedRows) and held.sources is not None:
+        return len(held.sources)
     return 1 + max((int(rows.max(initial=-1)) for rows in held.values()), default=-1)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from sofa_fl.errors import DataError
 
 Samples = NDArray[np.int64]
 Split = Literal["train", "test"]
+Client = TypeVar("Client", bound=int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,14 @@ class Arrays:
     def num_classes(self) -> int:
         """Number of classes of integer labels: the largest label plus one."""
         return int(self.y.max()) + 1 if len(self.y) else 0
+
+
+class OwnedRows(dict[Client, Samples]):
+    """The rows of every client, and of every row the sample that it is a copy of."""
+
+    def __init__(self, rows: Mapping[Client, Samples], sources: Samples | None = None) -> None:
+        super().__init__(rows)
+        self.sources = sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,8 @@ class FederatedData:
             any, everything stays as it is.
         names: What the clients are called, by number; empty if they have no names.
         preprocessing: How raw rows became these inputs; exported models do the same.
+        sources: Where training rows are copies of samples, as turned images are: the sample of
+            every row. Whoever has one copy knows the sample.
     """
 
     train: Arrays
@@ -104,6 +115,7 @@ class FederatedData:
     stages: tuple[Stage, ...] = ()
     names: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
+    sources: Samples | None = None
 
     def __post_init__(self) -> None:
         _check_order(self.stages)

@@ -108,17 +108,20 @@ def _start(config: Config, own: Own, observers: Sequence[Observer]) -> Result:
     with Experiment(config, own) as experiment:
         name = f"{experiment.info.name}-{Path(config.data.label).name}-{config.seed}"
         path = Path(config.out).expanduser() if config.out else fresh_folder(name)
-        folder = RunFolder.create(path, config_to_dict(replace(experiment.config, out=str(path))))
-        return experiment.run(folder, all_observers(config.track, observers))
+        with RunFolder(path).locked():
+            recorded = config_to_dict(replace(experiment.config, out=str(path)))
+            folder = RunFolder.create(path, recorded)
+            return experiment.run(folder, all_observers(config.track, observers))
 
 
 def _continue(path: Path, own: Own, observers: Sequence[Observer]) -> Result:
     """Continue the run in a folder."""
     folder = RunFolder.open(path)
-    config = replace(load_config(folder.config_file), out=str(path))
-    check_passed_again(path, config.own, own)
-    with Experiment(config, own) as experiment:
-        return experiment.run(folder, all_observers(config.track, observers))
+    with folder.locked():
+        config = replace(load_config(folder.config_file), out=str(path))
+        check_passed_again(path, config.own, own)
+        with Experiment(config, own) as experiment:
+            return experiment.run(folder, all_observers(config.track, observers))
 
 
 def with_own(
