@@ -41,7 +41,7 @@ def scenario(name: ScenarioName, seed: int, per_group: int) -> Federation:
 class InUnits(Federation):
     """A federation with the blind loss that its data have."""
 
-    blind_loss = 16.0  # type: ignore[assignment]
+    blind_loss = 16.0
 
 
 def in_units(fed: Federation) -> Federation:

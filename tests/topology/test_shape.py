@@ -21,7 +21,7 @@ from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import Tree, flat_tree
-from sofa_fl.topology.tree.edits import apply_all, count_edits
+from sofa_fl.topology.tree.edits import Graft, apply_all, count_edits
 from tests.topology.strategies import (
     ALL,
     OPERATIONS,
@@ -103,7 +103,7 @@ def test_clients_that_cannot_be_asked_do_no_harm(
     after, edits, _ = shape(case.tree, replace(evidence, space=some), case.config)
     assert after.is_compact
     assert after.members == case.tree.members
-    moved = {edit.node for edit in edits if type(edit).__name__ == "Graft"}
+    moved = {edit.node for edit in edits if isinstance(edit, Graft)}
     assert moved <= set(heard)
 
 

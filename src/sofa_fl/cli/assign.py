@@ -65,7 +65,7 @@ def read_samples(file: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Inputs, and labels if there are any."""
     import numpy as np
 
-    from sofa_fl.data.tables import read_csv
+    from sofa_fl.data.csv_files import read_csv
 
     if file.suffix == ".csv":
         columns = read_csv(file)

@@ -89,7 +89,9 @@ def perform(
     )
     clients = tuple(first[client] for client in sorted(first))
     sources = np.concatenate([parts.train[client] for client, _ in played])
-    return FederatedData(train, test, clients, num_outputs, stages[0].truth, stages, sources)
+    return FederatedData(
+        train, test, clients, num_outputs, stages[0].truth, stages, sources=sources
+    )
 
 
 def turn(images: NDArray[Any], degrees: float) -> NDArray[Any]:
