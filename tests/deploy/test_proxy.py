@@ -21,7 +21,8 @@ from sofa_fl.deploy.flower.proxy import FLEET
 from tests.deploy.nginx import require_nginx
 
 HOST = socket.gethostname()  # a name, not an address: the certificate must cover it
-PATHS = [
+ROUTES = [route for router in (control, fleet, runtime) for route in router.routes]
+PATHS = [getattr(route, "path", "") for route in ROUTES]
     getattr(route, "path", "") for router in (control, fleet, runtime) for route in router.routes
 ]
 HANDED_ON = {f"/v1/fleet/{name}" for name in FLEET}
