@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+# The index to take torch from; by default pip's own, whose build for Linux is the one for GPUs.
+TORCH ?=
 
-.PHONY: setup run test lint docs bench bench-peers mutants clean
+.PHONY: setup demo run test lint docs bench bench-peers mutants clean
 
 setup: $(STAMP)
 
@@ -12,8 +14,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "Python 3.11, 3.12 or 3.13 is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@test -z "$(TORCH)" || $(BIN)/python -m pip install --quiet -c constraints.txt torch --index-url "$(TORCH)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx]'
 	@touch $@
+
+demo: $(STAMP)  ## a tree that finds groups, grows, and follows clients that change
+	$(BIN)/sofa-fl demo
 
 run: $(STAMP)  ## the paper's experiment on the bundled MNIST
 	$(BIN)/sofa-fl run

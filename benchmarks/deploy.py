@@ -49,7 +49,8 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
         config["model"] = {"name": options.model}
         config["data"] = {**CONFIG["data"], "num_clients": options.nodes}
         (app / "bench" / "sofa.yaml").write_text(yaml.safe_dump(config))
-        machine.run(f"{ready}python keys.py --server 127.0.0.1:{port} --nodes {options.nodes}")
+        here = f"127.0.0.1:{port}"
+        machine.run(f"{ready}python keys.py --server {here} --link {here} --nodes {options.nodes}")
         keys = "--ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.pem"
         machine.start(
             f"{ready}exec flower-superlink --host 127.0.0.1 --port {port} {keys} "
@@ -59,10 +60,15 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
         wait_until(lambda: "Uvicorn running" in machine.log("link.log"), "the SuperLink")
         for i in range(options.nodes):
             machine.run(f"{ready}flwr supernode register keys/node-{i}.pub deployed")
+            machine.run(f"{ready}sofa-fl deploy site site-{i} --app .")
+            policy = app / f"site-{i}" / "policy.toml"
+            text = policy.read_text().replace('"cnn"', f'"{options.model}"')
+            policy.write_text(text.replace("max_disclosure = 0.0", "max_disclosure = 1.0"))
+            ours = f" --policy {policy}" if "deploy node" in options.node else ""
             machine.start(
-                f"{ready}exec {options.node} --superlink 127.0.0.1:{port} --port {free_port()} "
+                f"{ready}exec {options.node}{ours} --superlink {here} --port {free_port()} "
                 f"--root-certificates keys/ca.crt --auth-supernode-private-key keys/node-{i} "
-                f"--node-config 'client={i} max-disclosure=1.0 state=\"state/{i}\"'",
+                f"--node-config 'client={i} policy=\"{policy}\"'",
                 f"node-{i}.log",
             )
         machine.run(f"{ready}flwr run . deployed")

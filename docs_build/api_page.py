@@ -6,7 +6,7 @@ import sofa_fl
 
 # By the start of the module that a name is at home in.
 GROUPS = {
-    "Runs": ("experiment.", "errors"),
+    "Runs": ("api.", "experiment.", "report.", "errors"),
     "Data": ("data.",),
     "Writing a method": (
         "methods.base",
@@ -21,13 +21,6 @@ GROUPS = {
     ),
     "The tree": ("topology.",),
 }
-# Where the functions are defined that `sofa_fl.api` wraps.
-WRAPPED = {
-    "run": "experiment.run.launch",
-    "resume": "experiment.run.launch",
-    "run_or_resume": "experiment.run.launch",
-    "compare": "experiment.run.comparison",
-}
 
 
 def api_page() -> str:
@@ -36,7 +29,7 @@ def api_page() -> str:
     for title, homes in GROUPS.items():
         lines += [f"## {title}", ""]
         for name in sofa_fl.__all__:
-            home = WRAPPED.get(name, sofa_fl._HOME[name])
+            home = sofa_fl._HOME[name]
             if home.startswith(homes) and not is_section(name):
                 lines += [f"::: sofa_fl.{home}.{name}", ""]
     sections = ", ".join(f"`{name}`" for name in sofa_fl.__all__ if is_section(name))

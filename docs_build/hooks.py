@@ -15,6 +15,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 MADE = {"config.md": config_page, "commands.md": commands_page, "api.md": api_page}
+WIDEST = re.compile(r"^\|(?:[^|\n]*\|){9,}$", re.MULTILINE)  # tables that need the whole width
 MARK = "<!-- made when the site is built -->"
 ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
 OUTWARD = re.compile(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
@@ -26,6 +27,8 @@ LIST = re.compile(r"^((?![-\s|#>`]).+)\n(- )", re.MULTILINE)
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Fill in what is made of the code; a link to a file beside the docs is only its name."""
+    if WIDEST.search(markdown):
+        page.meta.setdefault("hide", []).append("navigation")
     if page.file.src_uri in MADE:
         markdown = markdown.replace(MARK, MADE[page.file.src_uri]())
     return LIST.sub(r"\1\n\n\2", OUTWARD.sub(_named, markdown))

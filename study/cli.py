@@ -1,4 +1,4 @@
-"""`sofa-fl reproduce`: the paper's tables and figures, the benchmark of all methods, drift, faults.
+"""`sofa-fl reproduce`: the paper's tables and figures, all methods on all data, drift, faults.
 
 Every run has its own folder in runs/reproduce, named after its configuration. A run that has ended
 is not repeated, so an interrupted command continues when it is entered again.
@@ -26,22 +26,35 @@ from study.design.drift_settings import (
     SITUATIONS,
     VARIANTS,
 )
+from study.design.natural_contenders import NATURALS
+from study.design.natural_settings import NATURAL_SETTINGS, QUICK_NATURAL
 from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
+from study.design.tree_settings import QUICK_TREES, TREE_SEEDS, TREE_SETTINGS, TREES
 
 if TYPE_CHECKING:
     from study.design.run_plan import Scope
     from study.targets import Outcome, Study
 
-RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults")  # the order of `all`
-TARGETS = (*RUN, "sweep", "figures", "docs", "all")
+# The order of `all`.
+RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults", "natural", "tree")
+TARGETS = (*RUN, "sweep", "natural_sweep", "figures", "docs", "all")
+# All others have SEEDS.
+SEEDS_OF = {"sweep": SWEEP_SEEDS, "natural_sweep": SWEEP_SEEDS, "tree": TREE_SEEDS}
 QUICK_OUT = Path("runs") / "quick"
+QUICK_WARNING = (
+    "Quick runs are tiny: they show that everything works. Their numbers say nothing about the "
+    "methods, and cannot be compared with the paper's."
+)
 
 
 def reproduce(
     target: Annotated[str, typer.Argument(metavar="TARGET", help=f"{', '.join(TARGETS)}.")],
     seeds: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Seeds; 0 to 4 by default, 100 and 101 for a sweep."),
+        typer.Option(
+            metavar="N,N,...",
+            help="Seeds; by default 0 to 4, for a sweep 100 and 101, for the tree 300 to 309.",
+        ),
     ] = None,
     settings: Annotated[
         str | None,
@@ -89,6 +102,8 @@ def reproduce(
         put("\n".join(map(str, outcome.files)))
         return
     screen = console()
+    if quick:
+        screen.print(QUICK_WARNING, style="yellow", soft_wrap=True)
     if outcome.text:
         screen.print(outcome.text, soft_wrap=True)
     for file in outcome.files:
@@ -111,7 +126,7 @@ def read_scope(
         settings = ",".join(known.quick)
     chosen_settings = _names(settings, known.settings, f"setting of {target}")
     labels = _names(methods, known.methods, f"method of {target}")
-    default = SWEEP_SEEDS if target == "sweep" else SEEDS
+    default = SEEDS_OF.get(target, SEEDS)
     numbers = seeds_of(seeds) if seeds is not None else default[:1] if quick else default
     from study.design.run_plan import Scope, configure, read_extra
 
@@ -149,6 +164,11 @@ PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
 OWN: Mapping[str, Known] = {
     "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
     "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
+    **dict.fromkeys(
+        ("natural", "natural_sweep"),
+        Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
+    ),
+    "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),
 }
 
 
@@ -182,7 +202,7 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
 
 def carry_out(target: str, study: Study) -> Outcome:
     """Make a target, or all of them; after Ctrl-C, say how to continue."""
-    from study import drift_targets, targets
+    from study import drift_targets, natural_targets, targets, tree_targets
     from study.design.choices import read_choices
     from study.tuning import sweep
 
@@ -193,22 +213,26 @@ def carry_out(target: str, study: Study) -> Outcome:
         "ablation": targets.ablation,
         "drift": drift_targets.drift,
         "faults": drift_targets.faults,
+        "natural": natural_targets.natural,
+        "natural_sweep": natural_targets.natural_sweep,
+        "tree": tree_targets.tree,
         "sweep": sweep,
         "figures": targets.figures,
         "docs": targets.docs,
     }
 
     def own_part(name: str) -> Study:
-        return replace(study, scope=known_to(name).part_of(study.scope))
+        scope = known_to(name).part_of(study.scope)
+        if target == "all" and name in SEEDS_OF:
+            scope = replace(scope, seeds=SEEDS_OF[name][: 1 if scope.quick else None])
+        return replace(study, scope=scope)
 
     names = [target]
     if target == "all":
         targets.need_matplotlib()  # now, not after hours
         names = [*RUN, "figures", "docs"]
         if not read_choices(study.out):
-            seeds = SWEEP_SEEDS[:1] if study.scope.quick else SWEEP_SEEDS
-            part = own_part("sweep")
-            carry_out("sweep", replace(part, scope=replace(part.scope, seeds=seeds)))
+            carry_out("sweep", own_part("sweep"))
     try:
         made = [make[name](own_part(name)) for name in names]
     except KeyboardInterrupt:
@@ -234,14 +258,19 @@ def _names(text: str | None, known: Iterable[str], what: str) -> tuple[str, ...]
 
 def _check_data(target: str, scope: Scope) -> None:
     """Report a missing dataset before the first run, not after hours."""
-    from sofa_fl.data.datasets import load_dataset
+    from sofa_fl.data.datasets import given_folders, load_dataset
+    from sofa_fl.data.natural.registry import NATURAL
     from study.targets import datasets
 
-    if target not in ("benchmark", "ablation", "sweep", "all"):
+    if target not in ("benchmark", "ablation", "sweep", "natural", "natural_sweep", "all"):
         return
-    for name, settings in datasets(PUBLISHED.part_of(scope).settings).items():
+    folder = Path(scope.data_dir) if scope.data_dir else None
+    for name, settings in datasets(known_to(target).part_of(scope).settings).items():
         try:
-            load_dataset(name, Path(scope.data_dir) if scope.data_dir else None)
+            if name in NATURAL:
+                NATURAL[name].read(tuple(given_folders(folder)))
+            else:
+                load_dataset(name, folder)
         except DataError as error:
             left = ",".join(s for s in scope.settings if s not in settings)
             without = f"; or go without it: --settings {left}" if left else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from sofa_fl.jobs.runner import Summary
 from study.design import drift_plan
-from study.design.choices import Choices, key_of
+from study.design.choices import Choices, choose, key_of
 from study.design.run_plan import Entry
 from study.pages.drift_page import DRIFT, FAULTS, TRIED, own_of
 from study.pages.drift_tables import drift_tables
@@ -20,7 +20,6 @@ from study.pages.faults_tables import faults_tables
 from study.rows.drift_rows import drift_row, faults_row, rounded
 from study.rows.row_files import Row, add_rows, read_rows
 from study.targets import Outcome, RowOf, Study
-from study.tuning import choose
 
 
 def drift(study: Study) -> Outcome:

@@ -16,15 +16,17 @@ from sofa_fl.jobs.runner import RUNS, Job, OnSummary, Summary, make_job
 from study.design import run_plan
 from study.design.choices import Choices, read_choices
 from study.design.contenders import ALL_CONTENDERS, CONTENDERS
+from study.design.drift_settings import EVERY
 from study.design.run_plan import Entry, Scope
 from study.design.settings import SETTINGS
-from study.pages import ablation_tables, drift_page, paper_tables
+from study.pages import ablation_tables, drift_page, natural_page, paper_tables, tree_page
 from study.pages.benchmark_tables import benchmark_tables
 from study.pages.results_page import write_pages
 from study.rows import figure_data
 from study.rows.figure_data import CLIENTS, LOSSES, Pieces
 from study.rows.row_files import Row, add_rows, make_row, read_rows, row_key
 
+PAGES = (drift_page, natural_page, tree_page)
 Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second says what they are for
 Save = Callable[[list[Row]], object]
 Planned = Callable[[Scope, Choices], list[Entry]]
@@ -145,7 +147,8 @@ def figures(study: Study) -> Outcome:
 def docs(study: Study) -> Outcome:
     """The pages with the results."""
     written = write_pages(study.out, study.pages, study.readme)
-    return Outcome((*written, drift_page.write_page(study.out, study.pages)))
+    more = (page.write_page(study.out, study.pages) for page in PAGES)
+    return Outcome((*written, *more))
 
 
 def need_matplotlib() -> None:
@@ -237,6 +240,6 @@ def datasets(settings: Sequence[str]) -> dict[str, list[str]]:
     """The settings that need each dataset."""
     needed: dict[str, list[str]] = {}
     for name in settings:
-        data = SETTINGS[name].overrides.get("data.name", "mnist")
+        data = EVERY[name].overrides.get("data.name", "mnist")
         needed.setdefault(data, []).append(name)
     return needed

@@ -7,19 +7,16 @@ sharing. No test sample is used: a sixth of the training images takes the test s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
-from study.design.choices import FILE, TRIED, Key, choices_table, key_of
+from study.design.choices import FILE, TRIED, Key, choices_table, choose, key_of
 from study.design.contenders import CONTENDERS, RATE
 from study.design.run_plan import Entry, Scope, make_entry
-from study.design.settings import SETTINGS, Overrides
+from study.design.settings import SETTINGS, VALIDATION, Overrides
 from study.rows.row_files import Row, add_rows, read_rows
 from study.targets import Outcome, Study
-
-VALIDATION: Overrides = {"data.score_on": "validation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +58,6 @@ def sweep(study: Study) -> Outcome:
     file = study.out / FILE
     everything = add_rows(file, chosen.values(), key=key_of)
     return Outcome((study.out / TRIED, file), tuple(chosen.values()), choices_table(everything))
-
-
-def choose(rows: Iterable[Row]) -> dict[Key, Row]:
-    """The best of what was tried: by the mean client over the seeds, then by the worst client."""
-    tried: dict[Key, dict[str, list[Row]]] = {}
-    for row in rows:
-        values = json.dumps(row["overrides"], sort_keys=True)
-        tried.setdefault(key_of(row), {}).setdefault(values, []).append(row)
-    return {key: _best(list(of.values())) for key, of in tried.items()}
-
-
-def _best(groups: Sequence[Sequence[Row]]) -> Row:
-    def score(rows: Sequence[Row]) -> tuple[float, float]:
-        return fmean(row["mean"] for row in rows), fmean(row["min"] for row in rows)
-
-    best = max(groups, key=score)
-    mean, worst = score(best)
-    one = best[0]
-    seeds = sorted({row["seed"] for row in best})
-    return {
-        **{key: one[key] for key in ("setting", "method", "sharing", "overrides")},
-        "of": len(groups),
-        "seeds": seeds,
-        "mean": mean,
-        "min": worst,
-    }
 
 
 def _try(study: Study, trials: Sequence[Trial], what: str) -> list[Row]:

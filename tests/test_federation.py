@@ -85,7 +85,7 @@ def test_costs_are_counted_over_all_rounds() -> None:
     fed = federation()
     start = fed.initial()
     size = start.nbytes
-    task = fed.at(1).task(NodeId(0), start, pulls=[Pull(start, 1.0)])
+    task = fed.at(1).task(NodeId(0), start, pulls=[Pull(fed.initial(1), 1.0)])
     fed.at(1).train([task, fed.at(1).task(NodeId(1), start)])
     meter = fed.meter
     assert meter.samples_trained == 2 * LOCAL.batches * LOCAL.batch_size
@@ -95,6 +95,19 @@ def test_costs_are_counted_over_all_rounds() -> None:
     sample = fed.data.train.x[0].nbytes + fed.data.train.y[:1].nbytes
     fed.at(3).count_shared(up=4, down=10)
     assert (meter.bytes_down, meter.bytes_up) == (8 * size + 10 * sample, 2 * size + 4 * sample)
+
+
+def test_a_model_is_counted_once_and_pulls_as_their_sum() -> None:
+    fed = federation()
+    start, other, third = (fed.initial(i) for i in range(3))
+    for pulls, models in (
+        ([], 1),
+        ([Pull(start, 1.0)], 1),
+        ([Pull(other, 1.0)], 2),
+        ([Pull(other, 1.0), Pull(third, 0.5)], 2),
+        ([Pull(start, 1.0), Pull(other, 0.5)], 2),
+    ):
+        assert fed.task(NodeId(0), start, pulls=pulls).num_bytes == models * start.nbytes
 
 
 def test_a_mix_counts_as_the_one_model_that_is_sent() -> None:

@@ -33,7 +33,7 @@ BELOW = {
     "report": {"experiment", "topology"},
     "jobs": {"experiment", "report"},
     "deploy": {*LAYERS, "report"},
-    "api": {"experiment", "report"},
+    "api": {"data", "experiment", "methods", "models", "report"},
     "cli": {*LAYERS, "report", "jobs", "deploy"},
     "__main__": {"cli"},
 }
@@ -52,12 +52,14 @@ OUTSIDE = {
     "yaml": {"experiment", "report", "cli", "deploy/server/server"},
     "flwr": {"deploy/flower"},
     "httpx": {"deploy/flower/app_process"},
-    "cryptography": {"deploy/flower/keys"},
+    "cryptography": {"deploy/flower"},
+    "pandas": {"api/result"},
+    "dp_accounting": {"deploy/machine/privacy"},
     "typer": {"cli"},
     "rich": {"cli", "data/download"},
-    "sklearn": {"topology"},
+    "sklearn": {"topology", "data/natural/heart"},
     "threadpoolctl": {"topology"},
-    "scipy": {"topology", "data", "methods", "cli/show_comparison"},
+    "scipy": {"topology", "data", "methods", "report/intervals"},
     "matplotlib": {"jobs/plotting"},
     "study": {"cli/reproduce"},  # the repository's, not in the wheel
 }

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.sharing import SharingConfig, share, training_sets
-from sofa_fl.topology.tree import NodeId
+from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
+from sofa_fl.topology.tree import NodeId, flat_tree
 from tests.test_sharing import World, configs, world_of, worlds
 
 
@@ -143,3 +143,18 @@ def test_with_both_off_the_draws_are_what_they_were() -> None:
             for cluster in world.tree.clusters:
                 digest.update(shared.pools[cluster].astype(np.int64).tobytes())
     assert digest.hexdigest()[:16] == "2547b299702d9636"
+
+
+def test_of_few_samples_one_is_shared_now_and_then() -> None:
+    """A client with four samples shares a tenth of them on average, not nothing."""
+    tree = flat_tree([NodeId(0), NodeId(1)])
+    owned = {NodeId(0): np.arange(4), NodeId(1): np.arange(4, 104)}
+    config = SharingConfig(ratio=0.1)
+    pools = [
+        share(tree, owned, Shared(), config, seed=0, round=round).pools[tree.root]
+        for round in range(400)
+    ]
+    small = [int((pool < 4).sum()) for pool in pools]
+    assert set(small) == {0, 1}
+    assert 0.3 < np.mean(small) < 0.5
+    assert {int((pool >= 4).sum()) for pool in pools} == {10}, "of many, exactly a tenth"

@@ -16,10 +16,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sofa_fl.api import compare as compare
-    from sofa_fl.api import resume as resume
-    from sofa_fl.api import run as run
-    from sofa_fl.api import run_or_resume as run_or_resume
+    from sofa_fl.api.comparison import Comparison as Comparison
+    from sofa_fl.api.result import ClientScore as ClientScore
+    from sofa_fl.api.result import Result as Result
+    from sofa_fl.api.runs import compare as compare
+    from sofa_fl.api.runs import resume as resume
+    from sofa_fl.api.runs import run as run
+    from sofa_fl.api.runs import run_or_resume as run_or_resume
     from sofa_fl.data.base import Arrays as Arrays
     from sofa_fl.data.base import ClientData as ClientData
     from sofa_fl.data.base import FederatedData as FederatedData
@@ -27,23 +30,27 @@ if TYPE_CHECKING:
     from sofa_fl.data.concepts import Concept as Concept
     from sofa_fl.data.concepts import Phase as Phase
     from sofa_fl.data.config import DataConfig as DataConfig
+    from sofa_fl.data.csv_files import CsvConfig as CsvConfig
+    from sofa_fl.data.csv_files import read_csv as read_csv
     from sofa_fl.data.dealing import deal as deal
     from sofa_fl.data.dealing import split as split
     from sofa_fl.data.federate import federate as federate
     from sofa_fl.data.own import from_arrays as from_arrays
     from sofa_fl.data.own import from_dataset as from_dataset
     from sofa_fl.data.pictures import from_folder as from_folder
+    from sofa_fl.data.preprocess import Preprocessing as Preprocessing
     from sofa_fl.data.scenarios import ScenarioConfig as ScenarioConfig
     from sofa_fl.data.tables import from_columns as from_columns
+    from sofa_fl.data.tables import from_csv as from_csv
     from sofa_fl.data.tables import from_partitions as from_partitions
-    from sofa_fl.data.tables import read_csv as read_csv
     from sofa_fl.engine.base import LocalConfig as LocalConfig
     from sofa_fl.engine.faulty import FaultsConfig as FaultsConfig
     from sofa_fl.errors import SofaError as SofaError
     from sofa_fl.experiment.run.config import Config as Config
     from sofa_fl.experiment.run.config import load_config as load_config
     from sofa_fl.experiment.run.config import preset as preset
-    from sofa_fl.experiment.run.loop import Result as Result
+    from sofa_fl.experiment.serving.assign import Assigned as Assigned
+    from sofa_fl.experiment.serving.assign import assign as assign
     from sofa_fl.experiment.serving.export import Exported as Exported
     from sofa_fl.experiment.serving.export import export as export
     from sofa_fl.experiment.serving.export import predict as predict
@@ -52,10 +59,15 @@ if TYPE_CHECKING:
     from sofa_fl.methods.base import Method as Method
     from sofa_fl.methods.base import Notes as Notes
     from sofa_fl.methods.base import View as View
+    from sofa_fl.methods.baselines.apfl import ApflConfig as ApflConfig
     from sofa_fl.methods.baselines.cfl import CflConfig as CflConfig
     from sofa_fl.methods.baselines.ditto import DittoConfig as DittoConfig
+    from sofa_fl.methods.baselines.fedadam import FedOptConfig as FedOptConfig
+    from sofa_fl.methods.baselines.fedala import FedAlaConfig as FedAlaConfig
     from sofa_fl.methods.baselines.feddrift import FedDriftConfig as FedDriftConfig
     from sofa_fl.methods.baselines.fedprox import FedProxConfig as FedProxConfig
+    from sofa_fl.methods.baselines.fedrep import FedRepConfig as FedRepConfig
+    from sofa_fl.methods.baselines.fedrod import FedRodConfig as FedRodConfig
     from sofa_fl.methods.baselines.fl_hc import FlHcConfig as FlHcConfig
     from sofa_fl.methods.baselines.hierfavg import HierFavgConfig as HierFavgConfig
     from sofa_fl.methods.baselines.hypcluster import HypClusterConfig as HypClusterConfig
@@ -69,6 +81,7 @@ if TYPE_CHECKING:
     from sofa_fl.methods.sofa import Sofa as Sofa
     from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
+    from sofa_fl.report.history import Round as Round
     from sofa_fl.sharing import SharingConfig as SharingConfig
     from sofa_fl.topology.clustering.config import DmacConfig as DmacConfig
     from sofa_fl.topology.clustering.config import ShapeConfig as ShapeConfig
@@ -90,39 +103,52 @@ _HOME = {
     "Concept": "data.concepts",
     "Phase": "data.concepts",
     "DataConfig": "data.config",
+    "CsvConfig": "data.csv_files",
+    "read_csv": "data.csv_files",
     "deal": "data.dealing",
     "split": "data.dealing",
     "federate": "data.federate",
     "from_arrays": "data.own",
     "from_dataset": "data.own",
     "from_folder": "data.pictures",
+    "Preprocessing": "data.preprocess",
     "ScenarioConfig": "data.scenarios",
     "from_columns": "data.tables",
     "from_partitions": "data.tables",
-    "read_csv": "data.tables",
+    "from_csv": "data.tables",
     "LocalConfig": "engine.base",
     "FaultsConfig": "engine.faulty",
     "SofaError": "errors",
-    "compare": "api",
+    "compare": "api.runs",
     "Config": "experiment.run.config",
     "load_config": "experiment.run.config",
     "preset": "experiment.run.config",
+    "Assigned": "experiment.serving.assign",
+    "assign": "experiment.serving.assign",
     "Exported": "experiment.serving.export",
     "export": "experiment.serving.export",
     "predict": "experiment.serving.export",
-    "Result": "experiment.run.loop",
-    "resume": "api",
-    "run": "api",
-    "run_or_resume": "api",
+    "ClientScore": "api.result",
+    "Comparison": "api.comparison",
+    "Result": "api.result",
+    "Round": "report.history",
+    "resume": "api.runs",
+    "run": "api.runs",
+    "run_or_resume": "api.runs",
     "Federation": "federation",
     "GuardConfig": "guard",
     "Method": "methods.base",
     "Notes": "methods.base",
     "View": "methods.base",
+    "ApflConfig": "methods.baselines.apfl",
     "CflConfig": "methods.baselines.cfl",
     "DittoConfig": "methods.baselines.ditto",
+    "FedOptConfig": "methods.baselines.fedadam",
+    "FedAlaConfig": "methods.baselines.fedala",
     "FedDriftConfig": "methods.baselines.feddrift",
     "FedProxConfig": "methods.baselines.fedprox",
+    "FedRepConfig": "methods.baselines.fedrep",
+    "FedRodConfig": "methods.baselines.fedrod",
     "FlHcConfig": "methods.baselines.fl_hc",
     "HierFavgConfig": "methods.baselines.hierfavg",
     "HypClusterConfig": "methods.baselines.hypcluster",

@@ -222,7 +222,7 @@ class Federation:
                     continue
                 starts.append(task.start)
                 self.meter.samples_trained += task.batches * self.local.batch_size
-                self.meter.bytes_down += _bytes(task.start, *(pull.target for pull in task.pulls))
+                self.meter.bytes_down += task.num_bytes
                 yield task
                 del task
 

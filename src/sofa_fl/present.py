@@ -8,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import FederatedData, Samples, Stage
+from sofa_fl.data.base import FederatedData, OwnedRows, Samples, Stage
 from sofa_fl.engine.base import Prior
 from sofa_fl.errors import ConfigError
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
 
 T = TypeVar("T")
+MOST_MEANS = 1_000_000  # numbers that are kept of all clients' mean inputs: 4 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +99,9 @@ class Present:
         return tuple(map(NodeId, self.stage.clients))
 
     @cached_property
-    def owned(self) -> dict[NodeId, Samples]:
-        return {NodeId(client): rows.train for client, rows in self.stage.clients.items()}
+    def owned(self) -> OwnedRows[NodeId]:
+        rows = {NodeId(client): rows.train for client, rows in self.stage.clients.items()}
+        return OwnedRows(rows, self.data.sources)
 
     @cached_property
     def sizes(self) -> dict[NodeId, int]:
@@ -115,8 +117,27 @@ class Present:
         rows = self.stage.clients
         return tuple(client for client in self.clients if len(rows[client].test)) or self.clients
 
+    @property
+    def step(self) -> int:
+        """The distance of the entries of an input that `mean_inputs` has; 1 is all of them."""
+        return -(-int(self.data.train.x[0].size) * len(self.owned) // MOST_MEANS)
+
+    @cached_property
+    def mean_inputs(self) -> NDArray[np.float32]:
+        """The mean input of every client, as a network sees it: all entries, or every k-th."""
+        train = self.data.train
+        means = [mean_input(train.x[rows], self.step) for rows in self.owned.values()]
+        return np.stack(means) * np.float32(train.scale) + np.float32(train.shift)
+
     def prior_of(self, samples: Samples) -> Prior | None:
         return log_shares(self.data.class_counts(samples)) if self.with_priors else None
+
+
+def mean_input(x: NDArray[Any], step: int = 1) -> NDArray[np.float32]:
+    """Every `step`-th entry of the mean of inputs."""
+    flat = x.reshape(len(x), -1)
+    mean: NDArray[np.float32] = flat[:, ::step].mean(axis=0, dtype=np.float64).astype(np.float32)
+    return mean
 
 
 def log_shares(counts: NDArray[np.int64]) -> Prior:

@@ -13,7 +13,7 @@ import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.base import OwnedRows, Samples
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -29,7 +29,8 @@ class SharingConfig:
 
     Attributes:
         ratio: Fraction of what a child holds that its parent gathers; or one fraction per level
-            (of the parent, from 1 up; the last one goes on). 0 shares nothing.
+            (of the parent, from 1 up; the last one goes on). 0 shares nothing. Of a child that
+            holds so little that this is less than one sample, one is drawn with this probability.
         mode: `random` draws anew every round; `fixed` repeats the draw of the first round, which is
             the same samples as long as a child holds the same.
         adaptive: Share less in a cluster that is less coherent: `ratio / (1 + incoherence)`.
@@ -92,8 +93,12 @@ class Ledger:
         return {client: np.sort(rows[known[rows]]) for client, rows in owned.items()}
 
     def known(self, owned: Owned) -> NDArray[np.bool_]:
-        """Of every row number up to the last of `owned`, whether anyone has been given it."""
-        return _unpack(_either([self.gone, *self.received.values()]), _num_rows(owned))
+        """Of every row number up to the last of `owned`, whether anyone has been given it.
+
+        A row is also known by another copy of its sample, in any concept.
+        """
+        given = _either([self.gone, *self.received.values()])
+        return _with_copies(_unpack(given, _num_rows(owned)), owned)
 
     def holds(self, client: NodeId, among: NDArray[np.bool_]) -> Samples:
         """The samples of others that a client has been given; `among` has a flag per row number."""
@@ -127,9 +132,10 @@ def share(
     if max(config.ratio_at(level) for level in range(1, tree.depth + 2)) == 0:
         return Shared(dict.fromkeys(tree.clusters, _NONE), before.ledger)
     is_owned = _is_owned(owned, _num_rows(owned))
-    kept = _still_owned(before.pools, owned) if config.accumulate else {}
+    kept = still_owned(before.pools, owned) if config.accumulate else {}
     known = before.ledger.known(owned)
     known[union(list(kept.values()))] = True  # whoever joins is given all of a pool
+    known = _with_copies(known, owned)
     time = 0 if config.mode == "fixed" else round
     pools: dict[NodeId, Samples] = {}
     for cluster in reversed(tree.clusters):  # children before parents
@@ -147,7 +153,7 @@ def share(
                 order, size = order[_within(room, ~known[order])], len(order)
             else:
                 order, size = rng.permutation(pools[child]), len(pools[child])
-            gathered.append(order[: int(ratio * size)])
+            gathered.append(order[: _number(ratio * size, rng)])
         pools[cluster] = union(gathered)
     if config.reshare:  # what a cluster is given belongs to what it holds
         for cluster in tree.clusters:  # parents before children
@@ -231,11 +237,28 @@ def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[Node
             yield client, found
 
 
+def _number(expected: float, rng: np.random.Generator) -> int:
+    """How many samples are gathered: of less than one, one with that probability."""
+    return int(expected) if expected >= 1 else int(rng.random() < expected)
+
+
 def union(parts: list[Samples]) -> Samples:
     return np.unique(np.concatenate([_NONE, *parts]))
 
 
+def _with_copies(known: NDArray[np.bool_], owned: Owned) -> NDArray[np.bool_]:
+    """Flags of rows, extended to all copies of the same samples."""
+    if not isinstance(owned, OwnedRows) or owned.sources is None:
+        return known
+    sources = owned.sources[: len(known)]
+    is_known = np.zeros(1 + int(owned.sources.max(initial=-1)), dtype=np.bool_)
+    is_known[sources[known[: len(sources)]]] = True
+    return is_known[sources]
+
+
 def _num_rows(held: Mapping[NodeId, Samples]) -> int:
+    if isinstance(held, OwnedRows) and held.sources is not None:
+        return len(held.sources)
     return 1 + max((int(rows.max(initial=-1)) for rows in held.values()), default=-1)
 
 
@@ -247,7 +270,7 @@ def _is_owned(owned: Owned, num_rows: int) -> NDArray[np.bool_]:
     return flags
 
 
-def _still_owned(pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
+def still_owned(pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
     """The pools without what nobody has any more: data change, and clients leave."""
     flags = _is_owned(owned, max(_num_rows(owned), _num_rows(pools)))
     return {cluster: rows[flags[rows]] for cluster, rows in pools.items()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Overrides, Setting
@@ -22,6 +24,32 @@ def key_of(row: Row) -> Key:
 def read_choices(out: Path) -> dict[Key, Overrides]:
     """The chosen hyperparameters; none if there was no sweep."""
     return {key_of(row): row["overrides"] for row in read_rows(out / FILE)}
+
+
+def choose(rows: Iterable[Row]) -> dict[Key, Row]:
+    """The best of what was tried: by the mean client over the seeds, then by the worst client."""
+    tried: dict[Key, dict[str, list[Row]]] = {}
+    for row in rows:
+        values = json.dumps(row["overrides"], sort_keys=True)
+        tried.setdefault(key_of(row), {}).setdefault(values, []).append(row)
+    return {key: _best(list(of.values())) for key, of in tried.items()}
+
+
+def _best(groups: Sequence[Sequence[Row]]) -> Row:
+    def score(rows: Sequence[Row]) -> tuple[float, float]:
+        return fmean(row["mean"] for row in rows), fmean(row["min"] for row in rows)
+
+    best = max(groups, key=score)
+    mean, worst = score(best)
+    one = best[0]
+    seeds = sorted({row["seed"] for row in best})
+    return {
+        **{key: one[key] for key in ("setting", "method", "sharing", "overrides")},
+        "of": len(groups),
+        "seeds": seeds,
+        "mean": mean,
+        "min": worst,
+    }
 
 
 def choices_table(rows: Sequence[Row]) -> str:

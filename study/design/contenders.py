@@ -11,13 +11,17 @@ from sofa_fl.experiment.run.presets import PRESETS
 from sofa_fl.methods.registry import built_in_methods, title_of
 from study.design.settings import Overrides, Setting
 
+RATE = "local.learning_rate"
 PAPER_K = 3  # clusters of HypCluster in the paper
 RATES = (1e-3, 2e-3)
 PUBLISHED: Overrides = MappingProxyType({"local.final_rate": 1.0, "local.prior": False})
 # What SOFA-FL has besides its tree, the same in all settings; a baseline marked `+` has it, too.
-PLUS: Overrides = MappingProxyType(
-    {"local.learning_rate": 2e-3, "local.final_rate": 0.3, "local.prior": True}
-)
+PLUS: Overrides = MappingProxyType({RATE: 2e-3, "local.final_rate": 0.3, "local.prior": True})
+# SCAFFOLD corrects gradients, so it needs plain descent, and rates for that.
+SGD: Overrides = MappingProxyType({"local.optimizer": "sgd"})
+SGD_RATES = (0.03, 0.1, 0.3, 1.0)
+NO_ALERT: Overrides = MappingProxyType({"sofa.alert": 1e9})
+WITH_ALARM = "regroup_alarm"  # DMAC every round, and alerts in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +79,33 @@ GRIDS: Mapping[str, tuple[Overrides, ...]] = {
     "cfl": crossed(cfl__stationary=(0.35, 0.5), cfl__deviation=(0.65, 0.72)),
     "fl_hc": crossed(fl_hc__threshold=(0.25, 0.5, 0.75)),
     "hierfavg": crossed(hierfavg__num_edges=(2, 4), hierfavg__period=(2, 5)),
+    "hypcluster_restarts": crossed(hypcluster__num_clusters=(2, 3, 4, 5)),
+    "apfl": crossed(apfl__alpha=(0.1, 0.25, 0.5, 0.75, 0.9)),
+    "fedrep": crossed(fedrep__head_share=(0.2, 0.4, 2 / 3, 0.9)),
+    "fedala": crossed(fedala__share=(0.1, 0.2, 0.4)),
+    "fedrod": crossed(fedrod__head_share=(0.2, 0.5, 0.8)),
+    "fedadam": crossed(fedadam__rate=(3e-3, 1e-2, 3e-2, 1e-1, 3e-1)),
+    "fedyogi": crossed(fedyogi__rate=(3e-3, 1e-2, 3e-2, 1e-1, 3e-1)),
 }
 BASELINES = (
     "local", "fedavg", "fedavg_ft", "fedprox", "ditto", "hypcluster", "cfl", "fl_hc", "hierfavg",
+    "apfl", "fedrep", "fedala", "fedrod", "fedadam", "fedyogi", "scaffold", "hypcluster_restarts",
 )  # fmt: skip
 
 
 def _published(method: str) -> Contender:
-    groups = method == "oracle"
-    return Contender(method, method, PUBLISHED, RATES, GRIDS.get(method, ()), groups)
+    groups, grid = method == "oracle", GRIDS.get(method, ())
+    if method == "scaffold":
+        return Contender(method, method, {**PUBLISHED, **SGD}, SGD_RATES, grid)
+    return Contender(method, method, PUBLISHED, RATES, grid, groups)
 
 
 def _plus(method: str) -> Contender:
     groups = method == "oracle"
-    grid = crossed(hypcluster__num_clusters=(2, 3)) if method == "hypcluster" else ()
+    if method == "scaffold":
+        return Contender(f"{method}+", method, {**PLUS, **SGD}, SGD_RATES)
+    has_k = method in ("hypcluster", "hypcluster_restarts")
+    grid = crossed(hypcluster__num_clusters=(2, 3)) if has_k else ()
     return Contender(f"{method}+", method, PLUS, (), grid, groups)
 
 
@@ -97,7 +114,9 @@ CONTENDERS: Mapping[str, Contender] = {
     for contender in (
         Contender("sofa", "sofa", PLUS, ()),
         *map(_published, BASELINES),
-        *map(_plus, ("fedavg", "fedavg_ft", "fedprox", "hypcluster")),
+        *map(_plus, BASELINES),
+        Contender("regroup+", "regroup", {**PLUS, **NO_ALERT}, ()),
+        Contender(f"{WITH_ALARM}+", "regroup", PLUS, ()),
         _published("oracle"),
         _plus("oracle"),
     )
@@ -121,7 +140,6 @@ PAPER_CONTENDERS: Mapping[str, Contender] = {
 }
 ALL_CONTENDERS: Mapping[str, Contender] = {**CONTENDERS, **PAPER_CONTENDERS}
 
-RATE = "local.learning_rate"
 # The keys whose values the sweep chooses.
 CHOSEN = frozenset({RATE, *(key for grid in GRIDS.values() for values in grid for key in values)})
 
@@ -158,7 +176,11 @@ TABLE2: Mapping[str, tuple[Overrides, float, float]] = {
     MORE_FIXED: ({"sharing.ratio": 0.2, "sharing.mode": "fixed"}, 0.9846, 0.9430),
 }
 TABLE2_CONTENDERS = (AS_WRITTEN, "sofa")
-TITLES = {AS_WRITTEN: "SOFA-FL as written", PAPER_HYPCLUSTER: f"HypCluster, K = {PAPER_K}"}
+TITLES = {
+    AS_WRITTEN: "SOFA-FL as written",
+    PAPER_HYPCLUSTER: f"HypCluster, K = {PAPER_K}",
+    WITH_ALARM: "DMAC every round, with the alarm",
+}
 
 
 def table2_label(contender: str, sharing: str) -> str:
@@ -168,8 +190,6 @@ def table2_label(contender: str, sharing: str) -> str:
 
 def title(label: str) -> str:
     """What a contender is called in print; a label that names no method is its own title."""
-    if label in TITLES:
-        return TITLES[label]
     method = label.removesuffix("+")
-    printed = title_of(method) if method in built_in_methods() else method
+    printed = title_of(method) if method in built_in_methods() else TITLES.get(method, method)
     return printed + "+" * label.endswith("+")

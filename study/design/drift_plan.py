@@ -16,9 +16,7 @@ from study.design.drift_settings import (
     VARIANTS,
 )
 from study.design.run_plan import Entry, Scope, make_entry
-from study.design.settings import SWEEP_SEEDS, Overrides
-
-VALIDATION: Overrides = {"data.score_on": "validation"}
+from study.design.settings import SWEEP_SEEDS, VALIDATION, Overrides
 
 
 def drift(scope: Scope, choices: Choices) -> list[Entry]:

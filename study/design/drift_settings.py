@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from study.design.contenders import PLUS, Contender, crossed
+from study.design.contenders import NO_ALERT, PLUS, WITH_ALARM, Contender, crossed
+from study.design.natural_settings import NATURAL_SETTINGS
 from study.design.settings import SETTINGS, Overrides, Setting
+from study.design.tree_settings import TREE_SETTINGS
 
 AT = 10  # the round of the change
 NO_SHARING, SOME_SHARING = (0.0,), (0.0, 0.1)
@@ -60,11 +62,16 @@ STILL: Mapping[str, Setting] = {
 }
 SITUATIONS: Mapping[str, Setting] = {**SCENARIOS, **STILL}
 FAULTY: Mapping[str, Setting] = {"S1": _shared(SETTINGS["S1"], SOME_SHARING), "groups": GROUPS}
-EVERY: Mapping[str, Setting] = {**SCENARIOS, "groups": GROUPS, **SETTINGS}
+EVERY: Mapping[str, Setting] = {
+    **SCENARIOS,
+    "groups": GROUPS,
+    **SETTINGS,
+    **NATURAL_SETTINGS,
+    **TREE_SETTINGS,
+}
 QUICK_DRIFT, QUICK_FAULTS = ("swap", "churn", "groups"), ("groups",)
 
 SOFA, SHAPE_ONLY, FROZEN, REGROUP = "sofa", "SHAPE only", "frozen tree", "regroup"
-NO_ALERT: Overrides = {"sofa.alert": 1e9}
 DRIFTERS: Mapping[str, Contender] = {
     contender.label: contender
     for contender in (
@@ -72,13 +79,14 @@ DRIFTERS: Mapping[str, Contender] = {
         Contender(SHAPE_ONLY, "sofa", {**PLUS, **NO_ALERT}, ()),
         Contender(FROZEN, "sofa", {**PLUS, **NO_ALERT, "sofa.shape.operations": []}, ()),
         Contender(REGROUP, "regroup", {**PLUS, **NO_ALERT}, ()),
+        Contender(WITH_ALARM, "regroup", PLUS, ()),
         Contender("fedavg", "fedavg", PLUS, ()),
         Contender("hypcluster", "hypcluster", PLUS, ()),
         Contender("feddrift", "feddrift", PLUS, (), crossed(feddrift__change=(0.1, 0.3, 1.0))),
         Contender("oracle", "oracle", PLUS, ()),
     )
 }
-IN_STILL = (SOFA, REGROUP)  # the contenders if nothing changes
+IN_STILL = (SOFA, REGROUP, WITH_ALARM)  # the contenders if nothing changes
 
 BAD = 0.2  # the fraction of the clients that send bad updates
 KINDS = ("nan", "huge", "flip", "mixed")

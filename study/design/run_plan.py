@@ -22,7 +22,15 @@ from study.design.contenders import (
     table2_label,
 )
 from study.design.drift_settings import EVERY
-from study.design.settings import COMMON, PAPER, PAPER_SHARING, QUICK, SEEDS, SETTINGS, Overrides
+from study.design.settings import (
+    COMMON,
+    PAPER,
+    PAPER_SHARING,
+    SEEDS,
+    SETTINGS,
+    Overrides,
+    quick_of,
+)
 
 # Keys that change no result, or whose values a row has anyway.
 UNTOLD = ("save_every", "keep", "engine")
@@ -161,7 +169,7 @@ def make_entry(
     values = {
         **COMMON,
         **EVERY[setting].overrides,
-        **(QUICK if scope.quick else {}),
+        **(quick_of(EVERY[setting]) if scope.quick else {}),
         "sharing.ratio": sharing,
         **contender.overrides,
         **told,

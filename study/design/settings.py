@@ -44,6 +44,7 @@ QUICK_SETTINGS = ("S1", "S4")  # one of each kind, on the dataset that the packa
 SHARING = (0.0, 0.1)
 SEEDS = (0, 1, 2, 3, 4)
 PAPER, PAPER_SHARING = "S1", 0.1  # the paper's own experiment
+VALIDATION: Overrides = {"data.score_on": "validation"}
 SWEEP_SEEDS = (100, 101)  # not in SEEDS: choices must not be fitted to what is compared
 
 
@@ -58,8 +59,18 @@ class Setting:
 
     @property
     def has_groups(self) -> bool:
-        """Whether the true groups of the clients are known."""
-        return self.overrides.get("data.partition") == "groups"
+        """Whether the true groups of the clients are known, so that their number can be told."""
+        return "hypcluster.num_clusters" in self.overrides
+
+
+def quick_of(setting: Setting) -> Overrides:
+    """What a quick check changes; clients that have samples of their own get fewer of them."""
+    if setting.overrides.get("data.partition") != "natural":
+        return QUICK
+    few = {
+        key: value for key, value in QUICK.items() if key not in ("data.num_train", "data.num_test")
+    }
+    return {**few, "data.samples": 40}
 
 
 SETTINGS: Mapping[str, Setting] = {

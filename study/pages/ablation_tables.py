@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from study.design.contenders import ABLATION, FULL, NO_TREE
 from study.design.settings import SETTINGS
 from study.pages.markdown import difference, share, table
-from study.rows.intervals import estimate, paired
+from study.rows.intervals import estimate, holm, paired
 from study.rows.row_files import Row, by_seed, column, of_method
 
 
@@ -43,13 +43,20 @@ def _ablation(rows: Sequence[Row]) -> str:
     whole = of_method(rows, FULL)
     head = ["", "mean", "worst client", "mean − SOFA-FL's", "worst − SOFA-FL's", "root", "seeds"]
     lines = []
-    for label in ABLATION:
-        if of := of_method(rows, label):
-            gaps = [
-                difference(paired(by_seed(of, key), by_seed(whole, key))) if label != FULL else ""
-                for key in ("mean", "min")
-            ]
-            means = {key: share(estimate(column(of, key)).mean) for key in ("mean", "min", "root")}
-            cells = [means["mean"], means["min"], *gaps, means["root"], str(len(of))]
-            lines.append([label, *cells])
+    found = {label: of for label in ABLATION if (of := of_method(rows, label))}
+    corrected = [
+        holm(
+            {
+                label: gap
+                for label, of in found.items()
+                if label != FULL and (gap := paired(by_seed(of, key), by_seed(whole, key)))
+            }
+        )
+        for key in ("mean", "min")
+    ]
+    for label, of in found.items():
+        gaps = ["" if label == FULL else difference(each.get(label)) for each in corrected]
+        means = {key: share(estimate(column(of, key)).mean) for key in ("mean", "min", "root")}
+        cells = [means["mean"], means["min"], *gaps, means["root"], str(len(of))]
+        lines.append([label, *cells])
     return table(head, lines)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Setting
 from study.pages.markdown import bold, difference, listed, share, table
-from study.rows.intervals import Paired, paired
+from study.rows.intervals import Paired, holm, paired
 from study.rows.row_files import Row, by_seed, column
 
 # Key of a row, its name, and which end of it is better.
@@ -18,8 +18,10 @@ MEASURES = (
     ("full", "whole test", +1),
     ("root", "root", +1),
 )
-GROUPS = (("ari", "groups: ARI", +1), ("purity", "purity", +1))
-NAMES = {"mean": "the mean client", "min": "the worst client"}
+# Only where rows have them.
+GROUPS = (("ari", "groups: ARI", +1), ("purity", "purity", +1), ("fscore", "FScore", +1))
+BYTES = (("down", "MB down a round", -1), ("up", "up", -1))
+NAMES = {"mean": "the mean client", "min": "the worst client", "full": "the whole test set"}
 CLEAR = 0.8  # share of the seeds in which a winner is ahead: 4 of 5
 By = Mapping[str, Sequence[Row]]  # the rows of every contender
 
@@ -50,7 +52,8 @@ def by_method(rows: Sequence[Row], sharing: float) -> dict[str, list[Row]]:
 
 def one_table(by: By) -> str:
     """A row per contender; the best of a column is bold."""
-    measures = [*MEASURES, *(m for m in GROUPS if any(m[0] in rows[0] for rows in by.values()))]
+    some = (m for m in (*GROUPS, *BYTES) if any(_has(rows, m[0]) for rows in by.values()))
+    measures = [*MEASURES, *some]
     means = {(label, key): _mean(rows, key) for label, rows in by.items() for key, _, _ in measures}
     best = {
         key: max(better * x for label in by if (x := means[label, key]) is not None)
@@ -59,6 +62,7 @@ def one_table(by: By) -> str:
     head = ["", *(name for _, name, _ in measures), "samples", "seeds"]
     head += ["SOFA-FL − it: mean", "worst", "ahead in seeds: mean", "worst"]
     lines = []
+    corrected = {key: gaps_of(by, key) for key in ("mean", "min")}
     for label, rows in by.items():
         cells = [
             bold(_number(key, x))
@@ -68,7 +72,7 @@ def one_table(by: By) -> str:
         ]
         samples = sorted({row["samples_trained"] for row in rows})
         cells += [" / ".join(f"{n:,}" for n in samples), str(len(rows))]
-        gaps = [against(by, label, key) for key in ("mean", "min")]
+        gaps = [of.get(label) for of in corrected.values()]
         cells += ["" if label == "sofa" else difference(gap) for gap in gaps]
         cells += [f"{gap.wins} of {gap.estimate.n}" if gap else "" for gap in gaps]
         lines.append([title(label), *cells])
@@ -82,11 +86,17 @@ def against(by: By, label: str, key: str) -> Paired | None:
     return paired(by_seed(by["sofa"], key), by_seed(by[label], key))
 
 
+def gaps_of(by: By, key: str) -> dict[str, Paired]:
+    """SOFA-FL minus every contender, after Holm's correction for all of them."""
+    return holm({label: gap for label in by if (gap := against(by, label, key))})
+
+
 def not_won(by: By) -> str:
     """A sentence per measure: what SOFA-FL is behind, and what it is not clearly ahead of."""
     if "sofa" not in by or len(by) < 2:
         return ""
-    return "\n".join(f"- {_sentence(by, key, name)}" for key, name in NAMES.items()) + "\n"
+    said = [f"- {_sentence(by, key, name)}" for key, name in NAMES.items() if _all_have(by, key)]
+    return "\n".join(said) + "\n"
 
 
 def not_run(by: By, setting: Setting) -> str:
@@ -105,7 +115,7 @@ def not_run(by: By, setting: Setting) -> str:
 
 
 def _sentence(by: By, key: str, name: str) -> str:
-    gaps = {label: gap for label in by if (gap := against(by, label, key))}
+    gaps = gaps_of(by, key)
     behind = [label for label, gap in gaps.items() if gap.is_behind]
     unclear = [label for label, gap in gaps.items() if label not in behind and not _leads(gap)]
     slight = [
@@ -143,12 +153,21 @@ def _named(
 
 
 def _number(key: str, value: float | None) -> str:
-    """In percent, unless it is an index."""
-    return f"{value:.2f}" if key == "ari" and value is not None else share(value)
+    """In percent, unless it is an index or a size."""
+    plain = key in ("ari", "fscore", "down", "up")
+    return f"{value:.2f}" if plain and value is not None else share(value)
+
+
+def _has(rows: Sequence[Row], key: str) -> bool:
+    return all(key in row for row in rows)
+
+
+def _all_have(by: By, key: str) -> bool:
+    return all(_has(rows, key) for rows in by.values())
 
 
 def _mean(rows: Sequence[Row], key: str) -> float | None:
-    if any(key not in row for row in rows):
+    if not _has(rows, key):
         return None
     values = column(rows, key)
     return sum(values) / len(values)
@@ -167,11 +186,25 @@ def counted(places: Sequence[By], what: str) -> str:
     """In how many comparisons SOFA-FL is ahead and behind; `what` says what one of them is."""
     said = []
     for key, name in NAMES.items():
-        gaps = [gap for by in places for label in by if (gap := against(by, label, key))]
-        ahead, behind = sum(g.is_ahead for g in gaps), sum(g.is_behind for g in gaps)
+        gaps = {
+            (at, label): gap
+            for at, by in enumerate(places)
+            if _all_have(by, key)
+            for label in by
+            if (gap := against(by, label, key))
+        }
+        if not gaps:
+            continue
+        (ahead, behind), (clearly, not_at_all) = map(_split, (gaps, holm(gaps)))
         said.append(
             f"- On {name}: {len(gaps)} comparisons ({what}); the 95% "
             f"interval of SOFA-FL's lead is above zero in {ahead}, below zero in {behind}, and "
-            f"contains zero in {len(gaps) - ahead - behind}."
+            f"contains zero in {len(gaps) - ahead - behind}; after Holm's correction for all of "
+            f"them, it is above zero in {clearly} and below in {not_at_all}."
         )
     return "\n".join(said) + "\n"
+
+
+def _split(gaps: Mapping[tuple[int, str], Paired]) -> tuple[int, int]:
+    """How many are above zero, and how many below."""
+    return sum(g.is_ahead for g in gaps.values()), sum(g.is_behind for g in gaps.values())

@@ -80,7 +80,7 @@ WHO = """\
 All contenders have the same local training: a learning rate of 2e-3 that falls to 0.3 of it, and the class-mix correction.
 *SHAPE only* is SOFA-FL without alerts: clients do not look for another cluster by themselves (`sofa.alert` is out of reach).
 The *frozen tree* has no alerts either, and changes only when clients come or go.
-*DMAC every round* builds a new tree in every round.
+*DMAC every round* builds a new tree in every round, without alerts; *with the alarm*, clients look for another cluster in between as well.
 HypCluster is told the true number of groups, the largest at any time.
 The oracle is FedAvg within the true groups, which it is told in every round; a new group starts from the model that its first client had.
 """
@@ -93,7 +93,7 @@ Rounds are counted from the change: round 1 is the first with the new data.
 The next two columns end when the mean client is within a point of SOFA-FL's level before the change, and of its own.
 All three must last until the next change; with two changes, a cell has one number for each.
 *Edits* are edits of the tree, and *moved* is the number of clients that changed their cluster, both since the change.
-Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t).
+Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t) after Holm's correction for all differences of a column.
 """
 
 SOFA_ALONE = "All of these runs are SOFA-FL with its defaults, except for what is stated.\n"

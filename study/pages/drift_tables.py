@@ -7,7 +7,7 @@ from statistics import fmean
 
 from study.design.contenders import title
 from study.design.drift_settings import DRIFTERS, SCENARIOS, SOFA
-from study.pages.benchmark_tables import against, counted, not_won
+from study.pages.benchmark_tables import counted, gaps_of, not_won
 from study.pages.markdown import NOTHING, difference, share, table
 from study.rows.recovery import (
     Rounds,
@@ -76,7 +76,7 @@ def _cells(by: By, label: str) -> list[str]:
         *(fmean(row[key] for row in rows) for key in ("mean", "min")),
     ]
     ours = rounds_to_ours(by, label)
-    gaps = [against(by, label, key) for key in ("mean", "min")]
+    gaps = [gaps_of(by, key).get(label) for key in ("mean", "min")]
     return [
         *map(share, shares),
         f"{fmean(row['ari'][-1] for row in rows):.2f}",

@@ -140,14 +140,16 @@ def _losses(out: Path, pages: Path) -> Iterator[str]:
 
 READING = """\
 A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, and nothing else of SOFA-FL.
-Differences are SOFA-FL's number minus the other method's, seed by seed, in points, with 95% intervals (Student's t).
+Differences are SOFA-FL's number minus the other method's, seed by seed, in points, with 95% intervals (Student's t) after Holm's correction for all differences of a column.
 Bold marks the best number of a column.
+*FScore* says how well each true group is some cluster of the tree, at whatever depth; 1 is exact.
+*MB a round* count the models and samples sent to all clients together and back, with a model kept by its client counted as if the server kept it.
 """
 
 PARTS = """\
 One part is off at a time, and everything else stays.
 Without the tree, all clients remain children of the root.
-Differences are seed by seed, in points.
+Differences are seed by seed, in points, with intervals after Holm's correction for all differences of a column.
 """
 
 

@@ -19,6 +19,7 @@ from sofa_fl.topology.tree.agreement import ari, moved
 from study.design.drift_settings import BAD
 from study.design.run_plan import Entry
 from study.rows.row_files import Row
+from study.rows.seals import ORIGIN
 
 DIGITS = 5
 
@@ -91,6 +92,7 @@ def _begin(entry: Entry, summary: Mapping[str, Any], events: Sequence[Event]) ->
         "overrides": dict(sorted(entry.overrides.items())),
         "accuracy": [rounded(event["client"]["mean"]) for event in events],
         "worst": [rounded(event["client"]["min"]) for event in events],
+        **({ORIGIN: summary[ORIGIN]} if ORIGIN in summary else {}),
     }
 
 

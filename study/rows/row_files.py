@@ -10,6 +10,7 @@ from typing import Any
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
 from study.design.settings import Overrides
+from study.rows.seals import ORIGIN, sealed
 
 Row = dict[str, Any]
 KEYS = ("setting", "method", "sharing", "seed")
@@ -28,9 +29,17 @@ def make_row(
     row = {"setting": setting, "method": method, "sharing": sharing, "seed": seed}
     row |= {key: summary["client"][key] for key in FAIRNESS}
     row |= {key: summary[key] for key in ("full", "root", "samples_trained", "seconds")}
+    # Megabytes a round, of all clients together; the warm-up is a round, too.
+    row |= {
+        name: summary[key] / (summary["rounds"] + 1) / 1e6
+        for name, key in (("down", "bytes_down"), ("up", "bytes_up"))
+        if key in summary  # a run of an older version has none
+    }
     if groups := summary.get("groups"):
-        row |= {key: min(groups[key]) for key in ("ari", "purity")}
-    return {**row, "engine": summary["engine"], "overrides": dict(sorted(overrides.items()))}
+        row |= {key: min(values) for key, values in groups.items()}
+    origin = {ORIGIN: summary[ORIGIN]} if ORIGIN in summary else {}
+    overrides = dict(sorted(overrides.items()))
+    return {**row, "engine": summary["engine"], "overrides": overrides, **origin}
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -47,7 +56,8 @@ def read_rows(path: Path) -> list[Row]:
 def add_rows(path: Path, new: Iterable[Row], key: Callable[[Row], Any] | None = None) -> list[Row]:
     """Add rows to a file; rows with the same key are replaced."""
     key = key or row_key
-    rows = list({key(row): row for row in [*read_rows(path), *new]}.values())
+    fresh = [sealed(row) for row in new]
+    rows = list({key(row): row for row in [*read_rows(path), *fresh]}.values())
     rows.sort(key=lambda row: json.dumps(key(row)))
     write_rows(path, rows)
     return rows

@@ -26,8 +26,9 @@ SOFA_FL = (sys.executable, "-c", MAIN)
 
 SUMMARY_KEYS = {
     "method", "title", "data", "own", "seed", "engine", "rounds", "seconds", "samples_trained",
+    "bytes_down", "bytes_up",
     "client", "full", "full_samples", "test_samples", "root", "levels", "tree", "edits", "sharing",
-    "run",
+    "provenance", "run",
 }  # fmt: skip
 
 

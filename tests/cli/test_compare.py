@@ -37,7 +37,9 @@ def test_one_table_then_reuse_then_resume(cli: Cli, tiny: list[str], work_dir: P
     # A run that was stopped goes on, the others are left alone.
     (folder / "fedavg-1" / "summary.json").unlink()
     resumed = cli(*command, "--json")
-    assert resumed.stderr.splitlines() == ["FedAvg, seed 1 (4 of 4), all rounds are done"]
+    name = "FedAvg, seed 1 (4 of 4)"
+    told = [f"{name}, all rounds are done", f"{name}, scoring every level"]
+    assert resumed.stderr.splitlines() == told
     assert [s["client"] for s in json.loads(resumed.stdout)] == [s["client"] for s in summaries]
 
     # Another configuration is not mixed in.

@@ -48,6 +48,7 @@ def test_streams_are_apart(tiny: list[str]) -> None:
         "warm-up done",
         "round 1/2",
         "round 2/2",
+        "scoring every level",
     ]
 
 

@@ -109,3 +109,36 @@ def test_tables(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     figure = draw_figure(rows, tmp_path / "sweep.svg")
     assert figure is not None
     assert "R², mean client (dashed: worst)<" in figure.read_text()
+
+
+def test_what_cannot_be_scored_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One client has one test sample, another equal targets: neither has an R², the rest has."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(104, 3)).astype(np.float32)
+    by = np.array(["few"] * 4 + ["flat"] * 40 + ["good"] * 60)
+    y = np.where(by == "flat", 7.0, x[:, 0])
+    result = sofa_fl.run(
+        tiny(tmp_path / "run", rounds=1),
+        data=deal(from_arrays(x, y), by),
+        network=lambda: nn.Sequential(nn.Linear(3, 1)),
+    )
+    assert result.summary["unscored"] == [0, 1]
+    scores = result.summary["client"]["accuracies"]
+    assert scores[:2] == [None, None]
+    assert result.summary["client"]["mean"] == scores[2]
+    assert abs(scores[2]) < 1000
+    assert events_of(result.run)[-1]["unscored"] == [0, 1]
+    show_run(result.summary, read_round(result.run))
+    assert (
+        "no R² for clients whose test targets are all equal: few, flat" in capsys.readouterr().out
+    )
+
+
+def test_nobody_can_be_scored(tmp_path: Path) -> None:
+    x = np.ones((20, 3), dtype=np.float32)
+    with pytest.raises(sofa_fl.SofaError, match=r"no client can be scored: .* different targets"):
+        sofa_fl.run(
+            tiny(tmp_path / "run", rounds=1),
+            data=deal(from_arrays(x, np.full(20, 0.1)), np.arange(20) % 2),
+            network=lambda: nn.Sequential(nn.Linear(3, 1)),
+        )

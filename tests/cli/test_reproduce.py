@@ -95,10 +95,53 @@ def test_drift_and_faults_end_to_end(cli: Cli, work_dir: Path) -> None:
     assert "## Clients that fail" in (work_dir / "runs" / "quick" / "drift.md").read_text()
 
 
+def test_natural_federations_end_to_end(cli: Cli, work_dir: Path) -> None:
+    natural = ("reproduce", "natural", "--quick", "--settings", "heart,S9-25")
+    methods = ("--methods", "sofa,no tree,fedavg+,hypcluster+,local")
+    made = cli(*natural, *methods)
+    assert made.exit_code == 0, made.stderr
+    rows = json.loads((work_dir / "runs" / "quick" / "natural.json").read_text())
+    # No groups are known of the hospitals, and only they are compared as published.
+    assert {row["method"] for row in rows if row["setting"] == "heart"} == {
+        "sofa", "no tree", "fedavg+", "local"
+    }  # fmt: skip
+    assert {row["method"] for row in rows if row["setting"] == "S9-25"} == {
+        "sofa", "no tree", "fedavg+", "hypcluster+"
+    }  # fmt: skip
+    swept = cli(
+        "reproduce", "natural_sweep", "--quick", "--settings", "heart", "--methods", "ditto+"
+    )
+    assert swept.exit_code == 0, swept.stderr
+    assert "| Ditto+ | pull " in swept.stdout
+    again = cli(*natural, *methods, "--missing", "--json")
+    assert len(json.loads(again.stdout)) == len(rows) == 8
+    page = cli("reproduce", "docs", "--quick", "--quiet")
+    assert "runs/quick/natural.md" in page.stdout.splitlines()
+    assert "### S9-25" in (work_dir / "runs" / "quick" / "natural.md").read_text()
+
+
+def test_given_trees_end_to_end(cli: Cli, work_dir: Path) -> None:
+    options = ("--settings", "S9-25-mlp", "--methods", "two levels,flat")
+    made = cli("reproduce", "tree", "--quick", *options)
+    assert made.exit_code == 0, made.stderr
+    rows = json.loads((work_dir / "runs" / "quick" / "tree.json").read_text())
+    assert [(row["method"], row["seed"]) for row in rows] == [("flat", 300), ("two levels", 300)]
+    assert rows[1]["ari"] == 1 > rows[0]["ari"]
+
+
+def test_weather_that_is_not_there_is_told_first(
+    cli: Cli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SOFA_FL_DATA", raising=False)
+    result = cli("reproduce", "natural", "--settings", "heart,weather,years")
+    assert_refused(result, "weather, years needs weather: ", "--data-dir", "--settings heart")
+    assert not (work_dir / "runs").exists()
+
+
 def test_every_target_has_its_own_names() -> None:
     assert known_to("benchmark").settings == known_to("sweep").settings == tuple(SETTINGS)
     together = known_to("all")
-    for target in ("benchmark", "drift", "faults"):
+    for target in ("benchmark", "drift", "faults", "natural", "tree"):
         known = known_to(target)
         assert set(known.quick) <= set(known.settings) <= set(together.settings)
         scope = Scope(settings=together.settings, methods=together.methods)

@@ -41,8 +41,9 @@ def test_report_has_the_tables_the_tree_and_the_folder(
     assert "\x1b" not in result.output
     lines = result.stderr.splitlines()
     assert lines[0] == "warm-up"
-    assert [line.split(",")[0] for line in lines[1:]] == ["warm-up done", "round 1/2", "round 2/2"]
-    assert re.search(r"mean \d+\.\d\d%, worst \d+\.\d\d%", lines[-1])
+    steps = ["warm-up done", "round 1/2", "round 2/2", "scoring every level"]
+    assert [line.split(",")[0] for line in lines[1:]] == steps
+    assert re.search(r"mean \d+\.\d\d%, worst \d+\.\d\d%", lines[-2])
 
 
 def test_a_report_says_if_it_took_a_part_of_the_test_set(

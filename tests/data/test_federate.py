@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from sofa_fl.data.base import Arrays, FederatedData
-from sofa_fl.data.config import DataConfig
+from sofa_fl.data.config import DataConfig, PartitionName
 from sofa_fl.data.federate import federate
 from sofa_fl.data.idx import write_idx
 from sofa_fl.data.partition import hold_out
@@ -194,3 +194,21 @@ def test_validation_scores_on_training_samples_put_aside() -> None:
     assert sorted(map(bytes, together)) == sorted(map(bytes, train.x.reshape(120, -1)))
     assert_same(found, federate(config, 3, (train, test)))
     assert not np.array_equal(found.test.x, federate(config, 4, (train, test)).test.x)
+
+
+def test_samples_are_a_limit_for_every_client() -> None:
+    config = DataConfig(num_clients=10, alpha=0.3, holdout=0.1)
+    whole, few = federate(config, 0), federate(replace(config, samples=60), 0)
+    for before, after in zip(whole.clients, few.clients):
+        had, has = (np.concatenate([own.train, own.holdout]) for own in (before, after))
+        assert len(has) == min(60, len(had))
+        assert set(has) <= set(had)
+        np.testing.assert_array_equal(before.test, after.test)
+
+
+@pytest.mark.parametrize("partition", ["odd", "sites"])
+def test_groups_of_other_kinds_are_dealt_out_evenly(partition: PartitionName) -> None:
+    config = DataConfig(num_clients=16, partition=partition, samples=25, num_test=160)
+    data = federate(config, 0)
+    assert {len(c.train) + len(c.holdout) for c in data.clients} == {25}
+    assert len(data.truth) == {"odd": 1, "sites": 2}[partition]

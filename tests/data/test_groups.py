@@ -10,7 +10,7 @@ from scipy import ndimage
 
 from sofa_fl.data.base import Arrays
 from sofa_fl.data.concepts import turn
-from sofa_fl.data.groups import client_groups, draw_swaps, form_groups
+from sofa_fl.data.groups import client_groups, draw_swaps, form_groups, form_odd, form_sites
 from sofa_fl.data.partition import iid
 from sofa_fl.errors import DataError
 
@@ -126,3 +126,46 @@ def test_what_cannot_be_rotated_or_swapped() -> None:
 def test_clients_must_fill_the_groups(num_clients: int) -> None:
     with pytest.raises(DataError, match=rf"multiple of the 8 groups .*got {num_clients}$"):
         client_groups(num_clients, 4, 2)
+
+
+def test_the_odd_one_calls_every_class_otherwise() -> None:
+    train, test = random_images(120), random_images(40, seed=1)
+    parts = iid(120, 40, num_clients=4, seed=0)
+    made, made_test, truth = form_odd(train, test, parts, seed=3)
+    assert truth == ((0, 0, 0, 1),)
+    for old, new, rows in ((train, made, parts.train), (test, made_test, parts.test)):
+        np.testing.assert_array_equal(new.x, old.x)
+        alike, odd = np.concatenate(rows[:3]), rows[3]
+        np.testing.assert_array_equal(new.y[alike], old.y[alike])
+        (shift,) = set((new.y[odd] - old.y[odd]) % 10)
+        assert shift == (made.y[parts.train[3]] - train.y[parts.train[3]])[0] % 10 != 0
+    own = parts.train[3]
+    others = [form_odd(train, test, parts, seed=s)[0].y[own] for s in range(20)]
+    shifts = {int(y[0] - train.y[own][0]) % 10 for y in others}
+    assert len(shifts) > 3
+
+
+def test_sites_are_turned_within_their_regions_and_labels_stay() -> None:
+    train, test = random_images(160), random_images(48, seed=1)
+    parts = iid(160, 48, num_clients=16, seed=0)
+    made, made_test, truth = form_sites(train, test, parts, num_regions=4, num_sites=2)
+    sites, regions = truth
+    assert sites == tuple(client // 2 for client in range(16))
+    assert regions == tuple(client // 4 for client in range(16))
+    for client in range(16):
+        degrees = 45 * regions[client] + 15 * (sites[client] % 2)
+        for old, new, rows in ((train, made, parts.train), (test, made_test, parts.test)):
+            own = rows[client]
+            np.testing.assert_array_equal(new.x[own], turn(old.x[own], degrees))
+            np.testing.assert_array_equal(new.y[own], old.y[own])
+
+
+@pytest.mark.parametrize(
+    ("clients", "regions", "sites", "words"),
+    [(16, 4, 3, "2 sites in each of 4 regions"), (20, 5, 1, "2 sites"), (12, 4, 2, "multiple of")],
+)
+def test_sites_that_do_not_fit(clients: int, regions: int, sites: int, words: str) -> None:
+    images = random_images(60)
+    parts = iid(60, 60, num_clients=clients, seed=0)
+    with pytest.raises(DataError, match=words):
+        form_sites(images, images, parts, num_regions=regions, num_sites=sites)

@@ -15,7 +15,7 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName
 from sofa_fl.errors import DataError
 
-NAMES = [name for name in typing.get_args(ScenarioName) if name != "none"]
+NAMES = [name for name in typing.get_args(ScenarioName) if name not in ("none", "years")]
 
 
 def table(targets: str) -> tuple[Arrays, Arrays]:

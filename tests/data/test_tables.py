@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sofa_fl.data.tables import from_columns, from_partitions, read_csv
+from sofa_fl.data.csv_files import read_csv
+from sofa_fl.data.tables import from_columns, from_partitions
 from sofa_fl.errors import DataError
 
 
@@ -47,7 +48,7 @@ def test_a_csv_file(tmp_path: Path) -> None:
     [
         ("a,b\n", "at least one row"),
         ("", "at least one row"),
-        ("a,b\n1,2\n3\n", "row 3 has 1 cells"),
+        ("a,b\n1,2\n3\n", "line 3 has 1 cells"),
     ],
 )
 def test_csv_files_that_are_none(tmp_path: Path, text: str, words: str) -> None:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sofa_fl.deploy.machine.client_machine import ClientMachine
-from sofa_fl.deploy.machine.disclosure import MemoryStore
 from sofa_fl.deploy.machine.machine_data import MachineData, example_data
+from sofa_fl.deploy.machine.policy import Policy
+from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.server.exchange import Answer
+from sofa_fl.deploy.server.expected import Expected
+from sofa_fl.deploy.transport.machine_profile import SampleFormat
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage
+from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
+from sofa_fl.errors import SofaError
 from sofa_fl.experiment.run.config import Config, parse_config
+from sofa_fl.models.networks import ModelConfig
 
 NUM_CLIENTS = 4
+MNIST = Expected(
+    SampleFormat(("uint8", (1, 28, 28)), ("int64", ()), 1 / (255 * 0.3081), -0.1307 / 0.3081), 10
+)
+# Everything that a site may allow, on as few samples as a test has.
+OPEN = Policy(
+    state="", min_rows=1, max_disclosure=1.0, embeds=True, model=ModelConfig(name="mlp", hidden=16)
+)
 # What becomes of an answer, given what was asked; None: it does not arrive.
 Spoil = Callable[[WireMessage, WireMessage], WireMessage | str | None]
 
@@ -42,28 +55,29 @@ def tiny(**changes: object) -> Config:
 
 @dataclass
 class FakeMachine:
-    """A machine: its samples, its cap, what it remembers, and how it may fail."""
+    """A machine: its samples, its policy, what it remembers, and how it may fail."""
 
     data: MachineData
     number: int | None = None
-    cap: float = 1.0
-    memory: dict[str, bytes] = field(default_factory=dict)
+    policy: Policy = OPEN
+    site: Site = field(default_factory=lambda: Site(secrets.token_bytes(32)))
     is_resident: bool = False  # whether one process answers all messages
     _machines: dict[RunSetup, ClientMachine] = field(default_factory=dict)
     spoil: Spoil = lambda _asked, answer: answer
 
     def answer(self, asked: WireMessage) -> WireMessage | str | None:
-        setup = RunSetup.from_dict(asked.header["setup"])
-        machine = self._machines.get(setup)
-        machine = machine or ClientMachine(self.data, setup, self.cap, self.number)
-        machine.caches_models = self.is_resident
-        if self.is_resident:
-            self._machines[setup] = machine
-        machine.store = MemoryStore(self.memory)
         try:
+            setup = RunSetup.from_dict(asked.header["setup"])
+            machine = self._machines.get(setup)
+            machine = machine or ClientMachine(
+                self.data, setup, self.policy, self.site, self.number
+            )
+            machine.caches_models = self.is_resident
+            if self.is_resident:
+                self._machines[setup] = machine
             return self.spoil(asked, machine.answer(asked))
-        except MessageError as error:  # as Flower does it
-            return f"ClientAppRaisedException: {error}"
+        except SofaError as error:  # as the ClientApp does it
+            return refusal(str(error))
 
     def forget(self) -> None:
         """Forget all, as after a restart."""
@@ -100,8 +114,9 @@ class FakeMessenger:
 
 def machines_of(config: Config) -> dict[int, FakeMachine]:
     """A machine for every client; their ids are not in the order of the clients."""
+    policy = replace(OPEN, model=config.model)
     return {
-        100 - i: FakeMachine(example_data(config.data, config.seed, i), i)
+        100 - i: FakeMachine(example_data(config.data, config.seed, i), i, policy)
         for i in range(config.data.num_clients)
     }
 

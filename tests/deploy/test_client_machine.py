@@ -17,6 +17,8 @@ from sofa_fl.deploy.machine.machine_data import (
     fingerprint_of,
     with_holdout,
 )
+from sofa_fl.deploy.machine.policy import Policy
+from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.server.described_data import DescribedData
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import RunSetup
@@ -27,17 +29,15 @@ from sofa_fl.deploy.transport.wire_message import (
     read_mix,
 )
 from sofa_fl.errors import DataError
-from tests.deploy.cases import tiny
+from tests.deploy.cases import OPEN, tiny
 
 CONFIG = tiny()
-SETUP = RunSetup(
-    seed=0, holdout=0.1, local=CONFIG.local, model=CONFIG.model, num_outputs=10
-)  # fmt: skip
+SETUP = RunSetup(seed=0, local=CONFIG.local, model=CONFIG.model, num_outputs=10)
 DATA = example_data(CONFIG.data, 0, 1)
 
 
-def machine(data: MachineData = DATA, cap: float = 1.0) -> ClientMachine:
-    return ClientMachine(data, SETUP, cap, 1)
+def machine(data: MachineData = DATA, policy: Policy = OPEN) -> ClientMachine:
+    return ClientMachine(data, SETUP, policy, Site(b"k" * 32), 1)
 
 
 def test_a_setup_survives_the_wire() -> None:
@@ -62,32 +62,15 @@ def test_a_machine_describes_itself() -> None:
 def test_a_regression_says_how_its_targets_spread() -> None:
     x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     data = as_machine_data((from_arrays(x, x[:, :2]), from_arrays(x[:5], x[:5, :2])))
-    profile = MachineProfile.read(machine(data).hello())
+    profile = MachineProfile.read(machine(data, replace(OPEN, holdout=0.1)).hello())
     assert profile.format.is_regression
     assert profile.target_sums is not None
-    assert profile.num_train == 45
-    assert profile.num_holdout == 5
+    assert profile.num_train + profile.num_holdout == 50
+    assert 0 < profile.num_holdout < 12
 
 
 def ask(**header: Any) -> WireMessage:
     return MessageBuilder().message(setup=SETUP.to_dict(), **header)
-
-
-def test_a_machine_trains_only_on_samples_that_exist() -> None:
-    builder = MessageBuilder()
-    here = machine()
-    spec = {
-        "start": builder.add_model(here.learner.initial(0)),
-        "samples": builder.add(np.array([0, 10_000], dtype=np.int32)),
-        "given": False,
-        "batches": 1,
-        "seed": 0,
-        "pulls": None,
-        "pace": 1.0,
-        "prior": True,
-    }
-    with pytest.raises(MessageError, match="numbered from 0"):
-        here.answer(builder.message(tasks=[spec]))
 
 
 def test_another_version_of_the_messages_is_refused() -> None:
@@ -96,7 +79,7 @@ def test_another_version_of_the_messages_is_refused() -> None:
 
 
 def test_held_out_samples_are_not_given() -> None:
-    here = machine(with_holdout(replace(DATA, holdout=None), 0.5, 0, 1))
+    here = machine(with_holdout(replace(DATA, holdout=None), 0.5))
     builder = MessageBuilder()
     builder.add(np.arange(len(here.samples), dtype=np.int32), "give")
     answer = here.answer(builder.message(setup=SETUP.to_dict(), give=True))
@@ -127,7 +110,9 @@ def test_a_description_knows_no_class() -> None:
     [
         {"num_train": 0}, {"num_train": "x"}, {"num_test": -1}, {"number": -1}, {"number": "1"},
         {"input": ["object", 3]}, {"input": []}, {"target": ["int64", -1]}, {"fingerprint": 3},
-        {"scale": None}, {"num_train": 3},
+        {"scale": None}, {"num_train": 3}, {"num_train": 1 << 62}, {"num_classes": 1 << 40},
+        {"input": ["uint8", 1 << 62]}, {"input": ["uint8", *[1] * 50]}, {"identity": ""},
+        {"identity": "x" * 99}, {"scale": float("inf")}, {"cap": float("nan")}, {"cap": 1 << 9999},
     ],
 )  # fmt: skip
 def test_an_invalid_hello_is_refused(change: dict[str, Any]) -> None:
@@ -145,9 +130,11 @@ def test_an_invalid_mix_is_refused(name: list[Any]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"batches": 1.5}, {"seed": None}, {"pace": "fast"}, {"start": 3}, {"samples": "none"},
-        {"given": None}, {"pulls": 3}, {"pulls": {"target": "a0", "weight": "x", "decay": 0.0}},
-        {"pulls": {"weight": 1.0, "decay": 0.0}},
+        {"batches": 1.5}, {"seed": None}, {"pace": "fast"}, {"start": 3}, {"given": "none"},
+        {"pace": float("nan")}, {"pace": 2.0}, {"batches": 0}, {"batches": 1 << 40}, {"seed": -1},
+        {"pulls": {"target": "a0", "weight": float("inf"), "decay": 0.0}}, {"pulls": 3},
+        {"pulls": {"target": "a0", "weight": "x", "decay": 0.0}},
+        {"pulls": {"weight": 1.0, "decay": 0.0}}, {"part": "neck"}, {"part": None},
     ],
     ids=str,
 )  # fmt: skip
@@ -155,8 +142,8 @@ def test_an_invalid_task_is_refused(change: dict[str, Any]) -> None:
     here, builder = machine(), MessageBuilder()
     header = {
         "start": builder.add_model(here.learner.initial(0)),
-        "samples": builder.add(np.arange(9, dtype=np.int32)),
-        "given": False, "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "given": None, "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "part": "all",
     }  # fmt: skip
     assert len(here.answer(builder.message(tasks=[header])).header["outcomes"]) == 1
     with pytest.raises(MessageError):
@@ -167,3 +154,19 @@ def test_an_invalid_task_is_refused(change: dict[str, Any]) -> None:
 def test_what_is_no_list_of_tasks_is_refused(tasks: Any) -> None:
     with pytest.raises(MessageError, match="tasks must be a list of mappings"):
         machine().answer(MessageBuilder().message(tasks=tasks))
+
+
+def test_a_server_cannot_fill_the_memory_with_models() -> None:
+    here = machine()
+    here.caches_models = True
+    for _ in range(3):
+        builder = MessageBuilder()
+        names = [
+            builder.add(np.zeros(len(here.learner.flat.vector), np.float32)) for _ in range(99)
+        ]
+        exams = [{"params": name, "split": "holdout", "prior": False} for name in names]
+        answer = here.answer(builder.message(exams=exams))
+    assert len(here.cache._models) == 256
+    newest = answer.header["cached"][names[-1]]
+    exam = {"params": newest, "split": "holdout", "prior": False}
+    assert here.answer(MessageBuilder().message(exams=[exam])).header["scores"][0][2] > 0

@@ -1,12 +1,16 @@
 """Every command of docs/deploy.md, in order, with processes here as machines.
 
-The result is that of one machine: the paper's method on MNIST, over TLS.
+The result is that of one machine: the paper's method on MNIST, over TLS, behind nginx, under a
+server's name.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +19,14 @@ import pytest
 import yaml
 from machines import Machine, closing, free_port, wait_until
 
+from sofa_fl.deploy.machine.machine_data import example_data
+from sofa_fl.deploy.machine.policy import load_policy
+from sofa_fl.deploy.machine.privacy import PrivacyConfig
+from sofa_fl.deploy.machine.site import open_site
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.run.launch import run
 from tests.deploy.cases import events, lines
+from tests.deploy.nginx import require_nginx
 
 pytest.importorskip("flwr")
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
@@ -52,7 +61,23 @@ def blocks() -> list[Block]:
 
 def test_no_command_is_left_out() -> None:
     fences = re.findall(r"^```(\w+)", PAGE.read_text(), re.MULTILINE)
-    assert fences == ["sh"] * len(blocks())
+    assert fences.count("sh") == len(blocks())
+    assert set(fences) == {"sh", "toml"}
+
+
+def test_the_policy_on_the_page_can_be_used(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```toml\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    file = tmp_path / "policy.toml"
+    file.write_text(f"state = '/srv/site/state'\n{text}")
+    assert load_policy(file).privacy == PrivacyConfig(epsilon=8.0)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The server's: the one that all can reach, and that of the SuperLink."""
+
+    front: int
+    link: int
 
 
 @dataclass
@@ -61,6 +86,7 @@ class World:
 
     machines: dict[str, Machine]
     reference: Path
+    ports: Ports
 
     @property
     def run(self) -> Path:
@@ -69,16 +95,13 @@ class World:
 
 def with_another(page: list[Block]) -> list[Block]:
     """The page's commands, and a fourth machine's: with three there is hardly a tree."""
-    another = {"clinic-c": "clinic-d", "client=2": "client=3", "disclosure=0 ": "disclosure=0.5 "}
     found = []
     for block in page:
-        text = block.text
-        for old, new in another.items():
-            text = text.replace(old, new)
-        if block.where == "clinic-c":
+        text = block.text.replace("clinic-b", "clinic-d").replace("client=1", "client=3")
+        if block.where == "clinic-b":
             found += [block, Block("clinic-d", text)]
         elif "register" in text:
-            found += [block, Block(block.where, text.splitlines()[-1])]
+            found += [block, Block(block.where, text.splitlines()[1])]
         else:
             found.append(block)
     return found
@@ -91,29 +114,35 @@ def small(machine: Machine) -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    require_nginx()
     folder = tmp_path_factory.mktemp("world")
     commands = [block for block in with_another(blocks()) if block.where != "laptop"]
     names = dict.fromkeys(block.where for block in commands)
     machines = {name: Machine(folder / name) for name in names}
-    port = free_port()
+    ports = Ports(free_port(), free_port())
     try:
         for block in commands:
-            perform(block, machines, port)
+            perform(block, machines, ports)
         file = folder / "sofa.yaml"
         file.write_text(yaml.safe_dump(SMALL))
         out = folder / "one"
         caps = "sharing.max_disclosure={0: 0.5, 1: 0.5, 2: 0, 3: 0.5}"
         run(load_config(file, [f"out={out}", caps]))
-        yield World(machines, out)
+        yield World(machines, out, ports)
     finally:
         closing(list(machines.values()))
 
 
-def perform(block: Block, machines: dict[str, Machine], port: int) -> None:
+HOST = socket.gethostname()  # a name, not an address: the certificate must cover it
+
+
+def perform(block: Block, machines: dict[str, Machine], ports: Ports) -> None:
     """Run the commands of a block as they are, but for the address, in the right folder."""
     machine, server = machines[block.where], machines["server"]
-    text = block.text.replace("server.example.org:8000", f"127.0.0.1:{port}")
-    text = text.replace("--host 0.0.0.0 --port 8000", f"--host 127.0.0.1 --port {port}")
+    app = server.folder / "clinics"
+    text = block.text.replace("server.example.org:8000", f"{HOST}:{ports.front}")
+    text = text.replace("--port 8001", f"--port {ports.link}")
+    text = text.replace("python keys.py", f"python keys.py --link 127.0.0.1:{ports.link}")
     commands = text.splitlines()
     first = shlex.split(commands[-1])[:3]
     if first[0] == "flower-superlink":
@@ -121,14 +150,16 @@ def perform(block: Block, machines: dict[str, Machine], port: int) -> None:
         small(machine)
         machine.start(f"cd clinics\n. ./env.sh\nexec {commands[-1]}", "superlink.log")
         wait_until(lambda: "Uvicorn running" in machine.log("superlink.log"), "the SuperLink")
+    elif first[0] == "nginx":
+        machine.start(text, "nginx.log")
+        wait_until(lambda: is_open(ports.front), "nginx")
     elif first[:2] == ["flwr", "supernode"]:
         for name in MACHINES:  # what people would send each other
             public = machines[name].folder / "keys" / f"{name}.pub"
-            (server.folder / "clinics" / public.name).write_bytes(public.read_bytes())
+            (app / public.name).write_bytes(public.read_bytes())
         machine.run(f"cd clinics\n. ./env.sh\n{text}")
-    elif "deploy" in first or first[0] == "flower-supernode":
-        certificate = server.folder / "clinics" / "keys" / "ca.crt"
-        (machine.folder / "ca.crt").write_bytes(certificate.read_bytes())
+    elif first[1:] == ["deploy", "node"] or first[0] == "flower-supernode":
+        (machine.folder / "ca.crt").write_bytes((app / "keys" / "ca.crt").read_bytes())
         for command in commands[:-1]:
             machine.run(command)
         machine.start(f"{commands[-1]} --port {free_port()}", "node.log")
@@ -136,7 +167,17 @@ def perform(block: Block, machines: dict[str, Machine], port: int) -> None:
         command = text.replace("clients=3", "clients=4 most=4")
         assert "round 3/3" in machine.run(f"cd clinics\n. ./env.sh\n{command}")
     else:
+        secret = shutil.ignore_patterns("keys", ".flwr", "runs")
+        shutil.copytree(app, machine.folder / "clinics", ignore=secret)
         machine.run(text)
+        policy = machine.folder / "site" / "policy.toml"  # as its operator edits it next
+        lines = policy.read_text().replace('name = "cnn"', 'name = "mlp"\nhidden = 32')
+        policy.write_text(lines.replace("min_rows = 20", "min_rows = 10"))
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as found:
+        return found.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_the_result_is_that_of_one_machine(world: World) -> None:
@@ -169,8 +210,35 @@ def test_a_machine_that_may_give_nothing_gave_nothing(world: World) -> None:
 
 
 def test_a_machine_records_what_it_disclosed(world: World) -> None:
-    left = {name: list((world.machines[name].folder / "state").glob("left-*")) for name in MACHINES}
-    assert [len(found) for found in left.values()] == [1, 1, 0, 1]
+    for name in MACHINES:
+        state = world.machines[name].folder / "site" / "state"
+        number = len(open_site(state).ledger.read())
+        entries = [json.loads(line) for line in (state / "audit.jsonl").read_text().splitlines()]
+        given = [entry.get("left", {}).get("samples", 0) for entry in entries]
+        assert (number > 10) == (sum(given) > 10) == (name != "clinic-c")
+        assert max(given) <= number
+        assert not [entry for entry in entries if "refused" in entry]
+        assert sum(entry.get("left", {}).get("models", 0) for entry in entries) == 4
+
+
+def test_no_sample_lies_in_flowers_database(world: World) -> None:
+    """Nor a model; samples did leave, and passed through it."""
+    folder = world.machines["server"].folder / "clinics" / ".flwr"
+    database = b"".join(path.read_bytes() for path in folder.glob("state.db*"))
+    assert len(database) > 100_000
+    data = example_data(load_config(SMALL).data, 3, 0)
+    images = [image.tobytes() for image in data.train.x]
+    assert not [image for image in images if image[200:600] in database]
+    for name in (b"fingerprint", b"outcomes", b"given_x", b"worked"):
+        assert name not in database, "headers cannot be read either"
+
+
+def test_what_the_processes_write_is_private(world: World) -> None:
+    app = world.machines["server"].folder / "clinics"
+    for path in [app / ".flwr" / "state.db", world.run, *world.run.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+    for path in (world.machines["clinic-a"].folder / "site").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_an_unregistered_machine_is_refused(world: World) -> None:

@@ -66,11 +66,16 @@ class Clinics:
         self.machine.run("sofa-fl deploy new clinics")
         (self.app / "clinics" / "sofa.yaml").write_text(yaml.safe_dump(CONFIG))
         (self.app / "clinics" / "client_app.py").write_text(CLIENT_APP)
-        self.here(f"python keys.py --server 127.0.0.1:{self.port} --nodes 3")
+        address = f"127.0.0.1:{self.port}"
+        self.here(f"python keys.py --server {address} --link {address} --nodes 3")
         self.link = self.start_link()
         for i in range(3):
             self.here(f"flwr supernode register keys/node-{i}.pub deployed")
             self.state(i).mkdir(parents=True)
+            self.machine.run(f"sofa-fl deploy site site-{i} --app clinics")
+            policy = folder / f"site-{i}" / "policy.toml"
+            text = policy.read_text().replace('name = "cnn"', 'name = "mlp"\nhidden = 8')
+            policy.write_text(text.replace("min_rows = 20", "min_rows = 5"))
         self.nodes = [self.start_node(i) for i in range(3)]
 
     def here(self, command: str) -> str:
@@ -94,7 +99,8 @@ class Clinics:
 
     def start_node(self, i: int) -> Popen[bytes]:
         return self.machine.start(
-            f"sofa-fl deploy node --superlink 127.0.0.1:{self.port} --port {self.ports[i]} "
+            f"sofa-fl deploy node --policy site-{i}/policy.toml "
+            f"--superlink 127.0.0.1:{self.port} --port {self.ports[i]} "
             f"--root-certificates clinics/keys/ca.crt "
             f"--auth-supernode-private-key clinics/keys/node-{i} "
             f"--node-config 'client={i} state=\"{self.state(i)}\"'",

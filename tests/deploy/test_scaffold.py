@@ -59,7 +59,7 @@ def test_private_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "keys" / name).stat().st_mode) == 0o600
     assert not list((tmp_path / "keys").glob("ca.key")), "nobody can make another server"
     text = (tmp_path / ".flwr" / "config.toml").read_text()
-    assert tomllib.loads(text)["superlink"]["deployed"]["address"] == "127.0.0.1:8000"
+    assert tomllib.loads(text)["superlink"]["deployed"]["address"] == "127.0.0.1:8001"
 
 
 def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.loop import Result
 from sofa_fl.methods.registry import built_in_methods
 from tests.deploy.cases import (
+    MNIST,
     NUM_CLIENTS,
+    OPEN,
     FakeMachine,
     FakeMessenger,
     Spoil,
@@ -43,7 +45,7 @@ def quiet(_line: str) -> None:
 
 
 def four(out: Path) -> ServerConfig:
-    return ServerConfig(run=out, clients=NUM_CLIENTS, most=NUM_CLIENTS, timeout=0.4)
+    return ServerConfig(run=out, expected=MNIST, clients=NUM_CLIENTS, most=NUM_CLIENTS, timeout=0.4)
 
 
 def serve(config: Config, out: Path, machines: dict[int, FakeMachine], **options: Any) -> Result:
@@ -64,7 +66,8 @@ def reference(config: Config, out: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_does_what_it_does_on_one_machine(method: str, tmp_path: Path) -> None:
-    config = tiny(method=method)
+    optimizer = {"optimizer": "sgd"} if method == "scaffold" else {}  # it takes no other
+    config = tiny(method=method, local={"batches": 3, "batch_size": 20, **optimizer})
     reference(config, tmp_path / "one")
     serve(config, tmp_path / "many", machines_of(config))
     alike(tmp_path / "one", tmp_path / "many")
@@ -162,7 +165,7 @@ def test_models_travel_in_half_the_bytes(tmp_path: Path) -> None:
         sum(line["bytes_down"] for line in lines(tmp_path / name) if "round" in line)
         for name in ("whole", "half")
     )
-    assert 0.5 < less / sent < 0.56
+    assert less / sent == 0.5
     means = [result.summary["client"]["mean"] for result in (whole, half)]
     assert means[0] == pytest.approx(means[1], abs=0.05)
 
@@ -209,9 +212,8 @@ def test_a_machine_that_fails_once_misses_a_round(answer: Answer | None, tmp_pat
 def test_a_machine_that_never_answers_costs_one_time_out(tmp_path: Path) -> None:
     config = tiny(rounds=3)
     machines = machines_of(config)
-    machines[99].spoil = failing(
-        lambda asked: bool(asked.header.get("setup", {})["num_outputs"]), None
-    )
+    is_silent = iter([False])  # it answers the first hello, and nothing else
+    machines[99].spoil = failing(lambda _asked: next(is_silent, True), None)
     serve(config, tmp_path, machines)
     assert [event["absent"] for event in events(tmp_path)] == [[1]] * 4
     waited = [line for line in lines(tmp_path) if line.get("failed")]
@@ -255,7 +257,7 @@ def test_a_client_whose_cap_is_zero_sends_no_sample(tmp_path: Path) -> None:
     """Told by what it sent, though it is asked for samples all the time."""
     config = tiny(rounds=3)
     machines = machines_of(config)
-    machines[99].cap = 0.0
+    machines[99].policy = replace(OPEN, max_disclosure=0.0)
     messenger = FakeMessenger(machines)
     server = Server(messenger, config, four(tmp_path), quiet)
     machines[99].spoil = lambda asked, answer: (  # says that it would give all
@@ -308,7 +310,7 @@ def test_a_machine_that_comes_later_joins_the_tree(tmp_path: Path) -> None:
         if event["event"] == "round" and event["round"] == 1:
             messenger.at |= late
 
-    server_config = ServerConfig(run=tmp_path, clients=3, most=4, timeout=0.4)
+    server_config = replace(four(tmp_path), clients=3, most=4)
     Server(messenger, config, server_config, quiet).run(observers=[arrive])
     assert [event["clients"] for event in events(tmp_path)] == [[0, 1, 2]] * 2 + [[0, 1, 2, 3]] * 2
     assert [edit["edit"] for edit in events(tmp_path)[2]["edits"]] == ["join"]

@@ -85,7 +85,7 @@ def small(config: Config, own: Own) -> Config:
     """The same experiment of few samples, with a small network; all that happens still does."""
     scenario, data = config.data.scenario, config.data
     least = 3 if scenario.name == "none" else max(3, scenario.at)
-    if own.data is None:
+    if own.data is None and data.partition != "natural":  # those keep all their samples
         num_train = max(1200, 12 * data.num_clients)
         data = replace(data, num_train=min(data.num_train or num_train, num_train), num_test=240)
     return replace(

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.browser import browser_for_tests
+
 ROOT = Path(__file__).parent.parent.parent
 LOADS = re.compile(
     r"""<(?:script|img|iframe|source)[^>]+src=["'](?:https?:)?//|<link(?![^>]*canonical)[^>]+href=["'](?:https?:)?//"""
@@ -55,3 +57,15 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert not LOADS.search(page.read_text(encoding="utf-8")), page.name
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(?:https?:)?//", style.read_text(encoding="utf-8"))
+
+
+def test_no_table_is_cut_off_at_a_usual_width(site: Path) -> None:
+    """The comparison columns of the results were hidden to the right at 1400 pixels."""
+    hidden = """() => [...document.querySelectorAll(".md-typeset__scrollwrap")]
+      .map((box) => box.scrollWidth - box.clientWidth).filter((width) => width > 2)"""
+    with browser_for_tests() as browser:
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        for name in ("results.html", "drift.html", "systems.html", "paper.html"):
+            page.goto((site / name).as_uri())
+            page.wait_for_selector(".md-typeset__scrollwrap")
+            assert page.evaluate(hidden) == [], name

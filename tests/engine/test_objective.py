@@ -17,6 +17,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Updates
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate
+from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
@@ -92,7 +93,7 @@ def test_gradient_agrees_with_finite_differences(alpha: float, beta: float) -> N
     method = Sofa(SofaConfig(pull_siblings=alpha, pull_parent=beta), SharingConfig(ratio=0))
     params = {node: engine.initial(int(node)) for node in TREE.parent}
     losses = {c: dict.fromkeys(TREE.path(c), 1.0) for c in CLIENTS}
-    state = SofaState(TREE, params, losses, losses, Shared())
+    state = SofaState(TREE, params, losses, Mixing(), Shared())
     updates = trained(method, state, fed)
     rng = torch.Generator().manual_seed(0)
     for client in CLIENTS:
@@ -121,7 +122,7 @@ def test_a_stronger_pull_ends_nearer_to_its_target(which: str) -> None:
     fed = Federation(DATA, engine, local, round=1)
     params = {node: engine.initial(int(node)) for node in TREE.parent}
     losses = {c: dict.fromkeys(TREE.path(c), 1.0) for c in CLIENTS}
-    state = SofaState(TREE, params, losses, losses, Shared())
+    state = SofaState(TREE, params, losses, Mixing(), Shared())
     target = {"pull_siblings": params[CLIENTS[2]], "pull_parent": params[LOW]}[which]
     ends = []
     for weight in (0.0, 0.03, 0.3, 3.0):

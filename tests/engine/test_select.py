@@ -109,3 +109,21 @@ def test_auto_goes_to_the_cpu_if_all_fail_on_the_gpu(monkeypatch: pytest.MonkeyP
     on_gpu(monkeypatch, {"stacked": "A", "sequential": "B"})
     sentences = "stacked fails on the GPU: A; sequential fails on the GPU: B"
     assert picked("auto") == (SequentialEngine, f"on the CPU; {sentences}")
+
+
+@pytest.mark.parametrize(("workers", "kind"), [(1.2, WorkersEngine), (1.5, SequentialEngine)])
+def test_workers_are_kept_unless_they_are_clearly_slower(
+    monkeypatch: pytest.MonkeyPatch, workers: float, kind: type
+) -> None:
+    """On a machine that others use now, they may be slower for a moment."""
+    monkeypatch.setattr(select, "num_cores", lambda: 2)
+    measured = {WorkersEngine: workers, SequentialEngine: 1.0}
+    monkeypatch.setattr(select, "_measure", lambda engine, _data: measured[type(engine)])
+    assert picked("auto")[0] is kind
+
+
+def test_the_shortest_of_several_measurements_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 90.0, 100.0, 109.0, 200.0, 202.0, 300.0, 305.0])
+    monkeypatch.setattr("sofa_fl.engine.select.time.perf_counter", lambda: next(ticks))
+    with closing(make_engine("sequential", FACTORY, DATA, LOCAL)) as engine:
+        assert select._measure(engine, DATA) == 2.0

@@ -33,6 +33,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "cfl": {"method": "cfl", "cfl": {"stationary": 0.9, "deviation": 0.3}},
     "fl_hc": {"method": "fl_hc", "fl_hc": {"rounds": 1}},
     "hierfavg": {"method": "hierfavg"},
+    "apfl": {"method": "apfl"},
+    "fedrep": {"method": "fedrep"},
+    "fedala": {"method": "fedala"},
+    "fedrod": {"method": "fedrod"},
+    "fedyogi": {"method": "fedyogi"},
+    "hypcluster_restarts": {"method": "hypcluster_restarts"},
+    "scaffold": {
+        "method": "scaffold",
+        "local": {"batches": 4, "batch_size": 8, "optimizer": "sgd", "learning_rate": 0.05},
+    },
 }
 
 

@@ -82,7 +82,7 @@ def test_values_as_they_are_typed(setting: str, read: object) -> None:
         ("rounds=2.5", "rounds: input should be a valid integer"),
         ("seed=-1", "seed: "),
         ("method=fedavgg", "unknown method fedavgg; did you mean fedavg?"),
-        ("method=zzzzzz", "unknown method zzzzzz; known: sofa, cfl, ditto"),
+        ("method=zzzzzz", "unknown method zzzzzz; known: sofa, apfl, cfl, ditto"),
         ("method=3", "method: input should be a valid string, got 3"),
         ("method=nowhere.at_all:Mine", "cannot import the method nowhere.at_all:Mine: ModuleNotF"),
         ("method=:Mine", "cannot import the method :Mine: "),

@@ -84,7 +84,7 @@ def test_a_checkpoint_that_finds_no_space_leaves_the_others(spare: bool, tmp_pat
     for room in [0, 1, size - 1, *random.Random(1).sample(range(size), 20)]:
         save(older, pack(state=state))
         with (
-            full_disk("new.partial", room),
+            full_disk("new.safetensors", room),
             pytest.raises(RunError, match=r"new\.safetensors: No space left on device$"),
         ):
             save(new, pack(state=state), older if spare else None)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.storage.disk import DamagedError
+from sofa_fl.experiment.storage.disk import DamagedError, temporary_for
 from sofa_fl.experiment.storage.run_folder import RunFolder
 
 
@@ -37,10 +37,11 @@ def test_an_empty_folder_will_do_and_one_with_anything_will_not(tmp_path: Path) 
 
 
 def test_a_kill_while_the_folder_was_made_is_no_hindrance(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml.partial").write_text("seed: ")
-    folder = RunFolder.create(tmp_path, {"seed": 4})
+    temporary_for(tmp_path / "config.yaml").write_text("seed: ")
+    with RunFolder(tmp_path).locked():
+        folder = RunFolder.create(tmp_path, {"seed": 4})
     assert yaml.safe_load(folder.config_file.read_text()) == {"seed": 4}
-    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", ".lock"}
 
 
 @pytest.mark.parametrize("below", ["", "deeper/still"])
@@ -133,6 +134,6 @@ def test_the_newest_checkpoints_are_kept(folder: RunFolder) -> None:
 
 def test_half_written_checkpoints_do_not_count(folder: RunFolder) -> None:
     folder.checkpoints.mkdir(exist_ok=True)
-    folder.checkpoint(3).with_suffix(".partial").touch()
+    temporary_for(folder.checkpoint(3)).touch()
     (folder.checkpoints / "round-x.safetensors").touch()
     assert folder.saved_rounds() == []

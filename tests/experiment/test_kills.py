@@ -22,6 +22,7 @@ from safetensors import safe_open
 from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage import checkpoint, saving
 from sofa_fl.experiment.storage.checkpoint import Packed
+from sofa_fl.experiment.storage.disk import temporary_for
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from tests.experiment.cases import TINY, events_of, own_data, summary_of, tiny
 from tests.experiment.faults import die_at
@@ -214,8 +215,9 @@ def slowly(heavy: bool, out: Path, news: Connection, _: Any) -> None:
     def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
         if path.stem == "round-00002":
             assert spare is not None  # round 0, which is then no more
-            spare.replace(path.with_suffix(".partial"))
-            path.with_suffix(".partial").write_bytes(b"half of a")
+            half = temporary_for(path)
+            spare.replace(half)
+            half.write_bytes(b"half of a")
             time.sleep(600)
         plain(path, packed, spare)
 
@@ -231,8 +233,9 @@ def test_killed_while_a_checkpoint_is_being_written(heavy: bool, tmp_path: Path)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     live(whole, {"rounds": 5}, None)
     life = Life(partial(slowly, heavy), cut)
-    half = RunFolder(cut).checkpoint(2).with_suffix(".partial")
-    while life.process.is_alive() and not (half.exists() and half.stat().st_size == 9):
+    is_half = False
+    while life.process.is_alive() and not is_half:
+        is_half = any(half.stat().st_size == 9 for half in RunFolder(cut).unfinished())
         time.sleep(0.002)
     time.sleep(0.5)  # heavy: the next round ends, and waits
     life.kill()

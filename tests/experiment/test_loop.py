@@ -22,6 +22,7 @@ from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.registry import title_of
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
@@ -39,12 +40,13 @@ def test_a_run_leaves_its_folder(values: dict[str, Any], tmp_path: Path) -> None
     result = run(config, data=own_data(), observers=[seen.append])
     assert result.run == tmp_path / "run"
     recorded = load_config(result.run / "config.yaml")
-    assert recorded.title in ("SOFA-FL", "FedAvg", "HypCluster", "CFL", "FL+HC", "HierFAVG")
+    assert recorded.title == title_of(config.method)
     data = replace(config.data, name="own")
     assert recorded == replace(config, data=data, title=recorded.title, own=("data",))
     events = events_of(result.run)
     assert [event["round"] for event in events] == [0, 1, 2, 3]
-    assert [event["event"] for event in seen] == ["start"] + ["round"] * 4 + ["end"]
+    kinds = [event["event"] for event in seen if event["event"] != "scoring"]
+    assert kinds == ["start"] + ["round"] * 4 + ["end"]
     assert seen[-1]["summary"] == json.loads((result.run / "summary.json").read_text())
     names = [path.name for path in sorted((result.run / "checkpoints").iterdir())]
     assert names == ["round-00002.safetensors", "round-00003.safetensors"]
@@ -93,6 +95,7 @@ def test_a_summary_says_how_well_the_tree_agrees_with_known_groups(
     if method == "fedavg":
         assert found["ari"] == [0, 0]
         assert found["purity"] == pytest.approx([2 / 8, 4 / 8])
+        assert found["fscore"] == pytest.approx([2 / 5, 2 / 3])
     without = run(tiny(tmp_path / "without", method=method), data=own_data())
     assert "groups" not in without.summary
 
@@ -145,7 +148,7 @@ def test_nobody_to_score_is_an_error(tmp_path: Path) -> None:
     data = make_data()
     nothing = np.empty(0, dtype=np.int64)
     clients = tuple(replace(client, test=nothing) for client in data.clients)
-    with pytest.raises(DataError, match="no client has a test sample"):
+    with pytest.raises(DataError, match="no client can be scored"):
         run(tiny(tmp_path / "run"), data=replace(data, clients=clients))
 
 
@@ -269,7 +272,8 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 @methods
 def test_training_that_blows_up_is_an_error(values: dict[str, Any], tmp_path: Path) -> None:
-    config = tiny(tmp_path / "run", **values, local={"learning_rate": 1e30, "optimizer": "sgd"})
+    local = {"learning_rate": 1e30, "optimizer": "sgd"}
+    config = tiny(tmp_path / "run", **{**values, "local": local})
     with pytest.raises(ModelError, match=r"round 0 has values that are not finite; lower local\."):
         run(config, data=own_data())
 

@@ -51,7 +51,7 @@ def test_the_bottom_tenth_is_at_least_one_client(num_clients: int, counted: int)
 def test_clients_without_test_samples_do_not_count() -> None:
     nan = float("nan")
     assert fairness([0.5, nan, 0.9, nan]) == fairness([0.9, 0.5])
-    with pytest.raises(DataError, match="no client has a test sample"):
+    with pytest.raises(DataError, match="no client can be scored"):
         fairness([nan, nan])
 
 

@@ -20,6 +20,7 @@ from sofa_fl.experiment.storage.checkpoint import Packed
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from tests.engine.cases import make_data
 from tests.experiment.cases import METHODS, TINY, events_of, own_data, summary_of, tiny
+from tests.experiment.faults import full_disk
 
 
 class KilledError(Exception):
@@ -132,17 +133,11 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_sentence_and_loses_nothing(round: int, tmp_path: Path) -> None:
     whole = run(tiny(tmp_path / "whole"), data=own_data()).run
     cut = tmp_path / "cut"
-    full = cut / "checkpoints" / f"round-{round:05d}.partial"
-
-    def fill(event: dict[str, Any]) -> None:
-        if event["event"] == "start":
-            full.symlink_to("/dev/full")
-
-    with pytest.raises(RunError) as error:
-        run(tiny(cut, keep=9), data=own_data(), observers=[fill])
-    target = full.with_suffix(".safetensors")
+    target = RunFolder(cut).checkpoint(round)
+    with full_disk(target.name, 100), pytest.raises(RunError) as error:
+        run(tiny(cut, keep=9), data=own_data())
     assert str(error.value) == f"cannot write the checkpoint {target}: No space left on device"
-    assert not full.exists()
+    assert not RunFolder(cut).unfinished()
     assert not (cut / "summary.json").exists()
     assert RunFolder(cut).num_recorded() == round
     assert RunFolder(cut).saved_rounds() == list(range(round))

@@ -16,18 +16,26 @@ from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method
+from sofa_fl.methods.baselines.apfl import Apfl, ApflConfig
 from sofa_fl.methods.baselines.cfl import Cfl, CflConfig
 from sofa_fl.methods.baselines.ditto import Ditto, DittoConfig
+from sofa_fl.methods.baselines.fedadam import FedAdam, FedOptConfig
+from sofa_fl.methods.baselines.fedala import FedAla, FedAlaConfig
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.baselines.fedavg_ft import FedAvgFt
 from sofa_fl.methods.baselines.feddrift import FedDrift, FedDriftConfig
 from sofa_fl.methods.baselines.fedprox import FedProx, FedProxConfig
+from sofa_fl.methods.baselines.fedrep import FedRep, FedRepConfig
+from sofa_fl.methods.baselines.fedrod import FedRod, FedRodConfig
+from sofa_fl.methods.baselines.fedyogi import FedYogi
 from sofa_fl.methods.baselines.fl_hc import FlHc, FlHcConfig
 from sofa_fl.methods.baselines.hierfavg import HierFavg, HierFavgConfig
 from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.baselines.hypcluster_restarts import HypClusterRestarts
 from sofa_fl.methods.baselines.local import Local
 from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
 from sofa_fl.methods.baselines.regroup import Regroup
+from sofa_fl.methods.baselines.scaffold import Scaffold
 from sofa_fl.methods.rules.clusters import Update
 from sofa_fl.methods.rules.config import RulesConfig, SofaConfig
 from sofa_fl.methods.sofa import Sofa
@@ -36,7 +44,8 @@ from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.tree import NodeId
 
-LOCAL = LocalConfig(batches=10, batch_size=8)
+# The closed-form engine descends at this rate, whatever it is told; SCAFFOLD must know it.
+LOCAL = LocalConfig(batches=10, batch_size=8, optimizer="sgd", learning_rate=0.05, final_rate=1.0)
 
 
 def sofa(**settings: Any) -> Callable[[SharingConfig], Method[Any]]:
@@ -60,16 +69,16 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
         start="own", serve="own", clusters="regularized", pull_siblings=(0.1, 0.2), pull_parent=0.3
     ),
     "sofa as written": sofa(
+        position="weights",
         linkage="centroid",
         start="own",
         serve="own",
         clusters="regularized",
-        steadiness=0.0,
         alert=float("inf"),
-        rules=RulesConfig(graft="paper", merge="paper", split="paper", passes="paper"),
+        rules=RulesConfig(graft="paper", merge="paper", split="paper"),
         dmac=DmacConfig(increase=1.2),
     ),
-    "sofa serves the best": sofa(serve="best"),
+    "sofa by weights": sofa(position="weights"),
     "sofa serves its own": sofa(serve="own", pull_siblings=0.0, pull_parent=0.0),
     "local": Local,
     "fedavg": FedAvg,
@@ -90,6 +99,16 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
         HierFavgConfig(num_edges=5, period=3), sharing
     ),
     "feddrift": lambda sharing: FedDrift(FedDriftConfig(change=3.0), sharing),
+    "apfl": lambda sharing: Apfl(ApflConfig(), sharing),
+    "fedrep": lambda sharing: FedRep(FedRepConfig(), sharing),
+    "fedala": lambda sharing: FedAla(FedAlaConfig(), sharing),
+    "fedrod": lambda sharing: FedRod(FedRodConfig(), sharing),
+    "fedadam": lambda sharing: FedAdam(FedOptConfig(rate=1.0, beta1=0.5, adaptivity=0.5), sharing),
+    "fedyogi": lambda sharing: FedYogi(FedOptConfig(rate=1.0, beta1=0.5, adaptivity=0.5), sharing),
+    "scaffold": Scaffold,
+    "hypcluster, restarts": lambda sharing: HypClusterRestarts(
+        HypClusterConfig(num_clusters=2, search_rounds=2), sharing
+    ),
     "regroup": lambda sharing: Regroup(SofaConfig(), sharing),
     "oracle": lambda sharing: Oracle(OracleConfig(), sharing),
     "oracle above": lambda sharing: Oracle(OracleConfig(level=1), sharing),
@@ -109,6 +128,10 @@ class Spy:
     @property
     def num_trainable(self) -> int:
         return self.engine.num_trainable
+
+    @property
+    def num_head(self) -> int:
+        return self.engine.num_head
 
     def initial(self, seed: int) -> Vector:
         return self.engine.initial(seed)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up
-from sofa_fl.methods.rules.path import Losses, agreement, compare_losses, steady, trust
+from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up, trained_on_pools
+from sofa_fl.methods.rules.path import compare_losses
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree
@@ -131,79 +128,14 @@ def test_compare_does_not_measure_what_is_known() -> None:
     assert {c: losses[c] for c in CLIENTS[1:]} == {c: known[c] for c in CLIENTS[1:]}
 
 
-losses_strategy = st.dictionaries(
-    st.integers(0, 9).map(NodeId), st.floats(0, 1e6), min_size=1, max_size=6
-)
-sharpnesses = st.one_of(st.floats(0, 10), st.sampled_from([100.0, 1e4, math.inf]))
-
-
-@given(losses_strategy, sharpnesses)
-def test_trust_is_a_share_and_the_lower_loss_has_more(
-    losses: dict[NodeId, float], sharpness: float
-) -> None:
-    shares = trust(losses, sharpness)
-    assert list(shares) == list(losses)
-    assert sum(shares.values()) == pytest.approx(1)
-    assert all(0 <= share <= 1 for share in shares.values())
-    for a in losses:
-        for b in losses:
-            if losses[a] < losses[b]:
-                assert shares[a] >= shares[b]
-    if sharpness == 0:
-        assert all(share == pytest.approx(1 / len(losses)) for share in shares.values())
-
-
-def test_trust_goes_by_the_power_of_the_loss() -> None:
-    shares = trust({A: 0.1, B: 0.2, C: 0.4}, 2.0)
-    assert shares[A] / shares[B] == pytest.approx(4)
-    assert shares[B] / shares[C] == pytest.approx(4)
-    assert list(trust({A: 0.2, B: 0.1}, math.inf).values()) == [0, 1]
-    assert trust({A: 0.9, B: 0.8, C: 5.0}, 500.0)[B] == pytest.approx(1)
-
-
-def test_losses_near_zero_do_not_outweigh_each_other() -> None:
-    assert trust({A: 0.0, B: 1e-12, C: 1e-3}, 3.0) == pytest.approx(dict.fromkeys((A, B, C), 1 / 3))
-
-
-def losses_of(own: list[float], parent: list[float], root: list[float]) -> Losses:
-    paths = [TREE.path(client) for client in CLIENTS]
-    return {p[-1]: dict(zip(p, x)) for p, x in zip(paths, zip(root, parent, own), strict=True)}
-
-
-def test_losses_are_steadied_by_those_of_siblings() -> None:
-    losses = losses_of([1, 3, 1, 1, 7, 5], [2, 2, 4, 5, 6, 8], [9] * 6)
-    (count,) = {len(FED.judged_on(client)) for client in CLIENTS}
-    for client, found in steady(TREE, losses, FED, 3 * count).items():
-        path = TREE.path(client)
-        siblings = [c for c in TREE.children[path[-2]] if c in CLIENTS]
-        for depth, node in enumerate(path):
-            mean = sum(losses[c][TREE.path(c)[depth]] for c in siblings) / len(siblings)
-            assert found[node] == pytest.approx(0.25 * losses[client][node] + 0.75 * mean)
-    assert steady(TREE, losses, FED, 0) == losses
-
-
-def test_a_client_unlike_its_siblings_still_trusts_its_own() -> None:
-    losses = losses_of([0.05] * 6, [0.04, 0.04, 0.04, 0.04, 4.0, 0.04], [0.04] * 6)
-    odd, other = NodeId(4), NodeId(2)
-    found = steady(TREE, losses, FED, 6)
-    assert trust(found[odd], 4)[odd] > 10 * trust(found[odd], 4)[B]
-    assert trust(found[NodeId(0)], 4)[A] > trust(found[NodeId(0)], 4)[NodeId(0)]
-    assert found[other][other] == pytest.approx(0.05)
-
-
-def test_it_does_not_matter_in_which_order_losses_were_measured() -> None:
-    losses = losses_of([1, 3, 1, 1, 7, 5], [2, 2, 4, 5, 6, 8], [9] * 6)
-    turned = {c: dict(reversed(list(row.items()))) for c, row in losses.items()}
-    assert steady(TREE, turned, FED, 6) == steady(TREE, losses, FED, 6)
-
-
-def test_models_that_do_not_contradict_a_client_count_alike() -> None:
-    nearly_nothing = {ROOT: 0.03, A: 0.0001}
-    assert agreement(nearly_nothing, 0.2)[ROOT] == pytest.approx(0.46, abs=0.01)
-    assert trust(nearly_nothing, 4)[ROOT] < 1e-5
-    wrong = {ROOT: 1.9, A: 0.7, B: 0.1}
-    found = agreement(wrong, 0.2)
-    assert sum(found.values()) == pytest.approx(1)
-    assert found[B] > 0.9
-    assert found[ROOT] < 1e-3
-    assert agreement({ROOT: 1e9, A: 0.0}, 1e-3) == {ROOT: 0.0, A: 1.0}  # no overflow
+def test_clusters_do_not_train_on_rows_that_no_client_has_any_more() -> None:
+    """Data changed since the pool was gathered, or the client that shared them has left."""
+    fed = federation(6, spy=True)
+    spy = fed.engine
+    assert isinstance(spy, Spy)
+    own = fed.owned[CLIENTS[0]][:3]
+    gone = np.array([row for row in range(500) if all(row not in r for r in fed.owned.values())])
+    pools = {node: np.empty(0, dtype=np.int64) for node in TREE.clusters}
+    pools |= {A: np.concatenate([own, gone[:5]]), B: gone[:4]}
+    trained_on_pools(TREE, MODELS, pools, 0.5, fed)
+    assert [(task.site, task.samples.tolist()) for task in spy.tasks] == [(A, own.tolist())]

@@ -18,6 +18,7 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import mean_of
 from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.path import compare_losses
 from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
@@ -30,11 +31,11 @@ from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
 LOCAL = LocalConfig(batches=20, batch_size=50, learning_rate=2e-3)
 METHOD = Sofa(
     SofaConfig(
-        position="weights",
+        position="directions",
         metric="euclidean",
         linkage="average",
         eta=1.0,
-        shape=ShapeConfig(),
+        shape=ShapeConfig(every=1),
     ),
     SharingConfig(ratio=0),
 )
@@ -98,7 +99,7 @@ def one_round(
         params[cluster] = mean_of(tree.children[cluster], tree, params, fed)
     pools = dict.fromkeys(tree.clusters, np.empty(0, dtype=np.int64))
     losses = compare_losses(tree, params, fed)
-    state = SofaState(tree, params, losses, losses, Shared(pools))
+    state = SofaState(tree, params, losses, Mixing(), Shared(pools))
     after, notes = METHOD.round(state, fed.at(1))
     assert set(after.params) == set(after.tree.parent)
     _, later = METHOD.round(after, fed.at(2))

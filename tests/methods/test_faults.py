@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from sofa_fl.data.concepts import Phase, Script
+from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage import checkpoint
@@ -58,7 +59,8 @@ def test_the_absent_keep_their_models(name: str) -> None:
         old, new = method.view(before).models, method.view(after).models
         for client in set(now.clients) & old.keys() - now.roll.heard:
             assert torch.equal(as_vector(new[client]), as_vector(old[client]))
-        if name != "ditto":  # where it may be the global model alone that was heard of
+        # With these it may be the global model alone that was heard of.
+        if name not in ("ditto", "apfl"):
             for client in now.roll.heard & old.keys():
                 assert not torch.equal(as_vector(new[client]), as_vector(old[client]))
         assert now.roll.heard <= now.asked
@@ -192,3 +194,33 @@ def test_a_client_set_aside_where_nobody_expects_it(name: str) -> None:
     check_view(method.view(state), fed.at(2))
     state, _ = method.round(state, fed.at(3))
     check_view(method.view(state), fed.at(3))
+
+
+class OneBad(Spy):
+    """Its third client sends a model that is not finite; nobody expects it to."""
+
+    def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
+        outcomes = list(super().train(tasks))
+        tasks = self.tasks[-len(outcomes) :]
+        return [
+            replace(out, params=out.params * float("nan")) if out and task.site == 2 else out
+            for task, out in zip(tasks, outcomes)
+        ]
+
+
+@methods
+def test_a_client_that_the_guard_sets_aside_keeps_its_model(name: str) -> None:
+    """Where every client is asked and none is known to fail."""
+    fed = living(STILL)
+    assert not fed.may_miss
+    method = METHODS[name](SHARING)
+    state, _ = method.init(fed.at(0))
+    bad = replace(fed, engine=OneBad(fed.engine))
+    for round in (1, 2):
+        before = copy.deepcopy(method.view(state).models)
+        now = bad.at(round)
+        state, _ = method.round(state, now)
+        assert set(now.roll.set_aside) == {2}
+        after = method.view(state).models
+        if NodeId(2) in before:
+            assert torch.equal(as_vector(after[NodeId(2)]), as_vector(before[NodeId(2)]))

@@ -103,7 +103,9 @@ def test_only_what_clients_have_now_is_trained_on(name: str, script: Script) -> 
         trained = {task.site for task in fed.engine.tasks if task.site < fed.first_id}
         assert trained == set(now.clients)
         held = np.concatenate([now.judged_on(client) for client in now.clients])
-        assert all(np.isin(exam.samples, held).all() for exam in fed.engine.exams)
+        # SHAPE compares clusters on some training samples, too.
+        seen = np.concatenate([held, owned]) if name.startswith("sofa") else held
+        assert all(np.isin(exam.samples, seen).all() for exam in fed.engine.exams)
 
 
 @methods

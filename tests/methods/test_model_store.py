@@ -29,8 +29,11 @@ def test_what_is_taken_is_gone_unless_kept() -> None:
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_old_models_of_clients_are_freed_while_a_round_runs(participation: float) -> None:
-    """All but those that may be needed again: where not all clients are asked, they are kept."""
+def test_old_models_of_clients_are_freed_while_a_round_runs(
+    participation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large ones, but for those that may be needed again: where not all clients are asked."""
+    monkeypatch.setattr("sofa_fl.methods.rules.state.SMALL", 0)
     fed = replace(federation(), participation=participation)
     method = Sofa(SofaConfig(), SharingConfig(ratio=0))
     state, _ = method.init(fed.at(0))

@@ -41,6 +41,14 @@ TITLES = {
     "oracle": "Oracle",
     "feddrift": "FedDrift",
     "regroup": "DMAC every round",
+    "apfl": "APFL",
+    "fedrep": "FedRep",
+    "fedala": "FedALA",
+    "fedrod": "FedRoD",
+    "fedadam": "FedAdam",
+    "fedyogi": "FedYogi",
+    "scaffold": "SCAFFOLD",
+    "hypcluster_restarts": "HypCluster with restarts",
 }
 
 

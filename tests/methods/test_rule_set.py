@@ -9,27 +9,28 @@ import torch
 
 from sofa_fl.methods.rules.clusters import regularized_mean
 from sofa_fl.methods.rules.config import RulesConfig, RuleSet, SofaConfig
-from sofa_fl.methods.rules.path import Path, start_from_clusters, start_from_own
+from sofa_fl.methods.rules.mixing import own_models, weigh_by_losses
+from sofa_fl.methods.rules.objective import pulls_on_client, pulls_together
+from sofa_fl.methods.rules.path import Path, start_from_own, start_from_path
 from sofa_fl.methods.rules.rule_set import default_rules, paper_rules, rules_of
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.shape import paper_tree_rules
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.clustering.evidence import Evidence
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit
 from tests.methods.cases import Spy, after_rounds, federation, updates_of
 
 NO_SHARING = SharingConfig(ratio=0)
 PAPER = SofaConfig(
+    position="weights",
     linkage="centroid",
     start="own",
     serve="own",
     clusters="regularized",
-    steadiness=0.0,
     alert=float("inf"),
-    rules=RulesConfig(graft="paper", merge="paper", split="paper", passes="paper"),
+    rules=RulesConfig(graft="paper", merge="paper", split="paper"),
     dmac=DmacConfig(increase=1.2),
 )
 
@@ -63,8 +64,7 @@ def test_one_rule_of_the_paper_among_ours(rule: str) -> None:
     for name in ("graft", "merge", "split"):
         origin = paper_rules() if name == rule else default_rules()
         assert name_of(getattr(rules, name)) == name_of(getattr(origin, name))
-    assert rules.until_stable
-    assert rules.start is start_from_clusters
+    assert rules.start is start_from_path
 
 
 def test_a_client_goes_on_from_its_own_model_and_serves_it() -> None:
@@ -97,7 +97,7 @@ def test_a_user_replaces_one_rule() -> None:
     """As the docs show it: a merge rule that never merges, and where a client starts."""
     asked: list[Tree] = []
 
-    def never_merge(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
+    def never_merge(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
         asked.append(tree)
         return []
 
@@ -119,10 +119,13 @@ def test_a_user_replaces_one_rule() -> None:
 def test_a_newcomer_without_a_model_starts_from_the_lowest_cluster() -> None:
     fed = federation()
     models = {NodeId(20): fed.initial(1), NodeId(21): fed.initial(2)}
-    path = Path((NodeId(20), NodeId(21)), None, models, {NodeId(20): 1.0, NodeId(21): 0.5}, 1.0)
+    path = Path((NodeId(20), NodeId(21)), None, models)
     assert start_from_own(path, PAPER) is models[NodeId(21)]
 
 
-def test_the_paper_passes_once() -> None:
-    assert not paper_tree_rules().until_stable
-    assert default_rules().until_stable
+def test_nothing_is_weighed_where_clients_start_from_their_own_and_serve_it() -> None:
+    assert rules_of(PAPER).weigh is own_models
+    assert rules_of(replace(PAPER, serve="blend")).weigh is weigh_by_losses
+    assert rules_of(replace(PAPER, start="path")).weigh is weigh_by_losses
+    assert rules_of(replace(PAPER, start="path")).pulls is pulls_together
+    assert rules_of(replace(PAPER, serve="blend")).pulls is pulls_on_client

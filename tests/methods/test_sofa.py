@@ -11,7 +11,8 @@ import torch
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate
-from sofa_fl.methods.rules.path import agreement, blend, trust
+from sofa_fl.methods.rules.mixing import Mixing
+from sofa_fl.methods.rules.positions import directions
 from sofa_fl.methods.rules.state import ModelStore, SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import mean
@@ -36,7 +37,7 @@ def stale_state(fed: Federation) -> SofaState:
     params = {node: fed.initial(int(node)) for node in tree.parent}
     losses = {c: dict.fromkeys(tree.path(c), 1.0) for c in fed.clients}
     pools = dict.fromkeys(tree.clusters, np.empty(0, dtype=np.int64))
-    return SofaState(tree, params, losses, losses, Shared(pools))
+    return SofaState(tree, params, losses, Mixing(), Shared(pools))
 
 
 @pytest.mark.parametrize("propagation", ["onepass", "cascade"])
@@ -45,7 +46,7 @@ def test_lives_with_trees_that_nothing_prunes(propagation: str, eta: float) -> N
     """All clients leave a cluster, and it stays: it goes on with the model it has."""
     fed = federation()
     operations: tuple[Operation, ...] = ("graft",)
-    shape = ShapeConfig(operations=operations, tolerance=0.0)
+    shape = ShapeConfig(operations=operations, every=1)
     kinds = {
         "onepass": SofaConfig(propagation="onepass", eta=eta, shape=shape),
         "cascade": SofaConfig(propagation="cascade", eta=eta, shape=shape),
@@ -53,12 +54,12 @@ def test_lives_with_trees_that_nothing_prunes(propagation: str, eta: float) -> N
     method = Sofa(kinds[propagation], SharingConfig(ratio=0.2))
     state = stale_state(fed)
     state, notes = method.round(state, fed.at(1))
-    assert {edit.node for edit in notes.edits if isinstance(edit, Graft)} >= {0, 3}
-    assert state.tree.children[NodeId(21)] == ()
-    for round in (2, 3):
+    assert {edit.node for edit in notes.edits if isinstance(edit, Graft)} & {0, 3}
+    for round in (2, 3, 4):
         state, _ = method.round(state, fed.at(round))
         assert set(state.params) == set(state.tree.parent)
         assert all(bool(model.isfinite().all()) for model in state.params.values())
+    assert state.tree.children[NodeId(21)] == ()
 
 
 def test_a_cluster_is_the_mean_of_its_clients_by_their_samples() -> None:
@@ -93,21 +94,18 @@ def test_eta_weighs_clients_against_the_clusters_own_training() -> None:
     torch.testing.assert_close(params[0.0][root], own.params)
 
 
-def test_serves_the_blend_the_best_or_its_own() -> None:
+def test_serves_the_mixture_or_its_own() -> None:
     fed = federation()
-    config = SofaConfig(sharpness=2.0, serve="blend")
+    config = SofaConfig()
     method = Sofa(config, NO_SHARING)
-    state, _ = method.init(fed.at(0))
+    state = stale_state(fed)
     client = NodeId(4)
-    path = state.tree.path(client)
-    losses = {node: 1.0 + i for i, node in enumerate(path)}  # the root is best
-    state = replace(state, steadied={**state.steadied, client: losses})
-    blended = as_vector(method.view(state).served[client])
-    counts = [1 / (1.0 + i) ** 2 for i in range(len(path))]
-    torch.testing.assert_close(blended, mean([state.params[n] for n in path], counts))
-    torch.testing.assert_close(blended, as_vector(blend(state.params, trust(losses, 2.0))))
-    best = Sofa(replace(config, serve="best"), NO_SHARING).view(state).served[client]
-    assert torch.equal(as_vector(best), state.params[path[0]])
+    root, parent, _ = state.tree.path(client)
+    mixing = Mixing({parent: 0.25, client: 0.75}, {client: 0.0})
+    state = replace(state, mixing=mixing)
+    served = as_vector(method.view(state).served[client])
+    models = [state.params[node] for node in (root, parent, client)]
+    torch.testing.assert_close(served, mean(models, [0.25 * 0.75, 0.25 * 0.25, 0.75]))
     own = Sofa(replace(config, serve="own"), NO_SHARING).view(state).served[client]
     assert torch.equal(as_vector(own), state.params[client])
 
@@ -138,24 +136,26 @@ def test_onepass_trains_once() -> None:
     assert sorted(task.site for task in fed.engine.tasks) == list(fed.clients)
 
 
-def test_a_client_starts_from_clusters_that_do_not_contradict_it() -> None:
+def test_a_client_starts_from_its_parent_until_it_leaves_it() -> None:
+    """What pulls it to its siblings goes as far as it has left them."""
     fed = federation()
-    method = Sofa(SofaConfig(openness=0.1), NO_SHARING)
+    method = Sofa(SofaConfig(), NO_SHARING)
     state = stale_state(fed)
-    losses = {0: (0.02, 0.001), 1: (5.0, 0.1)}  # of the root and of the parent
-    state = replace(
-        state,
-        steadied={c: dict(zip(state.tree.path(c), (*losses[c % 2], 0.0))) for c in fed.clients},
-    )
+    starts = {client: (0.0, 0.5, 1.0)[client % 3] for client in fed.clients}
+    state = replace(state, mixing=Mixing(dict.fromkeys(state.tree.parent, 0.9), starts))
     stored = replace(state, params=ModelStore(state.params, keep=True))
-    tasks = LocalUpdate(stored, method.rules, method.config, fed.at(1)).usual()
-    for task, _ in tasks:
-        root, parent, _ = state.tree.path(task.site)
-        own = {root: losses[task.site % 2][0], parent: losses[task.site % 2][1]}
-        weights = agreement(own, 0.1 * fed.blind_loss)
-        expected = blend(state.params, weights)
-        torch.testing.assert_close(as_vector(task.start), as_vector(expected))
-        assert (weights[root] > 0.4) == (task.site % 2 == 0)
+    for task, _ in LocalUpdate(stored, method.rules, method.config, fed.at(1)).usual():
+        client, left = task.site, starts[task.site]
+        root, parent, _ = state.tree.path(client)
+        models = [state.params[node] for node in (root, parent, client)]
+        expected = mean(models, [0.1 * (1 - left), 0.9 * (1 - left), left])
+        torch.testing.assert_close(as_vector(task.start), expected)
+        weights = [pull.weight for pull in task.pulls]
+        size = len(state.tree.children[parent])
+        full = [1e-3, 1e-3, -1e-3 / size]
+        assert weights == pytest.approx(
+            [(1 - left) * weight for weight in full] if left < 1 else []
+        )
 
 
 def test_finds_the_groups_that_there_are() -> None:
@@ -163,6 +163,22 @@ def test_finds_the_groups_that_there_are() -> None:
     state, _ = Sofa(SofaConfig(), NO_SHARING).init(fed.at(0))
     found = {frozenset(state.tree.clients_of(cluster)) for cluster in state.tree.clusters}
     assert {frozenset({0, 1, 2}), frozenset({3, 4, 5}), frozenset({6, 7, 8})} <= found
+
+
+def test_directions_forget_how_far_a_model_is_from_the_mean() -> None:
+    fed = federation()
+    updates = updates_of(fed)
+    space = Sofa(SofaConfig(position="directions"), NO_SHARING).embed(updates, fed)
+    full = np.stack([update.model.double().numpy() for update in updates.values()])
+    centred = full - full.mean(axis=0)
+    expected = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        space.positions @ space.positions.T, expected @ expected.T, atol=1e-5
+    )
+
+
+def test_clients_that_are_all_alike_have_no_direction() -> None:
+    assert not directions(np.ones((4, 3))).any()
 
 
 @pytest.mark.parametrize("kind", ["weights", "updates"])

@@ -67,6 +67,14 @@ def test_mlp_takes_anything(shape: tuple[int, ...]) -> None:
     assert network(torch.zeros(2, *shape)).shape == (2, 3)
 
 
+@pytest.mark.parametrize(("hidden", "sizes"), [((), [12, 3]), ((7, 5), [12, 7, 5, 3])])
+def test_mlp_has_as_many_hidden_layers_as_widths(hidden: tuple[int, ...], sizes: list[int]) -> None:
+    network = network_factory(ModelConfig(name="mlp", hidden=hidden), (3, 4), 3)()
+    layers = [m for m in network.modules() if isinstance(m, nn.Linear)]
+    assert [layers[0].in_features, *(layer.out_features for layer in layers)] == sizes
+    assert network(torch.zeros(2, 3, 4)).shape == (2, 3)
+
+
 def test_batch_norm_adds_its_layers() -> None:
     def norms(network: nn.Module) -> list[int]:
         kinds = nn.BatchNorm1d | nn.BatchNorm2d

@@ -104,3 +104,27 @@ def test_where_it_cannot_be_served(tmp_path: Path) -> None:
         LiveServer(folder, port=70000)
     with pytest.raises(RunError, match=r"cannot serve at no\.such\.host\.invalid:0"):
         LiveServer(folder, host="no.such.host.invalid")
+
+
+def test_a_folder_of_runs(tmp_path: Path) -> None:
+    """A table of all runs, a page for each, and any of them side by side; nothing else."""
+    (tmp_path / "runs" / "compare").mkdir(parents=True)
+    write_run(tmp_path / "runs" / "one & <b>")
+    write_run(tmp_path / "runs" / "compare" / "two", EVENTS[:1])
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "config.yaml").write_text("method: sofa\n")
+    write_run(tmp_path / "outside")
+    with serving(tmp_path / "runs") as server:
+        table = get(server.url)
+        assert "one &amp; &lt;b&gt;" in table
+        assert "<b>" not in table
+        assert "<td>1 of 5</td><td>94.67%</td><td>90.00%</td><td>not ended</td>" in table
+        assert "broken" in table
+        news = get(f"{server.url}run/compare/two/data?since=0")
+        assert [record["round"] for record in news["history"]] == [0]
+        assert '"live":true' in get(f"{server.url}run/one%20%26%20%3Cb%3E/")
+        both = get(f"{server.url}compare?run=compare/two&run=one%20%26%20%3Cb%3E&run=none")
+        assert "2 runs compared" in both
+        for path in ("run/../outside/", "run/outside/", "compare?run=../outside", "data"):
+            with pytest.raises(HTTPError, match="404"):
+                get(f"{server.url}{path}")

@@ -18,7 +18,7 @@ from sofa_fl.report.words import (
     tell,
 )
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 
 N = NodeId
 
@@ -65,6 +65,16 @@ def tree() -> Tree:
 )
 def test_edits_in_words(edits: list[Edit], told: list[str]) -> None:
     assert tell(edits, tree()) == told
+
+
+def test_edits_of_clients_with_names() -> None:
+    names = {N(0): "cleveland", N(4): "va"}
+    leaving = [Leave(N(4)), Leave(N(2))]
+    assert tell([Graft(N(0), N(7))], tree(), names) == [
+        "cleveland moved from cluster 6 to cluster 7"
+    ]
+    assert tell([Join(N(9), N(6), None)], tree(), {N(9): "oslo"}) == ["oslo joined cluster 6"]
+    assert tell(leaving, tree(), names) == ["va left", "client 2 left"]
 
 
 def test_values_in_words() -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from statistics import fmean
+from typing import Any
 
 from sofa_fl.engine.base import LocalConfig
+from sofa_fl.methods.registry import built_in_methods
 from study.design.contenders import (
     ABLATION,
     CONTENDERS,
@@ -12,6 +14,7 @@ from study.design.contenders import (
     PAPER_K,
     RATE,
     RATES,
+    SGD_RATES,
     TABLE2,
     crossed,
     title,
@@ -27,14 +30,22 @@ def test_baselines_run_as_published_and_with_the_parts_that_are_no_tree() -> Non
         if contender.is_plus or label == "sofa":
             # What SOFA-FL does is the default, in all settings the same.
             local = LocalConfig()
-            assert values == {
+            expected: dict[str, Any] = {
                 "local.learning_rate": local.learning_rate,
                 "local.final_rate": local.final_rate,
                 "local.prior": local.prior,
             }
-            assert contender.rates == ()
+            if label == "scaffold+":  # it takes no other optimizer, and that has other rates
+                expected["local.optimizer"] = "sgd"
+            if label == "regroup+":
+                expected["sofa.alert"] = 1e9
+            assert values == expected
+            assert contender.rates == (SGD_RATES if label == "scaffold+" else ())
         else:
-            assert values == {"local.final_rate": 1.0, "local.prior": False}
+            expected = {"local.final_rate": 1.0, "local.prior": False}
+            if label == "scaffold":
+                expected["local.optimizer"] = "sgd"
+            assert values == expected
             assert len(contender.rates) > 1
     assert LocalConfig().final_rate < 1
     assert LocalConfig().prior
@@ -88,5 +99,13 @@ def test_crossed() -> None:
     assert crossed(a__b=(1, 2), c=(3,)) == ({"a.b": 1, "c": 3}, {"a.b": 2, "c": 3})
 
 
+def test_every_baseline_runs_with_and_without_what_is_no_tree() -> None:
+    ours = {"sofa", "regroup", "feddrift"}  # the last is compared where clients change
+    for method in set(built_in_methods()) - ours:
+        assert {method, f"{method}+"} <= CONTENDERS.keys()
+    assert {"regroup+", "regroup_alarm+"} <= CONTENDERS.keys()
+
+
 def test_titles() -> None:
+    assert title("regroup_alarm+") == "DMAC every round, with the alarm+"
     assert (title("sofa"), title("fedavg+")) == ("SOFA-FL", "FedAvg+")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 from study.design.contenders import FULL
 from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import benchmark_tables, standing
@@ -61,9 +63,10 @@ def test_the_benchmark_marks_the_best_and_pairs_by_seed() -> None:
 def test_it_says_where_sofa_does_not_win() -> None:
     ahead = benchmark_tables([*rows("sofa", CLEAR), *rows("fedavg", LOWER)])
     assert "not** win" not in ahead
-    assert ahead.count("is ahead of all others") == 2
+    assert ahead.count("is ahead of all others") == 3
     behind = benchmark_tables([*rows("sofa", LOWER), *rows("fedavg", CLEAR)])
-    assert behind.count("does **not** win: it is behind FedAvg (−4.98 ± 0.06)") == 2
+    assert behind.count("does **not** win: it is behind FedAvg (−4.98 ± 0.06)") == 3
+    assert "On the whole test set SOFA-FL does **not** win" in behind
     mixed = [0.94, 0.96, 0.949, 0.96, 0.95]
     unclear = benchmark_tables([*rows("sofa", CLEAR), *rows("ditto", mixed)])
     assert "not clearly ahead of Ditto" in unclear
@@ -92,12 +95,33 @@ def test_it_is_told_who_was_not_run() -> None:
 def test_the_count_over_everything() -> None:
     made = standing([*rows("sofa", CLEAR), *rows("fedavg", LOWER), *rows("ditto", CLEAR)])
     assert "2 comparisons" in made
-    assert "above zero in 1, below zero in 0, and contains zero in 1" in made
+    assert "above zero in 1, below zero in 0, and contains zero in 1; after Holm's" in made
+    assert "On the whole test set: 2 comparisons" in made
+
+
+def test_bytes_and_groups_stand_beside_accuracy_where_rows_have_them() -> None:
+    with_them = row("sofa", down=12.345, up=3.0, fscore=0.5), row("fedavg", down=2.0, up=2.0)
+    made = benchmark_tables(with_them)
+    assert "| FScore | MB down a round | up |" in made
+    assert "| **0.50** | 12.35 | 3.00 |" in made
+    assert "| – | **2.00** | **2.00** |" in made
+    assert "MB" not in benchmark_tables([row("sofa"), row("fedavg")])
+
+
+def test_intervals_are_wider_among_many() -> None:
+    two = benchmark_tables([*rows("sofa", CLEAR), *rows("fedavg", LOWER)])
+    many = benchmark_tables(
+        [*rows("sofa", CLEAR), *rows("fedavg", LOWER), *rows("ditto", LOWER), *rows("cfl", LOWER)]
+    )
+    wide = re.findall(r"\| \+4\.98 ± (\S+) \| \+4\.98 ± \S+ \|", many)
+    assert "+4.98 ± 0.06" in two
+    assert sorted(wide) == ["0.06", "0.07", "0.08"], "of three alike, the last is as if alone"
 
 
 def test_the_ablation_is_against_the_whole() -> None:
     made = ablation([*rows(FULL, CLEAR), *rows("no tree", LOWER), *rows("no SHAPE", CLEAR)])
-    assert "| no tree | 90.02 | 80.02 | −4.98 ± 0.06 | −4.98 ± 0.06 |" in made
+    # Of two differences, the clearer one has an interval of 97.5%.
+    assert "| no tree | 90.02 | 80.02 | −4.98 ± 0.07 | −4.98 ± 0.07 |" in made
     assert "| no SHAPE | 95.00 | 85.00 | +0.00 ± 0.00 |" in made
     assert "On the mean client the tree itself helps: +4.98 ± 0.06 points." in made
     same = ablation([*rows(FULL, CLEAR), *rows("no tree", CLEAR)])

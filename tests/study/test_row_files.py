@@ -27,6 +27,9 @@ def test_a_row_has_these_keys_and_no_others() -> None:
         "samples_trained", "seconds", "engine", "overrides",
     ]  # fmt: skip
     assert list(made["overrides"]) == ["a", "b"]
+    sent = {"rounds": 9, "bytes_down": 50_000_000, "bytes_up": 20_000_000}
+    counted = make_row("S1", "fedavg+", 0.1, 3, {}, {**SUMMARY, **sent})
+    assert (counted["down"], counted["up"]) == (5.0, 2.0)
 
 
 def test_of_true_groups_the_level_that_was_found_worst() -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from sofa_fl.jobs.runner import Job, OnSummary, Summary
 from study import tuning as sweeping
-from study.design.choices import choices_table, read_choices, words
+from study.design.choices import choices_table, choose, read_choices, words
 from study.design.run_plan import Scope
 from study.rows.row_files import Row, read_rows
 from study.targets import Study
-from study.tuning import choose, sweep
+from study.tuning import sweep
 from tests.study.test_row_files import SUMMARY
 
 

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from sofa_fl.topology.tree import Tree, flat_tree
-from sofa_fl.topology.tree.agreement import ari, cut, moved, purity
+from sofa_fl.topology.tree.agreement import ari, cut, fscore, moved, purity
 from tests.topology.strategies import Drawn, ids, tree_of
 
 GROUPS = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
@@ -38,6 +38,31 @@ def test_one_level_may_be_found_and_the_other_not() -> None:
     assert 0 < ari(tree, PAIRS) < 1
     # Of 15 pairs of a half, 6 meet in their group, 9 in the root.
     assert purity(tree, PAIRS) == pytest.approx((6 * 1 + 9 * 0.5) / 15)
+
+
+def test_groups_at_uneven_depths_are_found() -> None:
+    """Where no cut by depth has them all."""
+    tree = tree_of([[[0, 1, 2], [3, 4, 5]], [6, 7, 8], [9, 10, 11]])
+    assert ari(tree, GROUPS) < 1
+    assert fscore(tree, GROUPS) == 1
+    assert purity(tree, GROUPS) == 1
+
+
+def test_fscore_by_hand() -> None:
+    """The first group has {0, 1, 2} with two of three; the second the root, or one of its two."""
+    tree = tree_of([[0, 1, 2], 3])
+    first, second = 2 * 2 / (3 + 2), 2 * 2 / (4 + 2)
+    assert fscore(tree, [0, 0, 1, 1]) == pytest.approx((2 * first + 2 * second) / 4)
+    assert fscore(flat_tree(ids(*range(12))), GROUPS) == pytest.approx(2 / (1 + 4))
+    assert fscore(tree_of(NESTED), GROUPS) == fscore(tree_of(NESTED), PAIRS) == 1
+    assert fscore(tree_of([0, 1, 2]), [0, 1, 2]) == 1, "a client is a cluster of one"
+
+
+def test_fscore_counts_what_is_merged_and_what_is_torn_apart() -> None:
+    merged = tree_of([[0, 1, 2, 3, 4, 5], [6, 7, 8], [9, 10, 11]])
+    assert fscore(merged, GROUPS) == pytest.approx((6 * (2 * 3 / 9) + 6) / 12)
+    torn = tree_of([[0, 1], 2, [3, 4, 5], [6, 7, 8], [9, 10, 11]])
+    assert fscore(torn, GROUPS) == pytest.approx((3 * (2 * 2 / 5) + 9) / 12)
 
 
 def test_purity_by_hand() -> None:

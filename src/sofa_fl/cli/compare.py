@@ -150,7 +150,7 @@ def _default_folder(config: Config) -> Path:
     """The same folder for the same configuration, so that repeating a command continues it."""
     text = json.dumps(_common(config), sort_keys=True)
     mark = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return Path("runs") / f"compare-{Path(config.data.name).name}-{mark}"
+    return Path("runs") / f"compare-{Path(config.data.label).name}-{mark}"
 
 
 def _common(config: Config) -> dict[str, Any]:

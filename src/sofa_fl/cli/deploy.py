@@ -30,6 +30,19 @@ def new(
     put(f"wrote a Flower app to {path}; {path / 'README.md'} says what to run where")
 
 
+@deploy.command()
+def site(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    app: Annotated[Path, typer.Option(help="The site's own copy of the app.")],
+) -> None:
+    """Create the folder of a site: a policy to edit, its key, its ledger and its audit log."""
+    from sofa_fl.cli.screen import put
+    from sofa_fl.deploy.machine.site import POLICY_FILE, create_site
+
+    path = create_site(folder, app)
+    put(f"wrote {path / POLICY_FILE}; read it, and start the node with --policy {path}/policy.toml")
+
+
 @deploy.command(
     context_settings={
         "allow_extra_args": True,
@@ -38,7 +51,7 @@ def new(
     }
 )
 def node(context: typer.Context) -> None:
-    """Run a SuperNode that answers at once; takes the options of flower-supernode.
+    """Run a SuperNode that answers at once; takes --policy and the options of flower-supernode.
 
     Flower's own looks for messages every three seconds and starts a Python for each.
     """

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from sofa_fl.cli.assign import assign
 from sofa_fl.cli.compare import compare
+from sofa_fl.cli.demo import demo
 from sofa_fl.cli.deploy import deploy
 from sofa_fl.cli.export import export
 from sofa_fl.cli.failures import Commands
@@ -28,7 +30,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, run, resume, watch, report, tree, export, compare, sweep):
+for command in (
+    demo, init, run, resume, watch, report, tree, export, assign, compare, sweep,
+):  # fmt: skip
     app.command()(command)
 app.command(context_settings=PASS_ON)(reproduce)
 app.add_typer(deploy)

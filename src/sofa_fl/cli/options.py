@@ -74,6 +74,11 @@ def read_config(
     track: Sequence[str] | None = None,
 ) -> Config:
     """The defaults, changed by the preset, the file, `--set`, and then the other options."""
+    from sofa_fl.cli.config_keys import check_keys
+    from sofa_fl.experiment.run.values import read_values
+
+    values = read_values(file) if isinstance(file, Path) else file or {}
+    check_keys(values, settings or ())
     from sofa_fl.experiment.run.config import load_config
 
     given = {
@@ -84,7 +89,7 @@ def read_config(
         "track": track or None,
     }
     options = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
-    config = load_config(file, [*(settings or ()), *options])
+    config = load_config(values, [*(settings or ()), *options])
     # Not as settings: a path is taken literally, not read as YAML.
     if out is not None:
         config = replace(config, out=out)

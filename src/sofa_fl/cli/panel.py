@@ -9,12 +9,11 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawing
 
-from sofa_fl.cli.progress import missing
 from sofa_fl.experiment.scoring.metric_names import metric_of
 from sofa_fl.experiment.storage.run_folder import Event
-from sofa_fl.report.history import clients_in, tree_in
+from sofa_fl.report.history import clients_in, names_in, tree_in
 from sofa_fl.report.page_data import told
-from sofa_fl.report.words import number, printable, said_score, score
+from sofa_fl.report.words import client_name, missing, number, printable, said_score, score
 from sofa_fl.topology.tree import NodeId, Tree
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -30,13 +29,15 @@ class Panel:
         self.worsts: list[float] = []
         self.tree: Tree | None = None
         self.edits: list[tuple[int, str]] = []
+        self.names: dict[NodeId, str] = {}
 
     def take(self, event: Event) -> None:
         """Add a round that has ended."""
         self.event = event
         self.means.append(event["client"]["mean"])
         self.worsts.append(event["client"]["min"])
-        news = told(event["edits"], self.tree)
+        self.names |= names_in(event)
+        news = told(event["edits"], self.tree, self.names)
         self.edits = [*self.edits, *((event["round"], edit["told"]) for edit in news)][-NUM_EDITS:]
         self.tree = tree_in(event)
 
@@ -101,7 +102,9 @@ def accuracies(event: Event) -> dict[NodeId, float]:
 
 def worst_client(event: Event) -> str:
     known = accuracies(event)
-    return f"client {min(known, key=lambda client: known[client])}" if known else ""
+    if not known:
+        return ""
+    return client_name(min(known, key=lambda client: known[client]), names_in(event))
 
 
 def sparks(values: Sequence[float]) -> str:

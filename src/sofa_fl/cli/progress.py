@@ -19,14 +19,14 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from sofa_fl.cli.screen import console
-from sofa_fl.experiment.scoring.metric_names import metric_of
-from sofa_fl.report.words import duration, number, printable, said_score, tally
+from sofa_fl.report.words import duration, news_of, printable
 
 if TYPE_CHECKING:
     from sofa_fl.cli.panel import Panel
     from sofa_fl.experiment.storage.run_folder import Event
 
 MOST_LINES = 22  # of the panel
+SCORING = "scoring every level"
 
 
 def follow(*, quiet: bool, name: str = "") -> Follower:
@@ -67,12 +67,17 @@ class Follower:
         elif event["event"] == "round":
             self.mark = self.mark or (event["round"], now)
             self.round(event)
+        elif event["event"] == "scoring":
+            self.scoring(event["done"], event["of"])
 
     def start(self, event: Event) -> None:
         """The run begins or goes on."""
 
     def round(self, event: Event) -> None:
         """A round has ended."""
+
+    def scoring(self, done: int, of: int) -> None:
+        """All rounds are done, and so many steps of the last scoring."""
 
     def seconds_left(self, round: int, rounds: int) -> float | None:
         """Seconds to the end of the run, if the remaining rounds take as long as those so far."""
@@ -108,14 +113,16 @@ class Lines(Follower):
         left = self.seconds_left(round, rounds)
         parts = [
             f"round {round}/{rounds}" if round else "warm-up done",
-            *_scores_and_edits(event),
+            *news_of(event),
             f"{duration(time.monotonic() - self.began)} elapsed",
         ]
-        if round == rounds:
-            parts.append("scoring every level")
-        elif left is not None:
+        if round < rounds and left is not None:
             parts.append(f"{duration(left)} left")
         self.say(parts)
+
+    def scoring(self, done: int, of: int) -> None:
+        if not done:
+            self.say([SCORING])
 
     def say(self, parts: list[str]) -> None:
         print(", ".join([self.name, *parts] if self.name else parts), file=sys.stderr, flush=True)
@@ -129,6 +136,7 @@ class Bar(Follower):
         self.console = console(stderr=True)
         self.display: _Display | None = None
         self.panel: Panel | None = None
+        self.last = "all rounds are done"
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -167,13 +175,24 @@ class Bar(Follower):
 
             self.panel = Panel()
         self.panel.take(event)
+        self.last = _done(round, rounds)
         self.display.status = self.panel.draw(min(MOST_LINES, self.console.height - 3))
         self.display.update(
             self.display.task_ids[0],
-            description=self.label(_done(round, rounds)),
+            description=self.label(self.last),
             completed=round,
             total=rounds,
-            deadline=None if left is None else time.monotonic() + left,
+            deadline=None if left is None or round == rounds else time.monotonic() + left,
+        )
+
+    def scoring(self, done: int, of: int) -> None:
+        assert self.display is not None
+        self.display.update(
+            self.display.task_ids[0],
+            description=self.label(f"{self.last}, {SCORING}, step {done + 1} of {of}"),
+            completed=done,
+            total=of,
+            deadline=None,
         )
 
     def label(self, words: str) -> str:
@@ -225,25 +244,4 @@ def _begin(last: int | None, rounds: int) -> str:
 
 
 def _done(round: int, rounds: int) -> str:
-    done = f"round {round}/{rounds}" if round else "warm-up done"
-    return f"{done}, scoring every level" if round == rounds else done
-
-
-def _scores_and_edits(event: Event) -> list[str]:
-    client, metric = event["client"], metric_of(event)
-    mean, worst = (said_score(client[key], metric) for key in ("mean", "min"))
-    news = [f"mean {mean}", f"worst {worst}"]
-    if edits := tally(edit["edit"] for edit in event["edits"]):
-        news.append(edits)
-    return news + missing(event)
-
-
-def missing(event: Event) -> list[str]:
-    """The clients whose update was not used in a round."""
-    parts = []
-    if absent := event.get("absent"):
-        parts.append(f"{number(len(absent), 'client')} absent")
-    if aside := event.get("set_aside"):
-        client, flaw = next(iter(aside.items()))
-        parts.append(f"{number(len(aside), 'update')} set aside (client {client}: {flaw})")
-    return parts
+    return f"round {round}/{rounds}" if round else "warm-up done"

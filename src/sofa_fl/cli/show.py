@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from rich import box
@@ -14,9 +15,12 @@ from rich.tree import Tree as Drawing
 
 from sofa_fl.cli.screen import console, shell
 from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.history import Round
+from sofa_fl.report.remarks import remarks
 from sofa_fl.report.words import (
     NOTHING,
+    client_name,
     duration,
     number,
     percent,
@@ -36,16 +40,22 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print(Text.assemble((_name(record), "bold"), size))
     trained = number(summary["samples_trained"], "sample")
     screen.print(Text(f"{trained} trained in {duration(summary['seconds'])}", style="dim"))
-    for table in (_fairness(summary), _levels(summary["levels"], metric_of(summary))):
+    levels = [_levels(summary["levels"], metric_of(summary))] if summary["levels"] else []
+    for table in (_fairness(summary), *levels):
         screen.print()
         screen.print(table)
     if "rmse" in summary:
         screen.print(Text(f"root mean square error {summary['rmse']:.4g}, mean over the clients"))
+    if unscored := summary.get("unscored"):
+        few = ", ".join(client_name(NodeId(c), record.names) for c in unscored[:5])
+        more = f" and {len(unscored) - 5} more" if len(unscored) > 5 else ""
+        said = f"no R² for clients whose test targets are all equal: {few}{more}"
+        screen.print(Text(said, style="yellow"))
     if summary.get("metrics"):
         screen.print()
         screen.print(_own_metrics(summary["metrics"]))
     used, there = summary["full_samples"], summary["test_samples"]
-    if used < there:
+    if 0 < used < there:
         part = f"each model is scored on {used:,} of the {there:,} test samples"
         screen.print(Text(part, style="dim"))
     screen.print()
@@ -53,6 +63,11 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print()
     screen.print(Text.assemble(("Edits    ", "bold"), _counts(summary["edits"])))
     screen.print(Text.assemble(("Sharing  ", "bold"), _sharing(summary["sharing"])))
+    for remark in _remarks(record):
+        first, *rest = wrap(remark, 70)
+        screen.print(Text.assemble(("Note     ", "bold"), (first, "yellow")))
+        for words in rest:
+            screen.print(Text(f"         {words}", style="yellow"))
     if "groups" in summary:
         screen.print(Text.assemble(("Groups   ", "bold"), _groups(summary["groups"])))
     run = shell(summary["run"])
@@ -68,6 +83,12 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     ):
         line = Text.assemble((head, "bold"), f"{command}  ", (what, "dim"))
         screen.print(line, soft_wrap=True)
+
+
+def _remarks(record: Round) -> list[str]:
+    events = list(RunFolder(record.run).events())
+    depth = record.tree.depth
+    return remarks(events, method=record.method, depth=depth, metric=record.metric)
 
 
 def show_round(screen: Console, record: Round, *, every: bool) -> None:
@@ -141,7 +162,9 @@ def _cluster(node: NodeId, record: Round) -> Text:
 def _client(node: NodeId, record: Round) -> Text:
     accuracy = record.accuracy[node]
     worst = accuracy == record.worst and len(record.tree.clients) > 1
-    name, shown = f"client {node:<3} ", score(accuracy, record.metric)
+    width = max(len(client_name(other, record.names)) for other in record.tree.clients)
+    name = f"{client_name(node, record.names):<{min(max(width, 10), 40)}} "
+    shown = score(accuracy, record.metric)
     return (
         Text.assemble(name, (shown, "yellow"), ("  worst", "dim")) if worst else Text(name + shown)
     )
@@ -220,5 +243,10 @@ def _sharing(sharing: Mapping[str, float]) -> str:
 
 def _groups(groups: Mapping[str, Sequence[float]]) -> str:
     """How well the tree agrees with the known groups, the finest level first."""
-    ari, purity = (", ".join(f"{value:.2f}" for value in groups[key]) for key in ("ari", "purity"))
-    return f"true groups in the tree: ARI {ari}; purity {purity}"
+    names = {"ari": "ARI", "purity": "purity", "fscore": "FScore"}
+    told = [
+        f"{name} {', '.join(f'{value:.2f}' for value in groups[key])}"
+        for key, name in names.items()
+        if key in groups  # a run of an older version has no FScore
+    ]
+    return f"true groups in the tree: {'; '.join(told)}"

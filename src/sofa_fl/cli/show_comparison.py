@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from statistics import mean
 
 from rich.text import Text
 
 from sofa_fl.cli.screen import console, shell
 from sofa_fl.cli.show import plain_table
 from sofa_fl.experiment.scoring.metric_names import metric_of
+from sofa_fl.report.intervals import Summary, by_title, interval_of, paired_differences
 from sofa_fl.report.words import number, printable, scores_title, table_score
 
 # What is shown of a method, and which end of it is better.
@@ -23,9 +23,9 @@ COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("full", "whole\ntest", +1),
     ("root", "root", +1),
     ("samples_trained", "samples\ntrained", 0),
+    ("megabytes", "MB per\nround", 0),
     ("seconds", "seconds", -1),
 )
-Summary = Mapping[str, Any]
 
 
 def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | None = None) -> None:
@@ -40,19 +40,21 @@ def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | Non
         f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"
     )
     rounds, metric = number(summaries[0]["rounds"], "round"), metric_of(summaries[0])
-    names = ["", *(name for _, name, _ in COLUMNS)]
+    columns = [column for column in COLUMNS if all(column[0] in row for row in rows.values())]
+    names = ["", *(name for _, name, _ in columns)]
     table = plain_table(f"{scores_title(metric)}, {rounds}, {over}", names)
     table.columns[0].justify = "left"
     best = {
-        key: max(better * row[key] for row in rows.values()) for key, _, better in COLUMNS if better
+        key: max(better * row[key] for row in rows.values()) for key, _, better in columns if better
     }
+    spread = half_widths(summaries, metric)
     for title, row in rows.items():
         cells = [
             Text(
-                written(key, row[key], metric),
+                written(key, row[key], metric) + (spread.get(title, "") if key == "mean" else ""),
                 style="bold" if _is(best, key, better * row[key]) else "",
             )
-            for key, _, better in COLUMNS
+            for key, _, better in columns
         ]
         table.add_row(Text(printable(title)), *cells)
     screen.print(table)
@@ -67,39 +69,45 @@ def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | Non
         screen.print(where, soft_wrap=True)
 
 
-def by_title(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
-    """The summaries of every method, in the order in which methods first appear."""
-    groups: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        groups.setdefault(str(summary.get("title", summary["method"])), []).append(summary)
-    return groups
-
-
 def average(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]:
-    """Every shown value by the method's title, the mean over seeds."""
-    return {
-        title: {key: mean({**s["client"], **s}[key] for s in found) for key, _, _ in COLUMNS}
-        for title, found in by_title(summaries).items()
+    """Every shown value that its runs have by the method's title, the mean over seeds."""
+    rows = {}
+    for title, found in by_title(summaries).items():
+        values = [{**summary["client"], **summary, **_traffic(summary)} for summary in found]
+        keys = [key for key, _, _ in COLUMNS if all(key in each for each in values)]
+        rows[title] = {key: mean(_value(each, key) for each in values) for key in keys}
+    return rows
+
+
+def _traffic(summary: Summary) -> dict[str, float]:
+    """Megabytes to and from all clients, a round; runs of older versions did not keep that."""
+    if "bytes_down" not in summary:
+        return {}
+    sent = summary["bytes_down"] + summary["bytes_up"]
+    return {"megabytes": sent / (summary["rounds"] + 1) / 1e6}
+
+
+def _value(summary: Summary, key: str) -> float:
+    """NaN for what was not scored."""
+    value = summary[key]
+    return float("nan") if value is None else value
+
+
+def half_widths(summaries: Sequence[Summary], metric: str) -> dict[str, str]:
+    """` ±0.20` after the mean of a method that was run with several seeds: a 95% interval."""
+    found = {
+        title: interval_of([summary["client"]["mean"] for summary in group]).half_width
+        for title, group in by_title(summaries).items()
     }
+    return {t: f" ±{table_score(w, metric)}" for t, w in found.items() if w is not None}
 
 
 def paired_lines(summaries: Sequence[Summary], metric: str) -> Iterator[str]:
-    """How each method's mean over its clients differs from the first method's, seed by seed.
-
-    With several seeds; ± is the half-width of a 95% interval by Student's t.
-    """
-    from scipy.stats import t
-
-    (first, found), *others = by_title(summaries).items()
-    base = {summary["seed"]: summary["client"]["mean"] for summary in found}
-    for title, found in others:
-        means = {summary["seed"]: summary["client"]["mean"] for summary in found}
-        gaps = [means[seed] - base[seed] for seed in means if seed in base]
-        if len(gaps) < 2:
-            continue
-        width = float(t.ppf(0.975, len(gaps) - 1)) * stdev(gaps) / len(gaps) ** 0.5
-        gap, error = (table_score(value, metric) for value in (mean(gaps), width))
-        sign = "+" if mean(gaps) > 0 else ""
+    """How each method's mean over its clients differs from the first method's, seed by seed."""
+    first = next(iter(by_title(summaries)))
+    for title, found in paired_differences(summaries).items():
+        gap, error = (table_score(value, metric) for value in (found.mean, found.half_width))
+        sign = "+" if found.mean > 0 else ""
         names = f"{printable(title)} against {printable(first)}"
         yield f"{names}, seed by seed: {sign}{gap} ± {error} (95% interval)"
 
@@ -108,7 +116,8 @@ def written(key: str, value: float, metric: str) -> str:
     """A value as the table shows it."""
     if key == "samples_trained":
         return f"{value:,.0f}"
-    return f"{value:.1f}" if key == "seconds" else table_score(value, metric)
+    plain = key in ("seconds", "megabytes")
+    return f"{value:.1f}" if plain else table_score(value, metric)
 
 
 def _is(best: Mapping[str, float], key: str, value: float) -> bool:

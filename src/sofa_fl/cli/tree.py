@@ -72,7 +72,12 @@ def as_dict(record: Round) -> dict[str, Any]:
         "worst": record.worst,
         "parent": {str(node): up for node, up in tree.parent.items()},
         "clients": [
-            {"client": client, "accuracy": record.accuracy[client]} for client in tree.clients
+            {
+                "client": client,
+                **({"name": record.names[client]} if client in record.names else {}),
+                "accuracy": record.accuracy[client],
+            }
+            for client in tree.clients
         ],
         "clusters": [
             {

@@ -1,4 +1,4 @@
-"""`sofa-fl watch`: the report of a run in progress, in a browser. Imports no torch."""
+"""`sofa-fl watch`: a run in progress, or all runs of a folder, in a browser. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def watch(
     ] = "127.0.0.1",
     browser: Annotated[bool, typer.Option("--open", help="Open a browser as well.")] = False,
 ) -> None:
-    """Show a run in the browser while it is running; rounds appear as they end."""
+    """Show a run in the browser while it is running, or all runs of a folder such as runs/."""
+    from sofa_fl.cli.screen import shell
     from sofa_fl.report.live import LiveServer
 
     with LiveServer(run, host, port) as server:
-        typer.echo(f"{server.url} shows the run; stop with Ctrl-C", err=True)
+        typer.echo(f"{server.url} shows {shell(run)}; stop with Ctrl-C", err=True)
         if not server.is_loopback:
-            typer.echo("warning: anyone who can reach this machine can read the run", err=True)
+            typer.echo("warning: anyone who can reach this machine can read it", err=True)
         if browser:
             import webbrowser
 

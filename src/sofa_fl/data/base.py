@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sofa_fl.data.preprocess import Preprocessing
 from sofa_fl.errors import DataError
 
 Samples = NDArray[np.int64]
 Split = Literal["train", "test"]
+Client = TypeVar("Client", bound=int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,14 @@ class Arrays:
     def num_classes(self) -> int:
         """Number of classes of integer labels: the largest label plus one."""
         return int(self.y.max()) + 1 if len(self.y) else 0
+
+
+class OwnedRows(dict[Client, Samples]):
+    """The rows of every client, and of every row the sample that it is a copy of."""
+
+    def __init__(self, rows: Mapping[Client, Samples], sources: Samples | None = None) -> None:
+        super().__init__(rows)
+        self.sources = sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,10 @@ class FederatedData:
             depth `k`, finest first. Only ever used for scoring, and by the oracle.
         stages: Where data or clients change from round to round: what holds from when on. Without
             any, everything stays as it is.
+        names: What the clients are called, by number; empty if they have no names.
+        preprocessing: How raw rows became these inputs; exported models do the same.
+        sources: Where training rows are copies of samples, as turned images are: the sample of
+            every row. Whoever has one copy knows the sample.
     """
 
     train: Arrays
@@ -99,9 +113,13 @@ class FederatedData:
     num_outputs: int
     truth: Truth = ()
     stages: tuple[Stage, ...] = ()
+    names: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
+    sources: Samples | None = None
 
     def __post_init__(self) -> None:
         _check_order(self.stages)
+        _check_names(self.names, len(self.clients))
         owner = np.full(len(self.train), -1, dtype=np.int64)
         for stage in self._stages:
             if unknown := [i for i in stage.clients if not 0 <= i < len(self.clients)]:
@@ -186,3 +204,11 @@ def _check_order(stages: tuple[Stage, ...]) -> None:
             )
     if empty := [stage.since for stage in stages if not stage.clients]:
         raise DataError(f"a stage needs a client, and that of round {empty[0]} has none")
+
+
+def _check_names(names: tuple[str, ...], num_clients: int) -> None:
+    if names and len(names) != num_clients:
+        raise DataError(f"there must be a name for each of {num_clients} clients, got {len(names)}")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"every client needs a name of its own, got {twice!r} twice")

@@ -88,7 +88,10 @@ def perform(
         for phase, groups in zip(script, true_groups(script))
     )
     clients = tuple(first[client] for client in sorted(first))
-    return FederatedData(train, test, clients, num_outputs, stages[0].truth, stages)
+    sources = np.concatenate([parts.train[client] for client, _ in played])
+    return FederatedData(
+        train, test, clients, num_outputs, stages[0].truth, stages, sources=sources
+    )
 
 
 def turn(images: NDArray[Any], degrees: float) -> NDArray[Any]:

@@ -39,7 +39,7 @@ def load_dataset(name: str, data_dir: Path | None = None) -> tuple[Arrays, Array
     `<name>` of idx files, in `data_dir` or in the folder that SOFA_FL_DATA names; each of the two
     may also be that folder itself.
     """
-    given = _given_folders(data_dir)
+    given = given_folders(data_dir)
     if name == cifar10.NAME:
         return cifar10.read_cifar10(cifar10.find_cifar10(given))
     if name in PUBLISHED:
@@ -71,7 +71,8 @@ def read_folder(folder: Path) -> tuple[Arrays, Arrays]:
     return train, test
 
 
-def _given_folders(data_dir: Path | None) -> list[Path]:
+def given_folders(data_dir: Path | None) -> list[Path]:
+    """The folders to look in: the one given, then the one that SOFA_FL_DATA names."""
     folders = []
     if data_dir is not None:
         folders.append(data_dir.expanduser())

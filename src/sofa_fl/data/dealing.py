@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.partition import hold_out
+from sofa_fl.data.preprocess import fit_preprocessing
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for
 
@@ -18,6 +20,7 @@ Owners = ArrayLike | Callable[[Arrays], ArrayLike]
 
 def split(arrays: Arrays, *, test: float = 0.2, seed: int = 0) -> tuple[Arrays, Arrays]:
     """Samples to train on and samples to score, drawn by the seed; `run(data=...)` takes them."""
+    arrays = checked(arrays)
     rows = np.arange(len(arrays))
     train, aside = _put_aside(rows, test, seed, 0)
     if not len(train) or not len(aside):
@@ -39,23 +42,52 @@ def deal(
     Args:
         arrays: All samples.
         by: Who owns each sample: a name or number per row, or a function that gives them. Clients
-            are numbered in the sorted order of these.
+            are numbered in the sorted order of these, and keep their names.
         test: Fraction of every client's samples that is only ever scored; at least one of two.
         holdout: Fraction of the rest that losses are compared on.
         standardize: Bring every input to mean 0 and standard deviation 1, as they are among the
-            samples that are trained on.
+            samples that are trained on. Exported models do the same: they take raw rows.
         seed: Where the draws come from.
     """
+    arrays = checked(arrays)
+    rows = deal_rows(by(arrays) if callable(by) else by, len(arrays), test, holdout, seed)
+    train, tests = arrays.take(rows.trained), arrays.take(rows.scored)
+    preprocessing = None
+    if standardize:
+        preprocessing = fit_preprocessing(train.x, standardize=True)
+        train, tests = (Arrays(preprocessing.apply(part.x), part.y) for part in (train, tests))
+    return FederatedData(
+        train,
+        tests,
+        rows.clients,
+        num_outputs(arrays),
+        names=rows.names,
+        preprocessing=preprocessing,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DealtRows:
+    """Which rows are trained on and scored, in order, and which of these every client has."""
+
+    trained: Samples
+    scored: Samples
+    clients: tuple[ClientData, ...]
+    names: tuple[str, ...]
+
+
+def deal_rows(by: ArrayLike, num_rows: int, test: float, holdout: float, seed: int) -> DealtRows:
+    """Put rows aside for scoring and to compare losses on, owner by owner."""
     if not 0 <= holdout < 1:
         raise DataError(f"holdout must be at least 0 and below 1, got {holdout}")
-    arrays = from_arrays(arrays.x, arrays.y, scale=arrays.scale, shift=arrays.shift)
-    owners = np.asarray(by(arrays) if callable(by) else by)
-    if owners.shape != (len(arrays),):
+    owners = np.asarray(by)
+    if owners.shape != (num_rows,):
         raise DataError(
-            f"there must be one owner per sample, {len(arrays)} in all, got shape {owners.shape}"
+            f"there must be one owner per sample, {num_rows} in all, got shape {owners.shape}"
         )
+    known = np.unique(owners)
     clients, trained, scored, start, end = [], [], [], 0, 0
-    for client, name in enumerate(np.unique(owners)):
+    for client, name in enumerate(known):
         rest, aside = _put_aside(np.flatnonzero(owners == name), test, seed, client)
         if not len(rest):
             raise DataError(f"client {name} has no sample left to train on; lower test={test}")
@@ -66,12 +98,26 @@ def deal(
         start, end = start + len(rest), end + len(aside)
     if not end:
         raise DataError("no client has a sample to be scored on; raise test")
-    train, tests = (arrays.take(np.concatenate(rows)) for rows in (trained, scored))
-    if standardize:
-        train, tests = _standard(train, tests)
-    is_regression = arrays.y.dtype.kind == "f"
-    outputs = (arrays.y.shape[1] if arrays.y.ndim == 2 else 1) if is_regression else None
-    return FederatedData(train, tests, tuple(clients), outputs or arrays.num_classes)
+    are_numbers = known.tolist() == list(range(len(known)))
+    names = () if are_numbers else tuple(map(str, known.tolist()))
+    return DealtRows(np.concatenate(trained), np.concatenate(scored), tuple(clients), names)
+
+
+def num_outputs(arrays: Arrays) -> int:
+    """The size of a network's last layer: a class each, or the values of a regression."""
+    if arrays.y.dtype.kind != "f":
+        return arrays.num_classes
+    return int(arrays.y.shape[1]) if arrays.y.ndim == 2 else 1
+
+
+def checked(arrays: Arrays) -> Arrays:
+    """The same samples, in the types that the engines expect."""
+    if not isinstance(arrays, Arrays):
+        raise DataError(
+            f"samples must be sofa_fl.Arrays, got {type(arrays).__name__}; make them with "
+            "sofa_fl.from_arrays(x, y)"
+        )
+    return from_arrays(arrays.x, arrays.y, scale=arrays.scale, shift=arrays.shift)
 
 
 def _put_aside(rows: Samples, test: float, seed: int, client: int) -> tuple[Samples, Samples]:
@@ -80,13 +126,3 @@ def _put_aside(rows: Samples, test: float, seed: int, client: int) -> tuple[Samp
     order = rng_for(seed, client, "own test").permutation(rows)
     cut = max(round(test * len(rows)), int(test > 0 and len(rows) > 1))
     return np.sort(order[cut:]), np.sort(order[:cut])
-
-
-def _standard(train: Arrays, test: Arrays) -> tuple[Arrays, Arrays]:
-    x = train.x.astype(np.float64)
-    mean, std = x.mean(axis=0), x.std(axis=0)
-    std[std == 0] = 1.0
-    first, second = (
-        Arrays(((part.x - mean) / std).astype(np.float32), part.y) for part in (train, test)
-    )
-    return first, second

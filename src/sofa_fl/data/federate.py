@@ -11,7 +11,10 @@ from sofa_fl.data import groups, partition
 from sofa_fl.data.base import Arrays, ClientData, FederatedData, Truth
 from sofa_fl.data.concepts import Script, perform
 from sofa_fl.data.config import DataConfig
-from sofa_fl.data.datasets import load_dataset
+from sofa_fl.data.csv_clients import CSV, csv_clients
+from sofa_fl.data.datasets import given_folders, load_dataset
+from sofa_fl.data.natural.records import natural_federation
+from sofa_fl.data.natural.registry import NATURAL, natural_config
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.scenarios import check_playable, script_of
 from sofa_fl.errors import DataError
@@ -22,6 +25,8 @@ def dealt_out(
     config: DataConfig, seed: int, data: FederatedData | tuple[Arrays, Arrays] | None
 ) -> FederatedData:
     """The data of a run: own ones that are dealt out already, or those that `federate` gives."""
+    if data is None and config.name == CSV:
+        data = csv_clients(config, seed)
     if not isinstance(data, FederatedData):
         _check_pair(data)
         return federate(config, seed, data)
@@ -58,8 +63,11 @@ def federate(
     `arrays` (training, test) takes the place of the dataset that `config` names, and `script` that
     of its scenario and its number of clients. Every draw comes from `seed`.
     """
+    folder = None if config.dir is None else Path(config.dir)
+    if arrays is None and script is None and config.name in NATURAL:
+        records = NATURAL[config.name].read(tuple(given_folders(folder)))
+        return natural_federation(records, natural_config(config), seed)
     if arrays is None:
-        folder = None if config.dir is None else Path(config.dir)
         train, test = load_dataset(config.name, folder)
     else:
         train, test = (from_arrays(a.x, a.y, scale=a.scale, shift=a.shift) for a in arrays)
@@ -76,6 +84,12 @@ def federate(
     if script is not None:
         num_clients = 1 + max((c for phase in script for c in phase.concepts), default=0)
     parts = _deal(replace(config, num_clients=num_clients), train, test, seed)
+    parts = parts._replace(
+        train=[
+            partition.at_most(rows, config.samples, seed, client)
+            for client, rows in enumerate(parts.train)
+        ]
+    )
     if script is not None:
         return perform(
             script,
@@ -86,21 +100,36 @@ def federate(
             holdout=config.holdout,
             seed=seed,
         )
-    truth: Truth = ()
-    if config.partition == "groups":
-        train, test, truth = groups.form_groups(
-            train,
-            test,
-            parts,
-            num_rotations=config.num_rotations,
-            num_swaps=config.num_swaps,
-            seed=seed,
-        )
+    train, test, truth = _form(config, train, test, parts, seed)
     clients = tuple(
         ClientData(*partition.hold_out(rows, config.holdout, seed, client), test_rows)
         for client, (rows, test_rows) in enumerate(zip(parts.train, parts.test))
     )
     return FederatedData(train, test, clients, num_outputs, truth)
+
+
+def _form(
+    config: DataConfig, train: Arrays, test: Arrays, parts: partition.Parts, seed: int
+) -> tuple[Arrays, Arrays, Truth]:
+    """What the groups of clients see, where the partition has groups."""
+    match config.partition:
+        case "groups":
+            return groups.form_groups(
+                train,
+                test,
+                parts,
+                num_rotations=config.num_rotations,
+                num_swaps=config.num_swaps,
+                seed=seed,
+            )
+        case "odd":
+            return groups.form_odd(train, test, parts, seed=seed)
+        case "sites":
+            return groups.form_sites(
+                train, test, parts, num_regions=config.num_regions, num_sites=config.num_sites
+            )
+        case _:
+            return train, test, ()
 
 
 def _script(config: DataConfig, train: Arrays, num_classes: int, seed: int) -> Script:
@@ -140,13 +169,18 @@ def _deal(config: DataConfig, train: Arrays, test: Arrays, seed: int) -> partiti
                 min_samples=config.min_samples,
                 seed=seed,
             )
-        case "iid" | "groups":
+        case "iid" | "groups" | "odd" | "sites":
             return partition.iid(
                 len(train),
                 len(test),
                 num_clients=config.num_clients,
                 min_samples=config.min_samples,
                 seed=seed,
+            )
+        case "natural":
+            raise DataError(
+                f"data.partition=natural is for data with clients of their own, and {config.name} "
+                "has none; set another partition"
             )
         case "own":
             raise DataError(

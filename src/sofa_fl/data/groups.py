@@ -1,7 +1,7 @@
-"""Nested groups of clients with known truth: rotated images, and labels swapped within a rotation.
+"""Groups of clients with known truth: nested ones that contradict each other or not, an odd one.
 
 Client `i` is in group `i // (clients per group)`; group `g` has rotation `g // num_swaps` and
-swap variant `g % num_swaps`.
+swap variant `g % num_swaps`, or is site `g % num_sites` of region `g // num_sites`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from sofa_fl.data.base import Arrays, Samples, Truth
-from sofa_fl.data.concepts import Concept, turn
+from sofa_fl.data.concepts import Concept
 from sofa_fl.data.partition import Parts
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for
+
+REGION_DEGREES, SITE_DEGREES = 45.0, 15.0  # from one to the next
 
 
 def form_groups(
@@ -26,22 +28,72 @@ def form_groups(
 
     The truth has the groups (rotation, swap) first, then the rotations.
     """
-    num_clients = len(parts.train)
-    group = client_groups(num_clients, num_rotations, num_swaps)
-    swaps = draw_swaps(_num_classes(train, test), num_swaps, seed) if num_swaps > 1 else None
-
-    def form(arrays: Arrays, rows: Sequence[Samples]) -> Arrays:
-        x, y = arrays.x.copy(), arrays.y.copy()
-        for number in np.unique(group):
-            samples = np.concatenate([own for own, g in zip(rows, group) if g == number])
-            rotation, swap = divmod(int(number), num_swaps)
-            x[samples] = turn(x[samples], 360 * rotation / num_rotations)
-            if swaps is not None:
-                y[samples] = swaps[swap][y[samples]]
-        return replace(arrays, x=x, y=y)
-
+    group = client_groups(len(parts.train), num_rotations, num_swaps)
+    num_classes = _num_classes(train, test) if num_swaps > 1 else 0
+    concepts = group_concepts(
+        num_classes, num_rotations=num_rotations, num_swaps=num_swaps, seed=seed
+    )
+    shown = [concepts[number] for number in group]
     levels = group.tolist(), (group // num_swaps).tolist()
-    return form(train, parts.train), form(test, parts.test), _telling(levels)
+    return show(train, parts.train, shown), show(test, parts.test, shown), _telling(levels)
+
+
+def form_odd(
+    train: Arrays, test: Arrays, parts: Parts, *, seed: int
+) -> tuple[Arrays, Arrays, Truth]:
+    """Let the last client call every class by another one's name, and say so.
+
+    Its labels are those of the others, shifted by a number that the seed draws: not one sample of
+    it agrees with what the others have learned.
+    """
+    num_clients, num_classes = len(parts.train), _num_classes(train, test)
+    if num_classes < 2:
+        raise DataError(
+            f"data.partition=odd needs two classes or more to rename, got {num_classes}"
+        )
+    shift = int(rng_for(seed, "groups", "odd").integers(1, num_classes))
+    names = (np.arange(num_classes) + shift) % num_classes
+    shown = [Concept()] * (num_clients - 1) + [Concept(labels=tuple(names.tolist()))]
+    truth = _telling([[*[0] * (num_clients - 1), 1]])
+    return show(train, parts.train, shown), show(test, parts.test, shown), truth
+
+
+def form_sites(
+    train: Arrays, test: Arrays, parts: Parts, *, num_regions: int, num_sites: int
+) -> tuple[Arrays, Arrays, Truth]:
+    """Turn every client's images as its region and its site do, and say which these are.
+
+    Sites of one region are nearer to each other than to any other region, and labels keep their
+    meaning: 150° at most by default, so that no 6 looks like a 9. The truth has the sites first,
+    then the regions.
+    """
+    widest = (num_sites - 1) * SITE_DEGREES
+    if widest >= REGION_DEGREES / 2 or (num_regions - 1) * REGION_DEGREES + widest >= 180:
+        raise DataError(
+            "data.partition=sites has room for 2 sites in each of 4 regions at most, got "
+            f"data.num_regions={num_regions}, data.num_sites={num_sites}"
+        )
+    num_clients, num_groups = len(parts.train), num_regions * num_sites
+    if num_clients % num_groups:
+        raise DataError(
+            f"data.num_clients must be a multiple of the {num_groups} sites "
+            f"({num_regions} regions x {num_sites} sites), got {num_clients}"
+        )
+    site = np.repeat(np.arange(num_groups), num_clients // num_groups)
+    region, inner = np.divmod(site, num_sites)
+    degrees = region * REGION_DEGREES + inner * SITE_DEGREES
+    shown = [Concept(float(by)) for by in degrees]
+    truth = _telling([site.tolist(), region.tolist()])
+    return show(train, parts.train, shown), show(test, parts.test, shown), truth
+
+
+def show(arrays: Arrays, rows: Sequence[Samples], concepts: Sequence[Concept]) -> Arrays:
+    """Every client's rows as its concept has them, in a copy."""
+    x, y = arrays.x.copy(), arrays.y.copy()
+    for concept in dict.fromkeys(concepts):
+        samples = np.concatenate([own for own, other in zip(rows, concepts) if other == concept])
+        x[samples], y[samples] = concept.apply(x[samples], y[samples])
+    return replace(arrays, x=x, y=y)
 
 
 def group_concepts(

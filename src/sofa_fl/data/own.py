@@ -90,5 +90,10 @@ def _numbers(values: ArrayLike, what: str) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what} must be integers or floats, got {array.dtype}; convert them")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise DataError(f"{what} must be finite, got NaN or infinity; clean or drop those rows")
+        row, *rest = map(int, np.argwhere(~np.isfinite(array))[0])
+        at = f"row {row}" + "".join(f", column {column}" for column in rest[:1])
+        raise DataError(
+            f"{what} must be finite, got {array[row, *rest]} in {at}; clean or drop such rows, or "
+            "read tables with from_csv or from_partitions, which fill blanks"
+        )
     return array

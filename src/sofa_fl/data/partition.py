@@ -212,3 +212,10 @@ def hold_out(rows: Samples, fraction: float, seed: int, client: int) -> tuple[Sa
     num_held = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
     order = rng_for(seed, "holdout", client).permutation(rows)
     return np.sort(order[num_held:]), np.sort(order[:num_held])
+
+
+def at_most(rows: Samples, number: int | None, seed: int, client: int) -> Samples:
+    """So many of a client's rows, by a seeded draw; all of them where there are fewer."""
+    if number is None or len(rows) <= number:
+        return rows
+    return np.sort(rng_for(seed, "samples", client).permutation(rows)[:number])

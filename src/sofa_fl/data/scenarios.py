@@ -12,7 +12,7 @@ from sofa_fl.data.concepts import Concept, Phase, Script
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for
 
-ScenarioName = Literal["none", "swap", "emerge", "converge", "rotate", "recur", "churn"]
+ScenarioName = Literal["none", "swap", "emerge", "converge", "rotate", "recur", "churn", "years"]
 TURNING = ("emerge", "rotate", "recur")  # these show some clients what none has seen
 
 
@@ -25,10 +25,11 @@ class ScenarioConfig:
             the first group take up something new. `converge`: the second group becomes like the
             first. `rotate`: every other group turns slowly. `recur`: as `emerge`, and later all
             is as it was. `churn`: some clients of every group leave for good and new ones come.
+            `years`: the days of `weather` come in order, those up to 2009 first.
         at: The round that it happens in, or begins.
         fraction: How many of a group's clients change, or leave and are replaced: at least one,
             and one that stays if there are two.
-        lasts: Rounds that `rotate` turns for, or until `recur` goes back.
+        lasts: Rounds that `rotate` turns for, until `recur` goes back, or of a year in `years`.
         degrees: By how much `rotate` turns in a round.
     """
 
@@ -52,6 +53,10 @@ def check_playable(
     Groups differ by how images are turned and by what classes are called, so there must be images
     for the one and classes for the other.
     """
+    if name == "years":
+        raise DataError(
+            "data.scenario.name=years needs data that come in order of years; set data.name=weather"
+        )
     has_images = len(shape) >= 2
     given = (
         f"got data.scenario.name={name}, data.num_rotations={num_rotations}, "
@@ -94,7 +99,7 @@ def script_of(
     emerged = {**first, **dict.fromkeys(some[0], new)}
     at = config.at
     match config.name:
-        case "none":
+        case "none" | "years":  # the latter is of the data themselves, not of groups
             later = []
         case "swap":
             after = [*concepts[1:], concepts[0]]

@@ -1,4 +1,4 @@
-"""A user's own tables as `Arrays`: CSV files, data frames, Hugging Face datasets, partitions.
+"""A user's own tables as `Arrays` and federations: CSV files, data frames, Hugging Face datasets.
 
 A table is anything that gives a column by its name: a dict of lists, a data frame, a Hugging Face
 dataset. Nothing of theirs is imported.
@@ -6,41 +6,83 @@ dataset. Nothing of theirs is imported.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Arrays, FederatedData
-from sofa_fl.data.dealing import deal
+from sofa_fl.data.columns import (
+    Table,
+    column_names,
+    column_of,
+    find_columns,
+    raw_rows,
+    read_targets,
+    where,
+)
+from sofa_fl.data.csv_files import CsvConfig, find_csv, read_csv
+from sofa_fl.data.dealing import deal, deal_rows, num_outputs
 from sofa_fl.data.own import from_arrays
+from sofa_fl.data.preprocess import fit_preprocessing
 from sofa_fl.errors import DataError
 
-
-class Table(Protocol):
-    """Columns by name, all of one length."""
-
-    def __getitem__(self, name: Any, /) -> Any: ...
+FILLING = "fill it, or make a federation with from_csv or from_partitions, which fill blanks"
 
 
-def read_csv(path: Path | str, *, delimiter: str = ",") -> dict[str, NDArray[Any]]:
-    """The columns of a CSV file with a head line: numbers where all cells are some, else text."""
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.reader(file, delimiter=delimiter))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot read {path}: {error}") from None
-    rows = [row for row in rows if row]
-    if len(rows) < 2:
-        raise DataError(f"{path} must have a head line and at least one row, got {len(rows)} lines")
-    head, *body = rows
-    for line, row in enumerate(body, start=2):
-        if len(row) != len(head):
-            raise DataError(f"{path} has {len(head)} columns, but row {line} has {len(row)} cells")
-    return {name.strip(): _typed(cells) for name, cells in zip(head, zip(*body))}
+def from_csv(
+    source: Path | str | Sequence[Path | str],
+    *,
+    holdout: float = 0.05,
+    seed: int = 0,
+    **options: Any,
+) -> FederatedData:
+    """A federation out of CSV files with a head line: every file is a client, named after it.
+
+    Args:
+        source: A folder of files, a list of files, or one file with a column for the `client`.
+        holdout: As in `deal`.
+        seed: Where the draws come from.
+        options: The fields of `CsvConfig`: `target`, `inputs`, `drop`, `categories`, `client`,
+            `delimiter`, `decimal`, `blanks`, `test`, `standardize`.
+    """
+    return read_federation(source, CsvConfig(**options), holdout=holdout, seed=seed)
+
+
+def read_federation(
+    source: Path | str | Sequence[Path | str], config: CsvConfig, *, holdout: float, seed: int
+) -> FederatedData:
+    """What `from_csv` gives, by a configuration."""
+    files = find_csv(source)
+    tables = [
+        read_csv(file, delimiter=config.delimiter, decimal=config.decimal, blanks=config.blanks)
+        for file in files
+    ]
+    if not config.target:
+        raise DataError(
+            f"target must name the column of targets; {files[0]} has {', '.join(tables[0])}"
+        )
+    left_out = {config.client, *config.drop}
+    inputs = config.inputs or _other_columns(tables[0], config.target, left_out)
+    for name in config.drop:
+        column_of(tables[0], name)  # a misspelt one would stay an input
+    if config.client is None:
+        owners = [np.full(len(table.lines), file.stem) for file, table in zip(files, tables)]
+    else:
+        owners = [np.asarray(column_of(table, config.client)) for table in tables]
+    return _federation(
+        tables,
+        np.concatenate(owners),
+        x=inputs,
+        y=config.target,
+        categories=config.categories,
+        standardize=config.standardize,
+        test=config.test,
+        holdout=holdout,
+        seed=seed,
+    )
 
 
 def from_columns(
@@ -59,19 +101,17 @@ def from_columns(
         x: The columns of numbers that make an input; or one column whose cells are inputs: lists,
             arrays, images.
         y: The column of targets. Text becomes class numbers, whole numbers are class labels, other
-            numbers are for regression.
+            numbers are for regression. A comparison such as `num > 0` gives two classes.
         classes: The order in which text becomes class numbers; by default sorted.
         scale: A network sees `x * scale + shift`; by default images lie in [-1, 1] and all else is
             left as it is.
         shift: The other half of it.
     """
     if isinstance(x, str):
-        inputs, are_images = _cells(_column(table, x), x)
+        inputs, are_images = _cells(column_of(table, x), x)
     else:
-        if not x:
-            raise DataError("x must name at least one column, got none")
-        inputs, are_images = np.stack([_numbers(table, name) for name in x], axis=1), False
-    targets = np.asarray(_column(table, y))
+        inputs, are_images = np.stack([_numbers(table, name) for name in _named(x)], axis=1), False
+    targets = read_targets(table, y)
     if targets.dtype.kind in "OUS":
         targets = _numbered(targets, y, classes)
     usual = (1 / 127.5, -1.0) if are_images and inputs.dtype == np.uint8 else (1.0, 0.0)
@@ -82,65 +122,122 @@ def from_columns(
 
 
 def from_partitions(
-    parts: Iterable[Table],
+    parts: Iterable[Table] | Mapping[str, Table],
     *,
-    x: str | Sequence[str],
     y: str,
+    x: str | Sequence[str] | None = None,
+    categories: Sequence[str] = (),
     test: float = 0.2,
     holdout: float = 0.05,
+    standardize: bool = False,
     seed: int = 0,
 ) -> FederatedData:
     """A federation of which every client has a table, as flwr-datasets deals them out.
 
-    `parts` are the clients' tables, for example `fds.load_partition(i)` for every `i`; of each, the
-    fraction `test` is put aside for scoring. The rest is as in `from_columns` and `deal`.
+    Args:
+        parts: The clients' tables, for example `fds.load_partition(i)` for every `i`; or tables by
+            the name of the client.
+        y: As in `from_columns`.
+        x: As in `from_columns`; by default all columns but `y`. Blanks in columns become the mean,
+            text becomes an input per word.
+        categories: Columns of numbers whose values are names: an input per value.
+        test: As in `deal`.
+        holdout: As in `deal`.
+        standardize: As in `deal`.
+        seed: As in `deal`.
     """
-    tables = list(parts)
+    names = list(parts) if isinstance(parts, Mapping) else None
+    tables = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
     if not tables:
         raise DataError("there must be at least one partition, got none")
-    found = [np.asarray(_column(table, y)) for table in tables]
-    is_text = any(column.dtype.kind in "OUS" for column in found)
-    classes = sorted({str(value) for column in found for value in column}) if is_text else None
-    arrays = [from_columns(table, x=x, y=y, classes=classes) for table in tables]
+    columns = _other_columns(tables[0], y, set()) if x is None else x
+    sizes = [len(read_targets(table, y)) for table in tables]
+    owner = np.repeat(np.arange(len(tables)) if names is None else np.array(names), sizes)
+    return _federation(
+        tables,
+        owner,
+        x=columns,
+        y=y,
+        categories=categories,
+        standardize=standardize,
+        test=test,
+        holdout=holdout,
+        seed=seed,
+    )
+
+
+def _federation(
+    tables: Sequence[Table],
+    owner: NDArray[Any],
+    *,
+    x: str | Sequence[str],
+    y: str,
+    categories: Sequence[str],
+    standardize: bool,
+    test: float,
+    holdout: float,
+    seed: int,
+) -> FederatedData:
+    """Deal the rows of tables out to their owners, and fit the preprocessing to what is trained."""
+    found = [read_targets(table, y) for table in tables]
+    if len(kinds := {"text" if t.dtype.kind in "OUS" else t.dtype.kind for t in found}) > 1:
+        raise DataError(f"the target {y!r} must be of one kind in all tables, got {sorted(kinds)}")
+    is_text = kinds == {"text"}
+    classes = sorted({str(value) for part in found for value in part}) if is_text else []
+    if isinstance(x, str):
+        arrays = [from_columns(table, x=x, y=y, classes=classes or None) for table in tables]
+        return deal(
+            _joined(arrays), owner, test=test, holdout=holdout, standardize=standardize, seed=seed
+        )
+    targets = np.concatenate([_numbered(t, y, classes) if is_text else t for t in found])
+    rows = deal_rows(owner, len(targets), test, holdout, seed)
+    columns = find_columns(tables, _named(x), categories, rows.trained)
+    raw = np.concatenate([raw_rows(table, columns) for table in tables])
+    preprocessing = fit_preprocessing(
+        raw[rows.trained], columns=columns, standardize=standardize, classes=classes
+    )
+    whole = from_arrays(preprocessing.apply(raw), targets)
+    return FederatedData(
+        whole.take(rows.trained),
+        whole.take(rows.scored),
+        rows.clients,
+        num_outputs(whole),
+        names=rows.names,
+        preprocessing=preprocessing,
+    )
+
+
+def _other_columns(table: Table, y: str, left_out: set[str | None]) -> list[str]:
+    """All columns that are neither the target, compared or not, nor left out."""
+    names = column_names(table)
+    targets = [name for name in names if y == name] or [n for n in names if y.startswith(n)]
+    target = max(targets, key=len, default="")
+    return [name for name in names if name != target and name not in left_out]
+
+
+def _named(x: Sequence[str]) -> list[str]:
+    if not x:
+        raise DataError("x must name at least one column, got none")
+    return list(x)
+
+
+def _joined(arrays: Sequence[Arrays]) -> Arrays:
     if len(shapes := {part.x.shape[1:] for part in arrays}) > 1:
         first, second, *_ = sorted(shapes)
         raise DataError(f"all partitions must have inputs of one shape, got {first} and {second}")
-    whole = Arrays(
-        np.concatenate([part.x for part in arrays]),
-        np.concatenate([part.y for part in arrays]),
-        arrays[0].scale,
-        arrays[0].shift,
-    )
-    owner = np.repeat(np.arange(len(arrays)), [len(part) for part in arrays])
-    return deal(whole, owner, test=test, holdout=holdout, seed=seed)
-
-
-def _typed(cells: Sequence[str]) -> NDArray[Any]:
-    text = [cell.strip() for cell in cells]
-    for kind in (int, float):
-        try:
-            return np.array([kind(cell) for cell in text])
-        except ValueError:
-            continue
-    return np.array(text)
-
-
-def _column(table: Table, name: str) -> Any:
-    try:
-        return table[name]
-    except (KeyError, IndexError, TypeError, ValueError):
-        known = list(getattr(table, "column_names", None) or getattr(table, "keys", list)())
-        hint = f"; there are {', '.join(map(str, known))}" if known else ""
-        raise DataError(f"the table has no column {name!r}{hint}") from None
+    x, y = (np.concatenate([getattr(part, name) for part in arrays]) for name in "xy")
+    return Arrays(x, y, arrays[0].scale, arrays[0].shift)
 
 
 def _numbers(table: Table, name: str) -> NDArray[Any]:
-    column = np.asarray(_column(table, name))
+    column = np.asarray(column_of(table, name))
     if column.ndim != 1 or column.dtype.kind not in "biuf":
         raise DataError(
             f"column {name!r} must be numbers, got {column.dtype} of shape {column.shape}; convert "
             "it, or leave it out of x"
         )
+    if column.dtype.kind == "f" and len(blank := np.flatnonzero(np.isnan(column))):
+        raise DataError(f"{where(table, int(blank[0]))}: column {name!r} is blank; {FILLING}")
     return column.astype(np.float32)
 
 

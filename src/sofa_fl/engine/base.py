@@ -20,6 +20,7 @@ from sofa_fl.models.mix import Model
 from sofa_fl.topology.tree import NodeId
 
 Precision = Literal["float32", "tf32", "bf16"]
+Part = Literal["all", "body", "head"]  # the head is the output layer, the body all below it
 Prior = NDArray[np.float32]  # log of how common each class is; is added to a network's outputs
 
 
@@ -67,7 +68,9 @@ class Pull:
 class Task:
     """One local training: who, from which model, on which samples, pulled where, by which draws.
 
-    `pace` is the fraction of the configured learning rate; `prior` is added to the outputs.
+    `pace` is the fraction of the configured learning rate; `prior` is added to the outputs; only
+    the `part` of the network is trained, and the rest of the model stays as it is. Pulls whose
+    weights add up to zero are a constant gradient (see `constant_gradient`).
     """
 
     site: NodeId
@@ -78,6 +81,13 @@ class Task:
     pulls: tuple[Pull, ...] = ()
     pace: float = 1.0
     prior: Prior | None = None
+    part: Part = "all"
+
+    @property
+    def num_bytes(self) -> int:
+        """What of it travels: each model once, and of several pulls only their sum."""
+        target = self.pulls[0].target if len(self.pulls) == 1 else None
+        return self.start.nbytes * (2 if self.pulls and target is not self.start else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,10 @@ class Engine(Protocol):
     def num_trainable(self) -> int:
         """How many entries of a model are trained; the rest are buffers."""
 
+    @property
+    def num_head(self) -> int:
+        """How many of those, the last of them, are the head's."""
+
     def initial(self, seed: int) -> Vector:
         """The untrained model."""
 
@@ -136,6 +150,11 @@ class SureEngine(Engine, Protocol):
     """An engine that answers every task, as all do whose clients are simulated."""
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]: ...
+
+
+def constant_gradient(plus: Vector, minus: Vector) -> tuple[Pull, Pull]:
+    """Two pulls that add `plus` - `minus` to every gradient, and nothing else."""
+    return Pull(plus, -0.5), Pull(minus, 0.5)
 
 
 def batch_order(num_samples: int, batches: int, batch_size: int, seed: int) -> Samples:

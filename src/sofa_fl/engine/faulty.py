@@ -70,6 +70,10 @@ class FaultyEngine:
     def num_trainable(self) -> int:
         return self.engine.num_trainable
 
+    @property
+    def num_head(self) -> int:
+        return self.engine.num_head
+
     def initial(self, seed: int) -> Vector:
         return self.engine.initial(seed)
 

@@ -111,11 +111,12 @@ class Learner:
         """Minimize loss plus pulls, one optimizer step per batch."""
         order = batch_order(len(task.samples), task.batches, self.local.batch_size, task.seed)
         rows = torch.from_numpy(task.samples[order]).to(self.device)
-        start, weights = as_vector(task.start), self.flat.weights
+        span = self.flat.span(task.part)
+        start, weights = as_vector(task.start), self.flat.weights[span]
         self.flat.load(start)
         self.network.train()
         decay, constant = pull_terms(task.pulls, start[: self.flat.num_trainable])
-        constants = self.flat.pieces(constant) if task.pulls else []
+        constants = self.flat.pieces(constant)[span] if task.pulls else []
         optimizer = optimizer_for(weights, self.local, decay, task.pace)
         prior = self.offsets([task.prior])[0]
         losses = torch.empty(task.batches, device=self.device)
@@ -130,14 +131,14 @@ class Learner:
                     out = self.forward(x, Draws.at(seed, step))
                 loss = self.loss(out.float() + prior, y)
                 # Made anew by every pass: cheaper than to be zeroed and summed up.
-                optimizer.zero_grad(set_to_none=True)
+                self.network.zero_grad(set_to_none=True)
                 torch.autograd.backward(loss)
                 gradients = [_gradient(weight) for weight in weights]
                 for gradient, pulled in zip(gradients, constants):
                     gradient += pulled
                 optimizer.step()
                 losses[step] = loss.detach()
-        optimizer.zero_grad(set_to_none=True)
+        self.network.zero_grad(set_to_none=True)
         return Outcome(self.flat.vector, losses.cpu().numpy())
 
     def forward(self, x: Tensor, draws: Draws) -> Tensor:
@@ -188,20 +189,25 @@ class Learner:
         return torch.from_numpy(rows).to(self.device)
 
     def score(self, exam: Exam, sums: Sums) -> Score:
-        """Mean loss and accuracy; for regression, accuracy is the share of variance explained."""
+        """Mean loss and accuracy; for regression, accuracy is the share of variance explained.
+
+        Of targets that do not vary, there is no such share: it is NaN.
+        """
         n = len(exam.samples)
         if not n:
             return Score(float("nan"), float("nan"), 0)
         loss, right = (float(column[-1]) for column in sums.cumsum(axis=0).T)  # one by one
         if not self.is_classifier:
-            right = n - loss / self.variance(exam)
+            spread = self.variance(exam)
+            right = n - loss / spread if spread else float("nan")
         return Score(loss / n, right / n, n)
 
     def variance(self, exam: Exam) -> float:
-        """Of the targets: what an exam's loss would be if their mean were the answer."""
+        """Of the targets: the loss if their mean were the answer. 0 if all are equal."""
         targets = self.stores[exam.split].y[torch.from_numpy(exam.samples).to(self.device)]
-        spread = targets.double().var(dim=0, correction=0).mean()
-        return max(float(spread), 1e-12)
+        if bool((targets == targets[:1]).all()):
+            return 0.0
+        return float(targets.double().var(dim=0, correction=0).mean())
 
     @torch.no_grad()
     def embed(self, model: Vector, samples: Samples) -> NDArray[np.float64]:

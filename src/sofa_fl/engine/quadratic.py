@@ -23,10 +23,14 @@ from sofa_fl.seeding import rng_for
 
 @dataclass(frozen=True)
 class QuadraticEngine:
-    """An engine over `points`, one per sample; `rate` is the fraction moved per batch."""
+    """An engine over `points`, one per sample; `rate` is the fraction moved per batch.
+
+    The last `num_head` coordinates stand for a network's head.
+    """
 
     points: NDArray[np.float32]
     rate: float = 0.1
+    num_head: int = 2
 
     @property
     def num_trainable(self) -> int:
@@ -43,7 +47,13 @@ class QuadraticEngine:
         centre = torch.from_numpy(self.points[task.samples].mean(axis=0))
         minimum = (centre + pulled) / (1 + sum(pull.weight for pull in task.pulls))
         steps = torch.arange(task.batches + 1)[:, None]
-        way = minimum + (1 - self.rate * task.pace) ** steps * (as_vector(task.start) - minimum)
+        start = as_vector(task.start)
+        way = minimum + (1 - self.rate * task.pace) ** steps * (start - minimum)
+        body = max(0, self.num_trainable - self.num_head)
+        if task.part == "head":
+            way[:, :body] = start[:body]
+        elif task.part == "body":
+            way[:, body:] = start[body:]
         losses = [self._loss(x, task.samples) for x in way[:-1]]
         return Outcome(way[-1].clone(), np.array(losses, dtype=np.float32))
 

@@ -79,6 +79,10 @@ class RayEngine:
     def num_trainable(self) -> int:
         return self._here.num_trainable
 
+    @property
+    def num_head(self) -> int:
+        return self._here.num_head
+
     def initial(self, seed: int) -> Vector:
         return self._here.initial(seed)
 

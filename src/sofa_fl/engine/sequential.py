@@ -32,6 +32,10 @@ class SequentialEngine:
     def num_trainable(self) -> int:
         return self.learner.flat.num_trainable
 
+    @property
+    def num_head(self) -> int:
+        return self.learner.flat.num_head
+
     def initial(self, seed: int) -> Vector:
         return self.learner.initial(seed)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sofa_fl.data.base import FederatedData, Samples
-from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Prior, Score, Task, batch_order
+from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Part, Prior, Score, Task, batch_order
 from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
 from sofa_fl.engine.learner import each_cross_entropy, each_square, pull_terms
 from sofa_fl.engine.likeness import difference, mixes_samples
@@ -55,7 +55,7 @@ class StackedEngine:
         self._learner = self._single.learner
         self._loss = each_cross_entropy if self._learner.is_classifier else each_square
         self._width, self._samples = width, EXAM_SAMPLES
-        self._steppers: dict[tuple[int, Pulls], Stepper] = {}
+        self._steppers: dict[tuple[int, Pulls, Part], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
         self._make, self.way = self._choose()
         # Samples of an exam are put together otherwise than in a loop, which must not matter.
@@ -74,6 +74,10 @@ class StackedEngine:
     def num_trainable(self) -> int:
         return self._single.num_trainable
 
+    @property
+    def num_head(self) -> int:
+        return self._single.num_head
+
     def initial(self, seed: int) -> Vector:
         return self._single.initial(seed)
 
@@ -82,7 +86,7 @@ class StackedEngine:
             return self._single.train(tasks)
         tasks = list(tasks)
         outcomes: dict[int, Outcome] = {}
-        kinds = [(task.batches, task.pace) for task in tasks]
+        kinds = [(task.batches, task.pace, task.part) for task in tasks]
         for kind in dict.fromkeys(kinds):
             same = [i for i, other in enumerate(kinds) if other == kind]
             outcomes |= self._in_chunks(same, lambda some: self._train([tasks[i] for i in some]))
@@ -96,7 +100,7 @@ class StackedEngine:
         starts = [as_vector(task.start) for task in tasks]
         like, pulled = starts[0][: self.num_trainable], any(task.pulls for task in tasks)
         terms = [pull_terms(task.pulls, like) for task in tasks] if pulled else []
-        stepper = self._stepper(len(tasks), Pulls.of(terms))
+        stepper = self._stepper(len(tasks), Pulls.of(terms), tasks[0].part)
         offsets = self._learner.offsets([task.prior for task in tasks])
         seeds = [task.seed for task in tasks]
         stepper.begin(starts, seeds, terms, offsets, tasks[0].pace)
@@ -180,14 +184,17 @@ class StackedEngine:
                 torch.cuda.empty_cache()
         return done
 
-    def _stepper(self, num: int, pulls: Pulls) -> Stepper:
+    def _stepper(self, num: int, pulls: Pulls, part: Part) -> Stepper:
         learner = self._learner
+        span = learner.flat.span(part)
 
         def make() -> Stepper:
             stack, store = self._new_stack(num), learner.stores["train"]
-            return Stepper(stack, store, self._loss, learner.local, pulls, learner.num_outputs)
+            return Stepper(
+                stack, store, self._loss, learner.local, pulls, learner.num_outputs, span
+            )
 
-        return _recall(self._steppers, (num, pulls), make)
+        return _recall(self._steppers, (num, pulls, part), make)
 
     def _stack(self, num: int) -> Stack:
         return _recall(self._stacks, num, lambda: self._new_stack(num))

@@ -49,17 +49,19 @@ class Stepper:
         local: LocalConfig,
         pulls: Pulls,
         num_outputs: int,
+        span: slice,
     ) -> None:
         self.stack, self.store, self.loss, self.pulls = stack, store, loss, pulls
+        self.span, self.trained = span, stack.weights[span]  # the rest is not touched
         device = stack.weights[0].device
         self.rows = torch.zeros(stack.num * local.batch_size, dtype=torch.int64, device=device)
         self.losses = torch.zeros(stack.num, device=device)
-        self.constants = [torch.zeros_like(w) for w in stack.weights] if pulls.some else []
+        self.constants = [torch.zeros_like(w) for w in self.trained] if pulls.some else []
         self.decay = torch.zeros(stack.num, device=device)
         self.offsets = torch.zeros(stack.num, num_outputs, device=device)
         self.learning_rate = local.learning_rate
         self.rate = torch.tensor(local.learning_rate, device=device)
-        self.optimizer = optimizer_for(stack.weights, local, pulls.decay)
+        self.optimizer = optimizer_for(self.trained, local, pulls.decay)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate  # a captured step reads it where it is
         self.bf16 = local.precision == "bf16"
@@ -85,7 +87,7 @@ class Stepper:
         if terms:
             decays, constants = zip(*terms)
             self.decay.copy_(torch.tensor(decays))
-            new = self.stack.trainable(torch.stack(constants))
+            new = self.stack.trainable(torch.stack(constants))[self.span]
             for constant, value in zip(self.constants, new):
                 constant.copy_(value)
 
@@ -107,10 +109,10 @@ class Stepper:
         each = self.loss(out, y)
         losses = each.view(self.stack.num, -1).mean(dim=1)
         torch.autograd.backward(losses.sum())
-        for weight in self.stack.weights:
+        for weight in self.trained:
             if weight.grad is None:  # not in use; it decays and is pulled all the same
                 weight.grad = torch.zeros_like(weight)
-        for weight, constant in zip(self.stack.weights, self.constants):
+        for weight, constant in zip(self.trained, self.constants):
             assert weight.grad is not None
             weight.grad.add_(constant)
             if self.pulls.differ:

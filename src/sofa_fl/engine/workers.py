@@ -88,6 +88,10 @@ class WorkersEngine:
         return self._here.num_trainable
 
     @property
+    def num_head(self) -> int:
+        return self._here.num_head
+
+    @property
     def pids(self) -> list[int]:
         return [worker.pid for worker in self._workers]
 

@@ -61,7 +61,8 @@ def rows_of(
         for key in SCORES:
             row[key] = sum(summary["client"][key] for _, summary in found) / len(found)
         for key in ("full", "seconds"):
-            row[key] = sum(summary[key] for _, summary in found) / len(found)
+            values = [summary[key] for _, summary in found]
+            row[key] = None if None in values else sum(values) / len(values)
         if "metric" in (first := found[0][1]):
             row["metric"] = first["metric"]
         row["folders"] = [str(Path(summary["run"])) for _, summary in found]

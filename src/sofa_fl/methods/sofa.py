@@ -19,7 +19,13 @@ from sofa_fl.methods.rules.objective import objective_value
 from sofa_fl.methods.rules.path import Losses, Models, compare_losses
 from sofa_fl.methods.rules.positions import positions_of
 from sofa_fl.methods.rules.rule_set import Rules, rules_of
-from sofa_fl.methods.rules.state import ModelStore, SofaState, let_leave, move_contradicted
+from sofa_fl.methods.rules.state import (
+    ModelStore,
+    SofaState,
+    are_small,
+    let_leave,
+    move_contradicted,
+)
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
@@ -82,7 +88,7 @@ class Sofa:
         """Remove clients that left; move those that their new data contradict (`sofa.alert`)."""
         state, leaves = let_leave(state, fed)
         state, moves = move_contradicted(state, self.config, fed)
-        store = ModelStore(state.params, keep=fed.may_miss)
+        store = ModelStore(state.params, keep=fed.may_miss or are_small(state.params))
         return replace(state, params=store), (*leaves, *moves)
 
     def embed(self, updates: Updates, fed: Federation) -> Space:

@@ -7,6 +7,7 @@ So aggregation is a weighted mean, distance is a norm, and stacking is rows. Int
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -31,6 +32,10 @@ class FlatNetwork:
         if not self.weights:
             raise ModelError("the network has no parameters to train")
         self.num_trainable = sum(p.numel() for p in self.weights)
+        names = [name for name, p in network.named_parameters() if p.requires_grad]
+        layers = [name.rpartition(".")[0] for name in names]
+        self.first_of_head = layers.index(layers[-1])  # the layer that was registered last
+        self.num_head = sum(p.numel() for p in self.weights[self.first_of_head :])
         if wrong := [n for n, t in self.tensors.items() if t.dtype != torch.float32]:
             raise ModelError(
                 f"parameters and float buffers must be float32, these are not: {wrong}"
@@ -87,6 +92,17 @@ class FlatNetwork:
         sizes = [weight.numel() for weight in self.weights]
         parts = torch.split(vector, sizes)
         return [part.view(weight.shape) for part, weight in zip(parts, self.weights)]
+
+    def span(self, part: Literal["all", "body", "head"]) -> slice:
+        """Which of the weights are a part of the network: all, the last layer, or those below."""
+        if part == "all":
+            return slice(None)
+        if not self.first_of_head:
+            raise ModelError(
+                "a network with one layer has no body and no head that could be trained alone; "
+                "use a deeper network or another method"
+            )
+        return slice(self.first_of_head, None) if part == "head" else slice(self.first_of_head)
 
     def state_dict(self, vector: Vector) -> dict[str, Tensor]:
         """`vector` by name and shape, as torch's own `load_state_dict` takes it."""

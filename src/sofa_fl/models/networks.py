@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -22,15 +22,16 @@ class ModelConfig:
     """Which network is trained.
 
     Attributes:
-        name: `cnn` is the paper's (two convolutions, three linear layers), `mlp` has one hidden
-            layer. A run records `own` for a network that was passed from Python.
+        name: `cnn` is the paper's (two convolutions, three linear layers), `mlp` has hidden layers
+            only. A run records `own` for a network that was passed from Python.
         batch_norm: Normalize after each convolution or hidden layer.
-        hidden: Width of the hidden layer of `mlp`.
+        hidden: Width of the hidden layer of `mlp`, or a list of widths, one per hidden layer; an
+            empty list is logistic (or linear) regression.
     """
 
     name: Literal["cnn", "mlp", "own"] = "cnn"
     batch_norm: bool = False
-    hidden: Annotated[int, Ge(1)] = 200
+    hidden: Annotated[int, Ge(1)] | tuple[Annotated[int, Ge(1)], ...] = 200
 
 
 class Cnn(nn.Module):
@@ -66,16 +67,25 @@ class Cnn(nn.Module):
 
 
 class Mlp(nn.Module):
-    """One hidden layer, for anything that can be flattened."""
+    """Hidden layers of the given widths, for anything that can be flattened."""
 
     def __init__(
-        self, shape: tuple[int, ...], num_outputs: int, *, hidden: int, batch_norm: bool
+        self,
+        shape: tuple[int, ...],
+        num_outputs: int,
+        *,
+        hidden: int | Sequence[int],
+        batch_norm: bool,
     ) -> None:
         super().__init__()
         size = int(torch.Size(shape).numel())
-        norm = nn.BatchNorm1d(hidden) if batch_norm else nn.Identity()
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(size, hidden), norm, nn.ReLU())
-        self.out = nn.Linear(hidden, num_outputs)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for width in [hidden] if isinstance(hidden, int) else hidden:
+            norm = nn.BatchNorm1d(width) if batch_norm else nn.Identity()
+            layers += [nn.Linear(size, width), norm, nn.ReLU()]
+            size = width
+        self.body = nn.Sequential(*layers)
+        self.out = nn.Linear(size, num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.out(self.body(x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import yaml
 from sofa_fl.errors import RunError, TopologyError
 from sofa_fl.experiment.scoring.metric_names import ACCURACY, metric_of
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
-from sofa_fl.report.words import data_title, method_title, tell
+from sofa_fl.report.words import Names, data_title, method_title, tell
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, edit_from_json
 
@@ -39,6 +39,7 @@ class Round:
         edits: What was done to the tree in this round.
         told: The same in words, one sentence each.
         metric: What the scores are: `accuracy`, or in regression `r2`.
+        names: What the clients are called, as far as they have names.
     """
 
     run: Path
@@ -57,6 +58,7 @@ class Round:
     edits: tuple[Edit, ...]
     told: tuple[str, ...]
     metric: str = ACCURACY
+    names: Names = field(default_factory=dict)
 
     def accuracies_below(self, node: NodeId) -> list[float]:
         """The accuracies of the clients of a cluster, as far as they have one."""
@@ -79,6 +81,19 @@ def read_round(path: Path, round: int | None = None) -> Round:
     if last is None:
         raise RunError(f"{path} has no round on record yet: its warm-up is not done")
     raise RunError(f"{path} has rounds 0 to {last} on record, not {round}")
+
+
+def read_rounds(path: Path) -> list[Round]:
+    """All rounds that a run folder has on record, the warm-up first."""
+    folder = RunFolder.open(path)
+    config = yaml.safe_load(folder.config_file.read_text(encoding="utf-8"))
+    rounds: list[Round] = []
+    before: Event | None = None
+    for event in folder.events():
+        if event["event"] == "round":
+            rounds.append(make_round(path, config, before, event))
+            before = event
+    return rounds
 
 
 def _find(folder: RunFolder, round: int | None) -> tuple[Event | None, Event | None, int | None]:
@@ -114,9 +129,16 @@ def make_round(path: Path, config: Any, before: Event | None, event: Event) -> R
         loss=_losses(event["path_loss"]),
         pool={NodeId(int(node)): int(size) for node, size in event["pools"].items()},
         edits=edits,
-        told=tuple(tell(edits, tree_in(before))) if edits and before else (),
+        told=_told(edits, before, event),
         metric=metric_of(event),
+        names=names_in(event),
     )
+
+
+def _told(edits: tuple[Edit, ...], before: Event | None, event: Event) -> tuple[str, ...]:
+    if before is None or not edits:
+        return ()
+    return tuple(tell(edits, tree_in(before), names_in(before) | names_in(event)))
 
 
 def tree_in(event: Event) -> Tree:
@@ -130,6 +152,11 @@ def clients_in(event: Event) -> list[NodeId]:
     """Those whose accuracies there are; the tree may not know all of them yet."""
     numbers = event.get("clients", range(len(event["accuracies"])))
     return [NodeId(client) for client in numbers]
+
+
+def names_in(event: Event) -> dict[NodeId, str]:
+    """What the clients of a round are called; empty if they have no names."""
+    return dict(zip(clients_in(event), map(str, event.get("names", ()))))
 
 
 def _losses(path_loss: Mapping[str, Mapping[str, float | None]]) -> dict[NodeId, float]:

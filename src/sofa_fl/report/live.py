@@ -1,7 +1,15 @@
-"""The page of a run that is going on, served on this machine; it asks for rounds as they end.
+"""Pages of runs that are going on, served on this machine; they ask for rounds as they end.
 
-GET /                 the page with all there is so far
-GET /data?since=N     the rounds after the first N, and the summary once there is one
+A run folder:
+
+GET /                      the page with all there is so far
+GET /data?since=N          the rounds after the first N, and the summary once there is one
+
+A folder of runs:
+
+GET /                      all runs in one table
+GET /run/NAME/ and below   the same for each run as above
+GET /compare?run=NAME&...  some of them side by side
 """
 
 from __future__ import annotations
@@ -12,24 +20,78 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from sofa_fl.errors import RunError, SofaError
+from sofa_fl.report.folder import find_runs, folder_page
 from sofa_fl.report.frames import Plain
 from sofa_fl.report.page import page
-from sofa_fl.report.page_data import RunReader
+from sofa_fl.report.page_data import RunReader, read_run
 
 NAMES = {"localhost", "127.0.0.1", "::1"}
+Query = dict[str, list[str]]
+
+
+class LiveRun:
+    """The page of one run, and what is new in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.reader = RunReader(path)
+        self.lock = Lock()  # one reader, many who ask
+
+    def news(self, since: int) -> Plain:
+        """What a page that knows of `since` rounds has yet to learn; all, if some were redone."""
+        with self.lock:
+            history = self.reader.read_on()
+            first = since if since <= len(history) else 0
+            summary = self.reader.folder.summary()
+        return {"from": first, "history": history[first:], "summary": summary}
+
+    def whole(self) -> str:
+        with self.lock:
+            run = {**self.reader.about(), "history": self.reader.read_on()}
+        return page([run], live=True)
+
+    def get(self, path: str, query: Query) -> str | Plain | None:
+        """The page, its news, or None."""
+        if path == "/":
+            return self.whole()
+        if path == "/data":
+            return self.news(max(0, int(query.get("since", ["0"])[0])))
+        return None
+
+
+class LiveFolder:
+    """The page of all runs in a folder, and those of each run."""
+
+    def __init__(self, folder: Path) -> None:
+        find_runs(folder)  # raises if it is none
+        self.folder = folder
+        self.runs: dict[str, LiveRun] = {}
+
+    def get(self, path: str, query: Query) -> str | Plain | None:
+        if path == "/":
+            return folder_page(self.folder)
+        known = find_runs(self.folder)
+        if path == "/compare":
+            chosen = [known[name] for name in query.get("run", []) if name in known]
+            return page([read_run(run) for run in chosen]) if chosen else None
+        for name in known:
+            start = f"/run/{name}"
+            if path.startswith(f"{start}/"):
+                run = self.runs.setdefault(name, LiveRun(known[name]))
+                return run.get(path.removeprefix(start), query)
+        return None
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves one run folder; `url` says where."""
+    """Serves a run folder or a folder of runs; `url` says where."""
 
     daemon_threads = True
 
     def __init__(self, path: Path, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.reader = RunReader(path)
-        self.lock = Lock()  # one reader, many who ask
+        is_run = (path / "config.yaml").is_file() or not path.is_dir()
+        self.site: LiveRun | LiveFolder = LiveRun(path) if is_run else LiveFolder(path)
         try:
             super().__init__((host, port), _Handler)
         except OverflowError:
@@ -50,19 +112,6 @@ class LiveServer(ThreadingHTTPServer):
     def is_loopback(self) -> bool:
         return ip_address(str(self.server_address[0])).is_loopback
 
-    def news(self, since: int) -> Plain:
-        """What a page that knows of `since` rounds has yet to learn; all, if some were redone."""
-        with self.lock:
-            history = self.reader.read_on()
-            first = since if since <= len(history) else 0
-            summary = self.reader.folder.summary()
-        return {"from": first, "history": history[first:], "summary": summary}
-
-    def whole(self) -> str:
-        with self.lock:
-            run = {**self.reader.about(), "history": self.reader.read_on()}
-        return page([run], live=True)
-
 
 class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
@@ -75,14 +124,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         asked = urlsplit(self.path)
         try:
-            if asked.path == "/":
-                self.answer(HTTPStatus.OK, "text/html", self.server.whole())
-            elif asked.path == "/data":
-                since = int(parse_qs(asked.query).get("since", ["0"])[0])
-                news = self.server.news(max(0, since))
-                self.answer(HTTPStatus.OK, "application/json", json.dumps(news, allow_nan=False))
+            found = self.server.site.get(unquote(asked.path), parse_qs(asked.query))
+            if found is None:
+                self.answer(HTTPStatus.NOT_FOUND, "text/plain", "there is no such page; begin at /")
+            elif isinstance(found, str):
+                self.answer(HTTPStatus.OK, "text/html", found)
             else:
-                self.answer(HTTPStatus.NOT_FOUND, "text/plain", "there is / and /data")
+                self.answer(HTTPStatus.OK, "application/json", json.dumps(found, allow_nan=False))
         except ValueError:
             self.answer(HTTPStatus.BAD_REQUEST, "text/plain", "since must be a whole number")
         except SofaError as error:

@@ -11,16 +11,18 @@ from typing import Any
 import yaml
 
 from sofa_fl.errors import RunError, SofaError
+from sofa_fl.experiment.scoring.metric_names import metric_of
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.align import Positions, align
 from sofa_fl.report.frames import Plain, frame_of, levels_of, short
-from sofa_fl.report.history import tree_in
-from sofa_fl.report.words import data_title, method_title, tell
-from sofa_fl.topology.tree import Tree
+from sofa_fl.report.history import names_in, tree_in
+from sofa_fl.report.remarks import remarks
+from sofa_fl.report.words import Names, data_title, method_title, tell
+from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import edit_from_json
 
 ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round
-PASSED_ON = ("objective", "metric", "groups", "absent", "set_aside", "quarantined")
+PASSED_ON = ("data", "objective", "metric", "groups", "absent", "set_aside", "quarantined")
 BAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError, SofaError)
 
 
@@ -33,6 +35,7 @@ class RunReader:
         self._length = 0  # of the events read
         self._tree: Tree | None = None
         self._positions: Positions = {}
+        self._names: dict[NodeId, str] = {}
 
     def read_on(self) -> list[Plain]:
         """All rounds there are; a run that was resumed may have fewer than before."""
@@ -97,12 +100,17 @@ class RunReader:
 
     def _forget(self) -> None:
         self.history, self._length, self._tree, self._positions = [], 0, None, {}
+        self._names = {}
 
     def _add(self, event: Event) -> None:
         tree = tree_in(event)
         positions = {int(client): (x, y) for client, (x, y) in event.get("positions", {}).items()}
         self._positions = align(positions, self._positions)
-        record = summary_of_round(event, tree, self._tree)
+        new = {client: n for client, n in names_in(event).items() if client not in self._names}
+        self._names |= new
+        record = summary_of_round(event, tree, self._tree, self._names)
+        if new:  # once is enough
+            record["names"] = {str(client): name for client, name in new.items()}
         if is_drawn(event):
             record["frame"] = frame_of(event, tree, self._positions)
         self._tree = tree
@@ -116,7 +124,7 @@ def is_drawn(event: Event) -> bool:
     return bool(round % step == 0 or round == rounds)
 
 
-def summary_of_round(event: Event, tree: Tree, before: Tree | None) -> Plain:
+def summary_of_round(event: Event, tree: Tree, before: Tree | None, names: Names) -> Plain:
     """What is known of a round as a whole."""
     disclosed = [x for x in event.get("disclosed", ()) if x is not None]
     record: Plain = {
@@ -125,7 +133,7 @@ def summary_of_round(event: Event, tree: Tree, before: Tree | None) -> Plain:
         "num_clients": len(tree.clients),
         "num_clusters": len(tree.clusters),
         "depth": tree.depth,
-        "edits": told(event["edits"], before),
+        "edits": told(event["edits"], before, names),
         "levels": levels_of(tree, event.get("path_loss", {})),
         "seconds": event.get("seconds"),
         "up": event.get("bytes_up"),
@@ -148,13 +156,13 @@ def _range(found: Mapping[str, float | None]) -> Plain:
     return {k: None if v is None or not isfinite(v) else float(f"{v:.6g}") for k, v in kept.items()}
 
 
-def told(edits: Sequence[Mapping[str, Any]], before: Tree | None) -> list[Plain]:
+def told(edits: Sequence[Mapping[str, Any]], before: Tree | None, names: Names) -> list[Plain]:
     """The edits of a round, each with a sentence that tells it."""
     if not edits:
         return []
     try:
         assert before is not None
-        sentences = tell([edit_from_json(edit) for edit in edits], before)
+        sentences = tell([edit_from_json(edit) for edit in edits], before, names)
     except (*BAD, AssertionError):  # written by another version: the page shows it all the same
         sentences = [_bare(edit) for edit in edits]
     return [{**edit, "told": sentence} for edit, sentence in zip(edits, sentences)]
@@ -179,5 +187,11 @@ def _plain(value: Any) -> Any:
 def read_run(path: Path) -> Plain:
     """A run folder as one object; the run may be going on."""
     reader = RunReader(path)
-    history = reader.read_on()
-    return {**reader.about(), "history": history}
+    history, about = reader.read_on(), reader.about()
+    told = remarks(
+        history,
+        method=about["method"],
+        depth=history[-1]["depth"] if history else 0,
+        metric=metric_of(history[-1]) if history else "",
+    )
+    return {**about, "history": history, "remarks": told}

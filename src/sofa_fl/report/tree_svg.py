@@ -211,20 +211,32 @@ def _client(node: NodeId, round: Round, layout: Layout, scale: tuple[float, floa
     rim = SOFT if accuracy is None or share > 0.85 else "#ffffff"  # pale on white needs an edge
     dot = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{fill}" stroke="{rim}"/>'
     named = f"{score_name(round.metric)} {score(accuracy, round.metric)}"
-    about = f"{name_of(node, round.tree)}, {named}"
+    about = f"{_text(name_of(node, round.tree, round.names))}, {named}"
     if not layout.has_labels:
         return f"<g><title>{about}</title>{dot}</g>"
     weight = 700 if accuracy == round.worst else 400
     size = 12.5 if layout.is_wide else 10.5
     turn = "" if layout.is_wide else f' transform="rotate(-55 {x:.1f} {y + 32:.1f})"'
     label = score(accuracy, round.metric, 1)
+    called = ""
+    if layout.is_wide and node in round.names:
+        called = (
+            f'<text x="{x:.1f}" y="{y + 48:.1f}" font-size="10.5" fill="{SOFT}" '
+            f'text-anchor="middle">{_text(_short(round.names[node], layout.step))}</text>'
+        )
     return (
         f"<g><title>{about}</title>{dot}"
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="600" fill="{ink}" '
         f'text-anchor="middle" dominant-baseline="central">{node}</text>'
         f'<text x="{x:.1f}" y="{y + 32:.1f}" font-size="{size - 1}" font-weight="{weight}" '
-        f'text-anchor="middle"{turn}>{label}</text></g>'
+        f'text-anchor="middle"{turn}>{label}</text>{called}</g>'
     )
+
+
+def _short(name: str, step: float) -> str:
+    """A name in the room between two clients."""
+    most = max(4, int(step / 5.6))
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _text(text: str, *, quote: bool = False) -> str:

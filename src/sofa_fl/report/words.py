@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from sofa_fl.experiment.scoring.metric_names import ACCURACY, score_name
+from sofa_fl.experiment.scoring.metric_names import ACCURACY, metric_of, score_name
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import (
     Edit,
@@ -29,8 +31,10 @@ def method_title(config: Mapping[str, Any]) -> str:
 
 def data_title(config: Mapping[str, Any]) -> str:
     """What a run's data is called, by its `config.yaml`."""
-    name = str(config["data"]["name"])
-    return "own data" if name == "own" else name
+    data = config["data"]
+    if data["name"] == "csv" and data.get("dir"):
+        return Path(data["dir"]).stem
+    return "own data" if data["name"] == "own" else str(data["name"])
 
 
 def printable(text: str) -> str:
@@ -87,24 +91,34 @@ def tally(kinds: Iterable[str]) -> str:
     return ", ".join(number(count, kind) for kind, count in counts.items() if count)
 
 
-def name_of(node: NodeId, tree: TreeLike) -> str:
-    return f"{'client' if node in tree.members else 'cluster'} {node}"
+Names = Mapping[NodeId, str]  # of clients; one that is not among them is called by its number
+NO_NAMES: Names = MappingProxyType({})
 
 
-def tell(edits: Sequence[Edit], before: Tree) -> list[str]:
+def client_name(client: NodeId, names: Names) -> str:
+    """`cleveland`, or `client 3` if it has no name."""
+    return printable(names[client]) if client in names else f"client {client}"
+
+
+def name_of(node: NodeId, tree: TreeLike, names: Names = NO_NAMES) -> str:
+    return client_name(node, names) if node in tree.members else f"cluster {node}"
+
+
+def tell(edits: Sequence[Edit], before: Tree, names: Names = NO_NAMES) -> list[str]:
     """One sentence per edit; `before` is the tree that the first one was applied to."""
     sentences = []
     draft = MutableTree(before)
     for edit in edits:
-        sentences.append(_tell(edit, draft))
+        sentences.append(_tell(edit, draft, names))
         edit.apply(draft)
     return sentences
 
 
-def _tell(edit: Edit, tree: MutableTree) -> str:
+def _tell(edit: Edit, tree: MutableTree, names: Names) -> str:
     match edit:
         case Graft(node, onto):
-            return f"{name_of(node, tree)} moved from cluster {tree.parent[node]} to cluster {onto}"
+            moved = name_of(node, tree, names)
+            return f"{moved} moved from cluster {tree.parent[node]} to cluster {onto}"
         case Merge(nodes, into):
             return f"clusters {_list(nodes)} became one, cluster {into}"
         case Split(node, into, groups) if sum(map(len, groups)) < len(tree.children[node]):
@@ -118,15 +132,40 @@ def _tell(edit: Edit, tree: MutableTree) -> str:
             children = list(tree.children[node])
             if not children:
                 return f"cluster {node} had no children left and is gone"
-            return f"cluster {node} gave way to its only child, {name_of(children[0], tree)}"
+            return f"cluster {node} gave way to its only child, {name_of(children[0], tree, names)}"
         case Join(node, onto, None):
-            return f"client {node} joined cluster {onto}"
+            return f"{client_name(node, names)} joined cluster {onto}"
         case Join(node, onto, above):
-            return f"client {node} joined client {onto}, in cluster {above}"
+            both = client_name(node, names), client_name(onto, names)
+            return f"{both[0]} joined {both[1]}, in cluster {above}"
         case Leave(node):
-            return f"client {node} left"
+            return f"{client_name(node, names)} left"
 
 
 def _list(nodes: Sequence[NodeId]) -> str:
     *first, last = map(str, nodes)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def news_of(event: Mapping[str, Any]) -> list[str]:
+    """What a line about a round says: its scores, its edits, and who is missing."""
+    client, metric = event["client"], metric_of(event)
+    mean, worst = (said_score(client[key], metric) for key in ("mean", "min"))
+    news = [f"mean {mean}", f"worst {worst}"]
+    if edits := tally(edit["edit"] for edit in event["edits"]):
+        news.append(edits)
+    return news + missing(event)
+
+
+def missing(event: Mapping[str, Any]) -> list[str]:
+    """The clients whose update was not used in a round."""
+    parts = []
+    if absent := event.get("absent"):
+        parts.append(f"{number(len(absent), 'client')} absent")
+    if aside := event.get("set_aside"):
+        client, flaw = next(iter(aside.items()))
+        name = client_name(
+            NodeId(int(client)), dict(zip(event.get("clients", ()), event.get("names", ())))
+        )
+        parts.append(f"{number(len(aside), 'update')} set aside ({name}: {flaw})")
+    return parts

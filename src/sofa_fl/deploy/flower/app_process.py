@@ -5,32 +5,40 @@ Flower's `flwr-clientapp` handles one message and ends; this process lives as lo
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
 from logging import ERROR, INFO
+from pathlib import Path
 from typing import Any
 
 import httpx
 from flwr.app import Message
 from flwr.app.error import Error
 from flwr.cli.install import install_from_fab
+from flwr.clientapp import ClientApp
 from flwr.clientapp.utils import get_load_client_app_fn
+from flwr.common.config import get_project_config
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore import log
 from flwr.supercore.constant import TaskType
+from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.retry import make_simple_http_retry_invoker
-from flwr.supercore.run import RunNotRunningException
+from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from sofa_fl.deploy.flower.flower_patches import shorten_retries
+from sofa_fl.deploy.flower.node_site import POLICY
+from sofa_fl.deploy.machine.policy import load_policy
+from sofa_fl.deploy.machine.site import open_site
+from sofa_fl.deploy.transport.wire_message import RefusalError
 
 SHORTEST, LONGEST = 0.04, 0.25  # seconds between two polls for a message
-TAKEN_TASK = "SOFA_FL_TASK"  # a task that this process took before it restarted itself
 
 
 class ClientAppProcess:
@@ -38,14 +46,12 @@ class ClientAppProcess:
 
     def __init__(self, address: str, parent: int) -> None:
         self.address, self.parent = address, parent
-        self.app_hash: str | None = None
+        self.policy = load_policy(Path(os.environ[POLICY]))
+        self.is_installed = False
 
     def run(self) -> None:
         client = self.client(None)
         pause = SHORTEST
-        if taken := os.environ.pop(TAKEN_TASK, None):
-            token, _, app_hash = taken.partition(" ")
-            self.answer(token, app_hash)
         while os.getppid() == self.parent:
             try:
                 response = client.AcquireTask(
@@ -55,7 +61,7 @@ class ClientAppProcess:
                 time.sleep(LONGEST)
                 continue
             if response.HasField("task") and response.token:
-                self.answer(response.token, response.task.fab_hash)
+                self.answer(response.token)
                 pause = SHORTEST
             else:
                 time.sleep(pause)
@@ -76,12 +82,27 @@ class ClientAppProcess:
             retry_invoker=retry,
         )
 
-    def answer(self, token: str, app_hash: str) -> None:
+    def app(self, run: Run, fab: Fab) -> ClientApp:
+        """Load the app that the site's policy allows: its own copy, or one with the right hash."""
+        policy = self.policy
+        if policy.app is not None:
+            folder = Path(policy.app)
+            parts = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
+            load = get_load_client_app_fn(parts["clientapp"], policy.app, multi_app=False)
+            return load("", "", "")
+        found = hashlib.sha256(fab.content).hexdigest()
+        if found != policy.app_hash:
+            why = f"this site runs the app {policy.app_hash}, and was sent {found}"
+            open_site(Path(policy.state)).audit({"run": str(run.run_id), "refused": why})
+            raise RefusalError(why)
+        if not self.is_installed:
+            install_from_fab(fab.content, skip_prompt=True)
+            self.is_installed = True
+        load = get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+        return load(run.fab_id, run.fab_version, fab.hash_str)
+
+    def answer(self, token: str) -> None:
         """Answer one message; an error in the app is also an answer."""
-        if self.app_hash is not None and app_hash != self.app_hash:
-            # Python cannot load another app of the same name: restart with this message.
-            os.environ[TAKEN_TASK] = f"{token} {app_hash}"
-            os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]])
         client = self.client(token)
         heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
         message = context = None
@@ -89,11 +110,7 @@ class ClientAppProcess:
         try:
             heart.start()
             message, context, run, fab = pull_task_input(client)
-            if self.app_hash is None:
-                install_from_fab(fab.content, skip_prompt=True)
-                self.app_hash = app_hash
-            load = get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
-            app = load(run.fab_id, run.fab_version, fab.hash_str)
+            app = self.app(run, fab)
             reply = app(message=message, context=context)
             status, details = SubStatus.COMPLETED, ""
         # Whatever failed, the process must live to answer the next message.

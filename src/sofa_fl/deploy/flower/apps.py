@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from logging import INFO
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from logging import ERROR, INFO
 from pathlib import Path
+from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from sofa_fl.deploy.flower.flower_messages import GridMessenger, from_record, to_record
+from sofa_fl.deploy.flower.node_site import simulated_site, site_of
+from sofa_fl.deploy.flower.sealing import PUBLIC, key_of, public_of
+from sofa_fl.deploy.machine.audit import asked_in, left_in
 from sofa_fl.deploy.machine.client_machine import ClientMachine
-from sofa_fl.deploy.machine.disclosure import FileStore, MemoryStore
-from sofa_fl.deploy.machine.machine_data import (
-    LoadData,
-    MachineConfig,
-    MachineData,
-    as_machine_data,
-)
+from sofa_fl.deploy.machine.machine_data import LoadData, MachineData, as_machine_data
+from sofa_fl.deploy.machine.policy import Policy
+from sofa_fl.deploy.machine.site import Site, audit_nothing
+from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.server.server import Server, ServerConfig
+from sofa_fl.deploy.transport.machine_profile import SampleFormat, parse_format
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
-from sofa_fl.deploy.transport.wire_message import WireMessage
-from sofa_fl.errors import ConfigError
+from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
+from sofa_fl.errors import ConfigError, SofaError
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
 from sofa_fl.experiment.storage.run_folder import Event
@@ -44,10 +48,12 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        os.umask(0o077)  # models and records are for the operator alone
         given = context.run_config
         loaded = load_config(Path(config), str(given.get("set", "")).split())
         server_config = ServerConfig(
             run=Path(str(given.get("run", "runs/flower"))).expanduser(),
+            expected=expected_in(given),
             clients=int(given.get("clients", 0)) or loaded.data.num_clients,
             most=int(given.get("most", 0)),
             leave=int(given.get("leave", 0)),
@@ -68,6 +74,24 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
     return app
 
 
+def expected_in(given: Mapping[str, Any]) -> Expected:
+    """What the app's keys say of the samples of all machines."""
+    for key in ("input", "target"):
+        if not given.get(key):
+            raise ConfigError(
+                f"the app's configuration must say what samples are, and has no {key}; set "
+                "input, target, scale, shift and classes in pyproject.toml"
+            )
+    format = SampleFormat(
+        parse_format(str(given["input"])),
+        parse_format(str(given["target"])),
+        float(given.get("scale", 1.0)),
+        float(given.get("shift", 0.0)),
+    )
+    most = int(given.get("max_samples", 1_000_000))
+    return Expected(format, int(given.get("classes", 0)), most)
+
+
 def round_line(event: Event) -> str:
     """A round as one line of the server's log."""
     name, mean = score_name(metric_of(event)), event["client"]["mean"]
@@ -85,12 +109,27 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Clien
 
     def answer(message: Message, context: Context) -> Message:
         began = time.perf_counter()
-        question = from_record(message.content)
-        machine = machine_for(question, context, load_data, network)
-        prepared = time.perf_counter() - began
-        reply = machine.answer(question)
-        reply = WireMessage({**reply.header, "prepared": prepared}, reply.arrays)
-        return Message(to_record(reply), reply_to=message)
+        audit: Callable[[dict[str, Any]], None] = audit_nothing
+        entry: dict[str, Any] = {"run": str(context.run_id)}
+        key, public = None, None
+        try:
+            policy, site = site_of(context.node_config)
+            if site is not None:
+                audit, key = site.audit, key_of(site.key)
+            question = from_record(message.content, key)
+            public = question.header.get(PUBLIC)
+            entry["asked"] = asked_in(question)
+            machine = machine_for(question, context, load_data, network, policy, site)
+            prepared = time.perf_counter() - began
+            reply = machine.answer(question)
+            reply = WireMessage({**reply.header, "prepared": prepared}, reply.arrays)
+            entry["left"] = left_in(reply)
+        except SofaError as error:
+            log(ERROR, f"declined a message: {error}")
+            entry["refused"] = str(error)
+            reply = refusal(str(error))
+        audit(entry)  # nothing leaves that is not on record
+        return Message(sealed(reply, key, public), reply_to=message)
 
     app.train()(answer)
     app.evaluate()(answer)
@@ -98,8 +137,21 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Clien
     return app
 
 
+def sealed(reply: WireMessage, key: X25519PrivateKey | None, public: object) -> RecordDict:
+    """A reply, encrypted for the server if it has told its key; a simulation has none."""
+    if key is None or not isinstance(public, str):
+        return to_record(reply)
+    header = {**reply.header, PUBLIC: public_of(key)}
+    return to_record(WireMessage(header, reply.arrays), public)
+
+
 def machine_for(
-    message: WireMessage, context: Context, load_data: LoadData, network: MakeNetwork | None
+    message: WireMessage,
+    context: Context,
+    load_data: LoadData,
+    network: MakeNetwork | None,
+    policy: Policy,
+    site: Site | None,
 ) -> ClientMachine:
     """Return the machine that answers; it is remembered, so that a process loads samples once."""
     config = context.node_config
@@ -107,43 +159,16 @@ def machine_for(
     if who not in _data:
         _data[who] = as_machine_data(load_data(config))
     setup = RunSetup.from_dict(message.header.get("setup"))
-    if (who, setup) not in _machines:
+    if who not in _machines or _machines[who].setup != setup:
         number = config.get("client", config.get("partition-id"))
         number = int(number) if number is not None else None
-        _machines[who, setup] = ClientMachine(_data[who], setup, cap_of(config), number, network)
+        if site is None:
+            site = simulated_site(_data[who], number)
+            policy = replace(policy, model=setup.model)
+        _machines[who] = ClientMachine(_data[who], setup, policy, site, number, network)
     for remembered in (_data, _machines):
         while len(remembered) > MAX_MACHINES:
             del remembered[next(iter(remembered))]
-    machine = _machines[who, setup]
+    machine = _machines[who]
     machine.caches_models = RESIDENT in os.environ
-    if "state" in config:
-        machine.store = FileStore(Path(str(config["state"])).expanduser())
-    else:  # Flower brings it back with every message
-        machine.store = MemoryStore(_flower_state(context))
     return machine
-
-
-def cap_of(config: MachineConfig) -> float:
-    """The fraction of its samples that a machine may ever disclose; by default none.
-
-    In a simulation it is all of them, since they leave no machine.
-    """
-    if "max-disclosure" in config:
-        cap = float(config["max-disclosure"])
-        if not 0 <= cap <= 1:
-            raise ConfigError(
-                f"max-disclosure must be between 0 and 1, got {cap}; change it in --node-config"
-            )
-        return cap
-    ray = sys.modules.get("ray")  # in which Flower simulates
-    is_simulated = ray is not None and "num-partitions" in config and ray.is_initialized()
-    return 1.0 if is_simulated else 0.0
-
-
-def _flower_state(context: Context) -> ConfigRecord:
-    """What Flower keeps for a machine from message to message."""
-    if "sofa-fl" not in context.state:
-        context.state["sofa-fl"] = ConfigRecord()
-    state = context.state["sofa-fl"]
-    assert isinstance(state, ConfigRecord)
-    return state

@@ -8,32 +8,43 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from sofa_fl.deploy.flower.flower_patches import shorten_retries
+from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, public_of, seal, unseal
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.transport.wire_message import (
     ARRAY_TYPES,
     UNREADABLE,
     MessageError,
     WireMessage,
+    shown,
 )
 
 RAW = "sofa-fl.raw"  # bytes as they lie in memory, little-endian
+LENGTH_SIZE = 8  # bytes of a number
+MAX_DIMENSIONS = 10
 MAX_INLINE = 1 << 26  # bytes that go along with the header; Flower cuts more into pieces
 
 
-def to_record(message: WireMessage) -> RecordDict:
+def to_record(message: WireMessage, public: str | None = None) -> RecordDict:
     """Convert a message: its header as JSON, all arrays as one run of bytes; no pickle.
 
     One run, since Flower sends each array in requests of its own, and requests are what a round
-    costs: even so a message and its answer take 18.
+    costs: even so a message and its answer take 18. With `public`, the key of its receiver, all of
+    it is encrypted.
     """
     shapes = [(name, str(a.dtype), a.shape) for name, a in message.arrays.items()]
     data = b"".join(_bytes(array) for array in message.arrays.values())
-    header = ConfigRecord({"json": json.dumps({"header": message.header, "arrays": shapes})})
+    text = json.dumps({"header": message.header, "arrays": shapes})
+    header = ConfigRecord({"json": text})
+    if public is not None:
+        plain = text.encode()
+        data = seal(len(plain).to_bytes(LENGTH_SIZE, "little") + plain + data, public)
+        header = ConfigRecord({"sealed": True})
     if len(data) <= MAX_INLINE:
         header["data"] = data
         return RecordDict({"sofa": header})
@@ -41,18 +52,33 @@ def to_record(message: WireMessage) -> RecordDict:
     return RecordDict({"sofa": header, "data": ArrayRecord({"data": array})})
 
 
-def from_record(record: RecordDict) -> WireMessage:
+def from_record(record: RecordDict, key: X25519PrivateKey | None = None) -> WireMessage:
     """Convert back what `to_record` returned; raise `MessageError` for anything else."""
     try:
         header = record.config_records["sofa"]
-        content = json.loads(str(header["json"]))
         large = record.array_records.get("data")
         data = header["data"] if large is None else large["data"].data
-        if not isinstance(data, bytes) or not isinstance(content["header"], dict):
-            raise TypeError("a header and bytes are needed")
+        if not isinstance(data, bytes):
+            raise TypeError("bytes are needed")
+        if header.get("sealed") is True:
+            if key is None:
+                raise MessageError("it is encrypted, and there is no key to read it with")
+            text, data = _parts(unseal(data, key))
+        else:
+            text = str(header["json"]).encode()
+        content = json.loads(text)
+        if not isinstance(content["header"], dict):
+            raise TypeError("a header is needed")
         return WireMessage(content["header"], _arrays(data, content["arrays"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MessageError(f"a message cannot be read: {error!r}") from None
+    # JSON may be nested too deep, a number too large: whatever is wrong, it is the sender's.
+    except Exception as error:
+        raise MessageError(f"a message cannot be read: {shown(repr(error))}") from None
+
+
+def _parts(content: bytes) -> tuple[bytes, bytes]:
+    """The header and the arrays of a message that was encrypted."""
+    end = LENGTH_SIZE + int.from_bytes(content[:LENGTH_SIZE], "little")
+    return content[LENGTH_SIZE:end], content[end:]
 
 
 def _bytes(array: NDArray[Any]) -> bytes:
@@ -63,9 +89,11 @@ def _arrays(data: bytes, shapes: list[Any]) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     offset = 0
     for name, dtype, shape in shapes:
-        if dtype not in ARRAY_TYPES or not all(isinstance(n, int) and n >= 0 for n in shape):
-            raise ValueError(f"an array cannot be {dtype} of shape {shape}")
+        if dtype not in ARRAY_TYPES or not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError("an array must be of a known type and shape")
         little = np.dtype(dtype).newbyteorder("<")
+        if len(shape) > MAX_DIMENSIONS or prod(shape) * little.itemsize > len(data) - offset:
+            raise ValueError("an array must not be larger than the message")
         array = np.frombuffer(data, little, count=prod(shape), offset=offset).reshape(shape)
         arrays[str(name)] = array.astype(dtype, copy=False)
         offset += array.nbytes
@@ -91,11 +119,16 @@ def in_batches(
 
 
 class GridMessenger:
-    """Sends messages over Flower's grid, without its pauses of three seconds."""
+    """Sends messages over Flower's grid, without its pauses of three seconds.
+
+    They are encrypted for every machine that has told its key, as all do with their first answer.
+    """
 
     def __init__(self, grid: Grid) -> None:
         shorten_retries()
         self.grid = grid
+        self.key = new_key()
+        self.keys: dict[int, str] = {}  # of machines
 
     def machines(self) -> set[int]:
         return set(self.grid.get_node_ids())
@@ -107,12 +140,18 @@ class GridMessenger:
         sent: dict[int, str] = {}
         for batch in in_batches(messages):
             flower_messages = [
-                Message(to_record(message), machine, kind, ttl=seconds)
+                Message(self._record_for(machine, message, kind), machine, kind, ttl=seconds)
                 for machine, message in batch.items()
             ]
             ids = self.grid.push_messages(flower_messages)
             sent |= {machine: id for machine, id in zip(batch, ids) if id}
         return sent
+
+    def _record_for(self, machine: int, message: WireMessage, kind: str) -> RecordDict:
+        header = {**message.header, PUBLIC: public_of(self.key)}
+        # A hello holds no secret, and asks for the key, which may be new.
+        public = self.keys.get(machine) if kind != "query" else None
+        return to_record(WireMessage(header, message.arrays), public)
 
     def collect(self, ids: Iterable[str]) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
@@ -122,7 +161,11 @@ class GridMessenger:
                 answers[id] = f"{message.error.code}: {message.error.reason}"
                 continue
             try:
-                answers[id] = from_record(message.content)
+                answer = from_record(message.content, self.key)
+                if (public := answer.header.get(PUBLIC)) is not None:
+                    seal(b"", str(public))  # whether it is a key
+                    self.keys[message.metadata.src_node_id] = str(public)
+                answers[id] = answer
             except MessageError as error:
                 answers[id] = WireMessage({UNREADABLE: str(error)})
         return answers

@@ -19,9 +19,11 @@ from cryptography.hazmat.primitives import serialization as serial
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sofa_fl.deploy.flower.proxy import proxy_config
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.storage.disk import write_text
 
+LINK = "127.0.0.1:8001"  # where the SuperLink listens
 DAYS = 825  # some systems accept no longer validity
 ALWAYS = ("localhost", "127.0.0.1")  # every server certificate covers these, for checks on the spot
 PUBLIC, PRIVATE = 0o644, 0o600  # access rights of files
@@ -90,10 +92,19 @@ def write_connection(app: Path, address: str) -> None:
     write_text(file, "\n".join([text, "", *lines]).lstrip("\n") + "\n")
 
 
+def write_proxy(app: Path, port: int, link: str) -> None:
+    """Write the configuration of nginx, and make the folders that it names."""
+    (app / ".flwr" / "nginx").mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_text(app / "nginx.conf", proxy_config(app, port, link))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `python keys.py --server HOST:PORT --nodes 3`."""
     parser = argparse.ArgumentParser(description="Make certificates and keys.")
     parser.add_argument("--server", help="HOST:PORT at which machines reach the server")
+    parser.add_argument(
+        "--link", default=LINK, help="HOST:PORT of the SuperLink, on the server's machine alone"
+    )
     parser.add_argument("--also", nargs="*", default=[], help="other names of the server")
     parser.add_argument("--nodes", type=int, default=0, help="how many SuperNodes get a key")
     parser.add_argument("--node", nargs="*", default=[], help="names of SuperNodes that get one")
@@ -108,7 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if not host or not port.isdecimal():
                 parser.error(f"--server must be HOST:PORT, got {given.server}")
             make_server_files(folder, [host.strip("[]"), *given.also], overwrite=given.overwrite)
-            write_connection(given.app, given.server)
+            write_connection(given.app, given.link)
+            write_proxy(given.app.resolve(), int(port), given.link)
         for name in [*(f"node-{i}" for i in range(given.nodes)), *given.node]:
             make_supernode_keys(folder, name, overwrite=given.overwrite)
     except ConfigError as error:

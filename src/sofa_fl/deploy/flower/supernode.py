@@ -14,6 +14,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
+
+from sofa_fl.deploy.flower.node_site import POLICY
+from sofa_fl.deploy.machine.policy import check_app, load_policy
+from sofa_fl.deploy.machine.site import open_site
+from sofa_fl.errors import ConfigError
 
 FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -47,8 +53,14 @@ class PollingTime:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a SuperNode; `arguments` are those of `flower-supernode`."""
+    """Run a SuperNode; `arguments` are those of `flower-supernode`, and `--policy`."""
+    os.umask(0o077)  # what it writes is for its own user alone
     os.environ.update(FLOWER_ENVIRONMENT)  # Flower reads them when it is imported
+    arguments, file = take_policy(arguments)
+    policy = load_policy(file)
+    check_app(policy)
+    open_site(Path(policy.state))
+    os.environ[POLICY] = str(file)
     tries = int(os.environ.pop(TRIES, "0"))
     if tries:
         time.sleep(RETRY_AFTER)
@@ -78,9 +90,8 @@ def main(arguments: Sequence[str]) -> None:
             raise
         # For a minute after a SuperNode lost its connection, the server refuses it as a duplicate.
         os.environ[TRIES] = str(tries + 1)
-        os.execv(
-            sys.executable, [sys.executable, "-m", "sofa_fl.deploy.flower.supernode", *arguments]
-        )
+        again = [*arguments, "--policy", str(file)]
+        os.execv(sys.executable, [sys.executable, "-m", "sofa_fl.deploy.flower.supernode", *again])
 
 
 class ResidentProcess:
@@ -108,6 +119,21 @@ class ResidentProcess:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+
+def take_policy(arguments: Sequence[str]) -> tuple[list[str], Path]:
+    """Split `--policy FILE` from the options of `flower-supernode`."""
+    value = _value(arguments, "--policy")
+    if value is None:
+        raise ConfigError(
+            "a node needs the policy of its site; create one with 'sofa-fl deploy site', and add "
+            "--policy FILE"
+        )
+    rest = [a for a in arguments if a != f"--policy={value}"]
+    if "--policy" in rest:
+        at = rest.index("--policy")
+        del rest[at : at + 2]
+    return rest, Path(value).expanduser().resolve()
 
 
 def _value(arguments: Sequence[str], name: str) -> str | None:

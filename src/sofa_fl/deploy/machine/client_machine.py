@@ -1,39 +1,47 @@
-"""A client's machine: its samples, and its answers to the server.
+"""A client's machine: its samples, and its answers to the server, within its site's policy.
 
-Samples leave it only where a message asks to `give` some, and only within its own cap.
+No message names rows, but for samples to give: the machine trains on all that it has to train on,
+and evaluates whole splits. Samples leave it only within the cap.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sofa_fl.data.base import Arrays, Samples, Split
-from sofa_fl.deploy.machine.disclosure import Disclosure, MemoryStore, StateStore
+from sofa_fl.deploy.machine import limits
+from sofa_fl.deploy.machine.disclosure import release
+from sofa_fl.deploy.machine.gate import Gate
 from sofa_fl.deploy.machine.machine_data import MachineData, fingerprint_of, with_holdout
+from sofa_fl.deploy.machine.model_cache import ModelCache
+from sofa_fl.deploy.machine.policy import Policy
+from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
+from sofa_fl.deploy.transport.shared_samples import flaw_of_samples
 from sofa_fl.deploy.transport.wire_message import (
     VERSION,
     MessageBuilder,
     MessageError,
+    RefusalError,
     WireMessage,
     checked,
-    read_mix,
+    shown,
 )
-from sofa_fl.engine.base import Exam, Prior, Task
+from sofa_fl.engine.base import Exam, Part, Prior, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Mix, as_vector
+from sofa_fl.models.mix import as_vector
 from sofa_fl.present import log_shares
 from sofa_fl.topology.tree import NodeId
+
+EMBED_CHUNK = 500  # samples whose features are computed at a time
 
 
 class ClientMachine:
@@ -42,46 +50,58 @@ class ClientMachine:
     Args:
         data: What the machine owns.
         setup: How the run trains.
-        cap: Fraction of its training samples that it ever discloses.
+        policy: What the site allows.
+        site: The site's key and its ledger.
         number: The client that it asks to be.
         make_network: Creates the user's own network; by default the configured one.
 
     Attributes:
-        store: Where it remembers what it has disclosed.
         caches_models: Whether it keeps models for later messages.
+
+    Raises:
+        RefusalError: The policy does not allow the run.
     """
 
     def __init__(
         self,
         data: MachineData,
         setup: RunSetup,
-        cap: float,
+        policy: Policy,
+        site: Site,
         number: int | None = None,
         make_network: MakeNetwork | None = None,
     ) -> None:
-        self.fingerprint = fingerprint_of(data)
-        self.data = data = with_holdout(data, setup.holdout, setup.seed, number or 0)
-        self.setup, self.cap, self.number = setup, cap, number
-        self.store: StateStore = MemoryStore({})
+        limits.check_setup(policy, setup, brings_network=make_network is not None)
+        self.fingerprint = site.hash(fingerprint_of(data), b"samples")
+        self.data = data = with_holdout(data, policy.holdout)
+        self.setup, self.policy, self.site, self.number = setup, policy, site, number
         self.samples = data.train if data.holdout is None else _joined(data.train, data.holdout)
-        self.test = data.test if data.test is not None and len(data.test) else None
+        limits.check_privacy(policy, is_regression=data.train.y.dtype.kind == "f")
+        limits.check_splits(policy, len(data.train), len(self.samples) - len(data.train))
+        # A score on fewer samples would tell too much of each.
+        num_test = 0 if data.test is None else len(data.test)
+        self.test = data.test if num_test >= policy.min_rows else None
         self.factory = setup.network_factory(data.train.x.shape[1:], make_network)
         self.caches_models = False
-        self._cache: dict[str, NDArray[Any]] = {}  # models that it trained, or was sent since
-        self._learner: Learner | None = None
 
-    @property
+    @cached_property
     def learner(self) -> Learner:
         """One network on one device, created when it is first needed."""
-        if self._learner is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-            # One thread, as in every engine: results would depend on the number of threads.
-            torch.set_num_threads(1)
-            stores: dict[Split, Store] = {"train": Store(self.samples, device)}
-            if self.test is not None:
-                stores["test"] = Store(self.test, device)
-            self._learner = Learner(self.factory, stores, self.setup.local, device)
-        return self._learner
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        # One thread, as in every engine: results would depend on the number of threads.
+        torch.set_num_threads(1)
+        stores: dict[Split, Store] = {"train": Store(self.samples, device)}
+        if self.test is not None:
+            stores["test"] = Store(self.test, device)
+        return Learner(self.factory, stores, self.setup.local, device)
+
+    @cached_property
+    def gate(self) -> Gate:
+        return Gate(self.learner, self.policy.privacy, self.site.spent)
+
+    @cached_property
+    def cache(self) -> ModelCache:
+        return ModelCache(len(self.learner.flat.vector), self.setup.transport)
 
     def answer(self, message: WireMessage) -> WireMessage:
         """Do all that a message asks for."""
@@ -91,13 +111,17 @@ class ClientMachine:
             return self.hello()
         began = time.perf_counter()
         builder = MessageBuilder(self.setup.transport)
-        outcomes = [self._train(one, message, builder) for one in _headers(message, "tasks")]
-        scores = [self._evaluate(one, message) for one in _headers(message, "exams")]
-        embeds = [self._embed(one, message, builder) for one in _headers(message, "embeds")]
+        asked = {name: _headers(message, name) for name in ("tasks", "exams", "embeds")}
+        limits.check_requests(self.policy, sum(map(len, asked.values())))
+        outcomes = [self._train(one, message, builder) for one in asked["tasks"]]
+        scores = [self._evaluate(one, message) for one in asked["exams"]]
+        embeds = [self._embed(one, message, builder) for one in asked["embeds"]]
         worked = time.perf_counter() - began
         cached: dict[str, str] = {}
-        if self.caches_models:
-            cached = self._cache_models(outcomes, message, builder)
+        if self.caches_models and outcomes:
+            self.cache.keep_trained(outcomes, builder)
+        elif self.caches_models:
+            cached = self.cache.keep_sent(asked["exams"], message)
         if header.get("give"):
             self._give(message.array("give", "int32", (None,)).astype(np.int64), builder)
         return builder.message(
@@ -125,8 +149,9 @@ class ClientMachine:
                 train.shift,
             ),
             number=self.number,
+            identity=self.site.identity,
             fingerprint=self.fingerprint,
-            cap=self.cap,
+            cap=self.policy.max_disclosure,
             ids=None if self.data.ids is None else self.data.ids.astype(np.int64),
             target_sums=None if is_classifier else targets.sum(axis=0),
             target_squares=None if is_classifier else (targets**2).sum(axis=0),
@@ -135,113 +160,123 @@ class ClientMachine:
     def _train(
         self, header: Header, message: WireMessage, builder: MessageBuilder
     ) -> dict[str, str]:
-        learner, train, given = self.learner, self.samples, checked(header, "given", bool)
-        if given:
-            x = message.array("given_x", str(train.x.dtype), (None, *train.x.shape[1:]))
-            y = message.array("given_y", str(train.y.dtype), (len(x), *train.y.shape[1:]))
-            train = _joined(train, replace(train, x=x, y=y))
-        samples = _positions(message, header, len(train))
-        prior = self._class_mix(train.y[samples]) if header.get("prior") else None
+        learner, num_own = self.learner, len(self.data.train)
+        train, samples = self.samples, np.arange(num_own)
+        if header.get("given") is not None:
+            given = self._given(message)
+            used = message.array(header["given"], "int32", (None,)).astype(np.int64)
+            if len(np.unique(used)) < len(used) or not np.isin(used, np.arange(len(given))).all():
+                raise MessageError(f"given samples must be distinct, and 0 to {len(given) - 1}")
+            samples = np.concatenate([samples, len(train) + used])
+            train = _joined(train, given)
         plain = {
             name: checked(header, name, kind)
-            for name, kind in (("batches", int), ("seed", int), ("pace", float))
+            for name, kind in (("batches", int), ("seed", int), ("pace", float), ("part", str))
         }
+        if plain["part"] not in get_args(Part):
+            raise MessageError(f"part must be one of {get_args(Part)}, got {plain['part']!r}")
+        limits.check_number("pace", plain["pace"], 0.0, 1.0)
+        limits.check_training(
+            self.policy,
+            num_own,
+            len(samples) - num_own,
+            plain["batches"],
+            self.setup.local.batch_size,
+            plain["seed"],
+        )
         if (pulls := header.get("pulls")) is not None:
             weights = {name: checked(pulls, name, float) for name in ("weight", "decay")}
+            for name, weight in weights.items():
+                limits.check_number(
+                    f"the {name} of a pull", weight, -limits.LARGEST, limits.LARGEST
+                )
             pulls = {**weights, "target": pulls.get("target")}
+        mixed = None if train is self.samples else train.take(samples[num_own:])
+        prior = self._class_mix(mixed) if header.get("prior") else None
         own = {"site": NodeId(0), "samples": samples, "prior": prior, "pulls": pulls}
         task = self._decode(Task, header, message, **plain, **own)
         store = learner.stores["train"]
         try:
-            if given:
+            if train is not self.samples:
                 learner.stores["train"] = Store(train, learner.device)
-            outcome = learner.train(task)
+            outcome = self.gate.train(task)
         finally:
             learner.stores["train"] = store
         return {"params": builder.add_model(outcome.params), "losses": builder.add(outcome.losses)}
 
+    def _given(self, message: WireMessage) -> Arrays:
+        """The samples of others in a message."""
+        train = self.data.train
+        x = message.array("given_x", str(train.x.dtype), (None, *train.x.shape[1:]))
+        y = message.array("given_y", str(train.y.dtype), (len(x), *train.y.shape[1:]))
+        given = replace(train, x=x, y=y)
+        if (flaw := flaw_of_samples(given, self.setup.num_outputs)) is not None:
+            raise MessageError(flaw)
+        return given
+
     def _evaluate(self, header: Header, message: WireMessage) -> list[float]:
-        split: Split = "test" if header.get("split") == "test" else "train"
-        arrays = self.samples if split == "train" else self.test
-        samples = _positions(message, header, 0 if arrays is None else len(arrays))
+        samples, split = self._split(header.get("split"))
         if not len(samples):
             return [float("nan"), float("nan"), 0]
-        prior = self._class_mix(self.data.train.y) if header.get("prior") else None
+        prior = self._class_mix() if header.get("prior") else None
         exam = self._decode(Exam, header, message, samples=samples, split=split, prior=prior)
-        score = self.learner.evaluate(exam)
+        score = self.gate.evaluate(exam, header["split"])
         return [score.loss, score.accuracy, score.num_samples]
 
+    def _split(self, name: object) -> tuple[Samples, Split]:
+        """All positions of a split, and the store in which they are."""
+        num_train = len(self.data.train)
+        match name:
+            case "train":
+                return np.arange(num_train), "train"
+            case "holdout":
+                return np.arange(num_train, len(self.samples)), "train"
+            case "test":
+                return np.arange(0 if self.test is None else len(self.test)), "test"
+        raise MessageError("an evaluation must be on train, holdout or test")
+
     def _embed(self, header: Header, message: WireMessage, builder: MessageBuilder) -> str:
-        samples = _positions(message, header, len(self.samples))
-        embedding = self._decode(Embedding, header, message, samples=samples)
-        return builder.add(self.learner.embed(as_vector(embedding.model), samples))
+        if not self.policy.embeds:
+            raise RefusalError(
+                "this site gives no features of its samples; use sofa.position=weights, or have "
+                "the site set embeds in its policy"
+            )
+        samples = np.arange(len(self.data.train))
+        model = as_vector(self._decode(Embedding, header, message, samples=samples).model)
+        chunks = np.split(samples, range(EMBED_CHUNK, len(samples), EMBED_CHUNK))
+        features = [self.learner.embed(model, chunk) for chunk in chunks]
+        return builder.add(np.average(features, axis=0, weights=list(map(len, chunks))))
 
     def _decode(self, kind: type[R], header: Header, message: WireMessage, **values: Any) -> R:
         """Decode a request; its model comes from the message, `values` have been checked."""
         model = MODEL_FIELD[kind]
         return decode(
-            kind, {model: header.get(model), **values}, lambda name: self._model(name, message)
+            kind, {model: header.get(model), **values}, lambda name: self.cache.find(name, message)
         )
-
-    def _model(self, name: Any, message: WireMessage) -> Vector:
-        """A model of the message, one in the cache, or a mix of such."""
-        if isinstance(name, list):
-            names, weights = read_mix(name)
-            return as_vector(Mix(tuple(self._model(part, message) for part in names), weights))
-        if isinstance(name, str) and name in self._cache:
-            message = WireMessage({}, self._cache)
-        return message.model(name, len(self.learner.flat.vector), self.setup.transport)
-
-    def _cache_models(
-        self, outcomes: list[dict[str, str]], message: WireMessage, builder: MessageBuilder
-    ) -> dict[str, str]:
-        """Cache the models that were trained, else those that were sent, with their new names.
-
-        A training empties the cache: the server does not refer to earlier models any more.
-        """
-        token = secrets.token_hex(4)
-        if outcomes:
-            for number, outcome in enumerate(outcomes):
-                outcome["cached"] = f"{token} {number}"
-            self._cache = {o["cached"]: builder.arrays[o["params"]] for o in outcomes}
-            return {}
-        used: set[str] = set()
-        for exam in _headers(message, "exams"):
-            name = exam.get("params")
-            used.update(read_mix(name)[0] if isinstance(name, list) else (str(name),))
-        cached = {name: f"{token} {name}" for name in sorted(used & message.arrays.keys())}
-        self._cache |= {new: message.arrays[name] for name, new in cached.items()}
-        return cached
 
     def _give(self, positions: Samples, builder: MessageBuilder) -> None:
         """Give the samples at these positions, as far as the cap allows."""
-        name, size = f"left-{self.fingerprint}", len(self.data.train)
-        allowed = Disclosure(self.store, name, size, self.cap).release(positions)
+        cap, site = self.policy.max_disclosure, self.site
+        allowed = release(self.data.train, positions, cap, site.ledger, site.key)
         builder.add(allowed.astype(np.int32), "gave")
         builder.add(self.data.train.x[allowed], "gave_x")
         builder.add(self.data.train.y[allowed], "gave_y")
 
-    def _class_mix(self, labels: Any) -> Prior:
-        return log_shares(np.bincount(labels, minlength=self.setup.num_outputs))
+    def _class_mix(self, given: Arrays | None = None) -> Prior:
+        """How common each class is among the training samples, and those of others."""
+        num, labels = self.setup.num_outputs, self.data.train.y
+        if labels.dtype.kind == "f":
+            raise MessageError("a regression has no classes, so that prior must be false")
+        counts = self.gate.class_counts(labels, num)
+        return log_shares(counts if given is None else counts + np.bincount(given.y, minlength=num))
 
 
 def _headers(message: WireMessage, name: str) -> list[Header]:
     """The requests of one kind in a message."""
     headers = message.header.get(name, [])
     if not isinstance(headers, list) or not all(isinstance(one, dict) for one in headers):
-        raise MessageError(f"{name} must be a list of mappings, got {headers!r}")
+        raise MessageError(f"{name} must be a list of mappings, got {shown(repr(headers))}")
     return headers
-
-
-def _positions(message: WireMessage, header: Header, end: int) -> Samples:
-    """The positions of the samples that a request names, checked to be below `end`."""
-    positions = message.array(header.get("samples"), "int32", (None,)).astype(np.int64)
-    if len(positions) and not 0 <= positions.min() <= positions.max() < end:
-        raise MessageError(
-            f"samples must be numbered from 0 to {end - 1}, got {positions.min()} to "
-            f"{positions.max()}"
-        )
-    return positions
 
 
 def _joined(first: Arrays, second: Arrays) -> Arrays:

@@ -1,98 +1,76 @@
-"""A machine's own record of the samples that it has disclosed, and the cap that it enforces.
+"""A site's ledger of the samples that it has disclosed, and the cap that it enforces.
 
-It belongs to the machine, not to a run: what it disclosed in one run counts in the next.
+A sample is known by a keyed hash of its content, so the ledger outlives any change of the
+hold-out, the order or the number of samples. It belongs to the site, not to a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sofa_fl.data.base import Samples
-from sofa_fl.experiment.storage.disk import write_text
+from sofa_fl.data.base import Arrays, Samples
+from sofa_fl.deploy.machine.sealed_log import Log, MemoryLog
 
-
-class StateStore(Protocol):
-    """Where a machine keeps bytes from one message to the next."""
-
-    def read(self, name: str) -> bytes: ...
-    def write(self, name: str, content: bytes) -> None: ...
+Mark = bytes  # a keyed hash of one sample
+MARK_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class FileStore:
-    """Keeps state in a folder, over restarts."""
+class Ledger:
+    """The marks of all samples that have ever been disclosed."""
 
-    folder: Path
+    log: Log = field(default_factory=MemoryLog)
 
-    def read(self, name: str) -> bytes:
-        path = self.folder / name
-        return bytes.fromhex(path.read_text(encoding="ascii")) if path.exists() else b""
+    def read(self) -> set[Mark]:
+        content = self.log.read()
+        whole = len(content) // MARK_SIZE
+        return {content[at * MARK_SIZE : (at + 1) * MARK_SIZE] for at in range(whole)}
 
-    def write(self, name: str, content: bytes) -> None:
-        """Return once the content is on disk."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(self.folder / name, content.hex())
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryStore:
-    """Keeps state in a mapping, as long as that lives."""
-
-    values: MutableMapping[str, Any]
-
-    def read(self, name: str) -> bytes:
-        return bytes(self.values.get(name, b""))
-
-    def write(self, name: str, content: bytes) -> None:
-        self.values[name] = content
+    def add(self, marks: Sequence[Mark]) -> None:
+        """Return once the marks are recorded."""
+        whole = len(self.log.read()) // MARK_SIZE
+        self.log.append(b"".join(marks), whole * MARK_SIZE)
 
 
-@dataclass(frozen=True, slots=True)
-class Disclosure:
-    """Which of `size` samples have been disclosed, and how many ever may be.
+def mark_of(samples: Arrays, position: int, key: bytes) -> Mark:
+    """The mark of one sample: the same for the same content, and of no use without the key."""
+    digest = hashlib.blake2b(key=key, digest_size=MARK_SIZE, person=b"sample")
+    for array in (samples.x, samples.y):
+        row = np.ascontiguousarray(array[position])
+        digest.update(f"{row.dtype} {row.shape}".encode())
+        digest.update(row.tobytes())
+    return digest.digest()
 
-    Attributes:
-        name: Of the record in the store; the same for the same samples.
-        cap: Fraction of the samples.
+
+def release(samples: Arrays, asked: Samples, cap: float, ledger: Ledger, key: bytes) -> Samples:
+    """Record as disclosed, and return, the positions asked for that the cap allows.
+
+    `cap` is the fraction of `samples` that may ever be disclosed. Everything that the ledger has
+    counts, also samples that the site no longer owns. Samples disclosed before are allowed again,
+    others in the order asked until the cap.
     """
-
-    store: StateStore
-    name: str
-    size: int
-    cap: float
-
-    def release(self, asked: Samples) -> Samples:
-        """Record as disclosed, and return, those samples asked for that the cap allows.
-
-        Samples disclosed before are allowed again; others in the order asked until the cap.
-        """
-        disclosed = self.disclosed()
-        seen = np.zeros(self.size, dtype=np.bool_)
-        room = int(self.cap * self.size) - int(disclosed.sum())
-        allowed = []
-        for position in asked.tolist():
-            if not 0 <= position < self.size or seen[position]:
+    if cap <= 0:
+        return np.empty(0, dtype=np.int64)
+    with ledger.log.locked():
+        known = ledger.read()
+        room = int(cap * len(samples)) - len(known)
+        allowed: list[int] = []
+        new: list[Mark] = []
+        for position in dict.fromkeys(asked.tolist()):
+            if not 0 <= position < len(samples):
                 continue
-            seen[position] = True
-            if not disclosed[position]:
+            mark = mark_of(samples, position, key)
+            if mark not in known:
                 if room <= 0:
                     continue
-                disclosed[position] = True
+                known.add(mark)
+                new.append(mark)
                 room -= 1
             allowed.append(position)
-        if allowed and self.cap > 0:
-            self.store.write(self.name, np.packbits(disclosed).tobytes())
-        return np.array(allowed if self.cap > 0 else [], dtype=np.int64)
-
-    def disclosed(self) -> NDArray[np.bool_]:
-        """Whether each sample has been disclosed."""
-        bits = np.frombuffer(self.store.read(self.name), dtype=np.uint8)
-        if len(bits) != -(-self.size // 8):
-            return np.zeros(self.size, dtype=np.bool_)
-        return np.unpackbits(bits, count=self.size).astype(np.bool_)
+        if new:
+            ledger.add(new)
+    return np.array(allowed, dtype=np.int64)

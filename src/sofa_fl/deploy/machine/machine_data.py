@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sofa_fl.data.base import Arrays, Samples
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
-from sofa_fl.data.partition import hold_out
 from sofa_fl.errors import DataError
 
+DIGEST_BITS = 128
 MachineConfig = Mapping[str, bool | float | int | str]  # what --node-config said
 
 
@@ -62,13 +63,25 @@ def as_machine_data(loaded: Loaded) -> MachineData:
     )
 
 
-def with_holdout(data: MachineData, fraction: float, seed: int, client: int) -> MachineData:
-    """Hold out some of the training samples, unless some are already."""
+def with_holdout(data: MachineData, fraction: float) -> MachineData:
+    """Hold out some of the training samples, unless some are already.
+
+    A sample's content alone says whether it is held out, so that about this fraction is. So they
+    are the same in all runs, whatever the server asks and whatever samples come or go: it cannot
+    find out a single sample by moving it from one part to the other.
+    """
     if data.holdout is not None or fraction == 0:
         return data
-    rows, held = hold_out(np.arange(len(data.train)), fraction, seed, client)
+    train, limit = data.train, int(fraction * (1 << DIGEST_BITS))
+    digests = [
+        int.from_bytes(_digest(train.x[i : i + 1], train.y[i : i + 1])) for i in range(len(train))
+    ]
+    held = np.array([i for i, digest in enumerate(digests) if digest < limit], dtype=np.int64)
+    rows = np.setdiff1d(np.arange(len(train)), held)
+    if not len(rows):
+        raise DataError(f"all {len(train)} samples would be held out; lower holdout in the policy")
     ids = None if data.ids is None else data.ids[rows]
-    return MachineData(data.train.take(rows), data.test, data.train.take(held), ids)
+    return MachineData(train.take(rows), data.test, train.take(held), ids)
 
 
 def example_data(config: DataConfig, seed: int, client: int) -> MachineData:
@@ -88,11 +101,15 @@ def example_data(config: DataConfig, seed: int, client: int) -> MachineData:
     )
 
 
-def fingerprint_of(data: MachineData) -> str:
-    """A hash of all samples, by which a machine is recognized."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (data.train, data.holdout, data.test):
-        for array in () if part is None else (part.x, part.y):
-            digest.update(f"{array.dtype} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+def fingerprint_of(data: MachineData) -> bytes:
+    """A hash of all samples; it changes with any of them."""
+    parts = (data.train, data.holdout, data.test)
+    return _digest(*(a for part in parts if part is not None for a in (part.x, part.y)))
+
+
+def _digest(*arrays: NDArray[Any]) -> bytes:
+    digest = hashlib.blake2b(digest_size=DIGEST_BITS // 8)
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Protocol
 
-from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage
+from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage, shown
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.25  # seconds between two polls for answers
 EXTRA_LIFE = 5.0  # seconds that a message lives beyond the wait for its answer
@@ -20,9 +21,16 @@ Answer = WireMessage | str  # an answer, or the reason why there is none
 def accepted(answer: Answer) -> WireMessage:
     """Return an answer that can be used; raise `MessageError` with the reason otherwise."""
     if isinstance(answer, str):
-        raise MessageError(answer)
+        raise MessageError(shown(answer))
     answer.check_version()
     return answer
+
+
+def reason_of(error: Exception) -> str:
+    """What was wrong with an answer, in a line."""
+    if isinstance(error, MessageError):
+        return shown(error)
+    return shown(f"its answer cannot be used: {error!r}")
 
 
 class Messenger(Protocol):
@@ -150,11 +158,11 @@ class Exchange:
                 "prepared": {str(n): _seconds(a, "prepared") for n, a in good.items()},
                 "bytes_down": {str(n): message.nbytes for n, message in messages.items()},
                 "bytes_up": {str(n): answer.nbytes for n, answer in good.items()},
-                "failed": {str(n): a for n, a in answers.items() if isinstance(a, str)},
+                "failed": {str(n): shown(a) for n, a in answers.items() if isinstance(a, str)},
             }
         )  # fmt: skip
 
 
 def _seconds(answer: WireMessage, name: str) -> float:
     value = answer.header.get(name)
-    return round(value, 3) if isinstance(value, float) else 0.0
+    return round(value, 3) if isinstance(value, float) and isfinite(value) else 0.0

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Arrays, Samples
-from sofa_fl.deploy.server.exchange import Exchange, accepted
+from sofa_fl.deploy.server.exchange import Exchange, accepted, reason_of
 from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.server.sample_relay import SampleRelay
 from sofa_fl.deploy.server.task_messages import (
     mean_score,
+    pack_exam,
     pack_request,
     pack_tasks,
     read_outcomes,
@@ -25,9 +26,11 @@ from sofa_fl.deploy.server.task_messages import (
     rows_of_others,
 )
 from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.shared_samples import flaw_of_samples
 from sofa_fl.deploy.transport.wire_message import (
     MessageBuilder,
     MessageError,
+    RefusalError,
     WireMessage,
 )
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
@@ -43,11 +46,12 @@ NO_ROWS: Samples = np.empty(0, dtype=np.int64)
 
 @dataclass(slots=True)
 class _ExamMessage:
-    """The exams of one machine, and which of all exams each is a part of."""
+    """The exams of one machine, which of all exams each is a part of, and on how many samples."""
 
     builder: MessageBuilder
     headers: list[Header] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
 
 
 class RemoteEngine:
@@ -66,6 +70,10 @@ class RemoteEngine:
     @cached_property
     def num_trainable(self) -> int:
         return FlatNetwork(build(self.factory, 0)).num_trainable
+
+    @cached_property
+    def num_head(self) -> int:
+        return FlatNetwork(build(self.factory, 0)).num_head
 
     def initial(self, seed: int) -> Vector:
         return FlatNetwork(build(self.factory, seed)).vector
@@ -94,7 +102,8 @@ class RemoteEngine:
 
         def read(machine: int, answer: WireMessage) -> None:
             numbers = by_machine[machine]
-            found = read_outcomes(answer, len(numbers), self._size, self.setup.transport)
+            wanted = [asked[i] for i in numbers]
+            found = read_outcomes(answer, wanted, self._size, self.setup.transport)
             self.roster.clear_silences(machine)
             self._known(machine).add_trained(found, answer)
             for number, outcome in zip(numbers, found):
@@ -128,8 +137,10 @@ class RemoteEngine:
                     continue
                 part = parts.setdefault(machine, _ExamMessage(self._builder()))
                 known = self._known(machine)
-                part.headers.append(pack_request(exam, positions, part.builder, known))
+                rows = self.roster.members[client].rows
+                part.headers.append(pack_exam(exam, positions, rows, part.builder, known))
                 part.numbers.append(number)
+                part.sizes.append(len(positions))
         messages = {
             machine: self._message(part.builder, wanted.get(machine), exams=part.headers)
             for machine, part in parts.items()
@@ -138,7 +149,7 @@ class RemoteEngine:
 
         def read(machine: int, answer: WireMessage) -> None:
             part = parts[machine]
-            found = read_scores(answer, len(part.numbers))
+            found = read_scores(answer, part.sizes)
             self._take_samples(machine, answer, wanted.get(machine))
             self._known(machine).add_sent(part.builder, answer)
             for number, score in zip(part.numbers, found):
@@ -154,16 +165,20 @@ class RemoteEngine:
                 continue
             builder, known = self._builder(), self._known(machine)
             asked = [Embedding(model, samples) for model in models]
-            headers = [pack_request(one, positions, builder, known) for one in asked]
+            headers = [pack_request(one, builder, known) for one in asked]
             messages[machine] = self._message(builder, embeds=headers)
             weights[machine] = len(positions)
-        features, counts = [], []
+        features: list[NDArray[np.float64]] = []
+        counts: list[int] = []
 
         def read(machine: int, answer: WireMessage) -> None:
             names = answer.value("embeds", list)
             rows = [answer.array(name, "float64", (None,)) for name in names]
-            if len({len(row) for row in rows}) != 1 or len(names) != len(models):
-                raise MessageError(f"{len(models)} rows of features are needed, got {names}")
+            sizes = {len(row) for row in (*rows, *(known[0] for known in features[:1]))}
+            if len(names) != len(models) or len(sizes) != 1:
+                raise MessageError(f"{len(models)} rows of as many features are needed")
+            if not all(np.isfinite(row).all() for row in rows):
+                raise MessageError("features must be finite numbers")
             features.append(np.stack(rows))
             counts.append(weights[machine])
 
@@ -203,12 +218,15 @@ class RemoteEngine:
         client = self.roster.client_of(machine)
         assert client is not None
         member = self.roster.members[client]
-        format = member.profile.format
+        format = self.roster.expected.format
         gave = answer.array("gave", "int32", (None,)).astype(np.int64)
         x = answer.array("gave_x", format.input[0], (len(gave), *format.input[1]))
         y = answer.array("gave_y", format.target[0], (len(gave), *format.target[1]))
-        if not np.isin(gave, asked).all():
-            raise MessageError("a machine must give only samples that it was asked for")
+        if not np.isin(gave, asked).all() or len(np.unique(gave)) < len(gave):
+            raise MessageError("a machine must give only samples that it was asked for, and once")
+        given = Arrays(x, y, format.scale, format.shift)
+        if (flaw := flaw_of_samples(given, self.setup.num_outputs)) is not None:
+            raise MessageError(flaw)
         self.relay.put(member.rows.train[gave], x, y)
         self.relay.refuse(member.rows.train[np.setdiff1d(asked, gave)])
 
@@ -218,7 +236,7 @@ class RemoteEngine:
         if not len(rows):
             return None
         x, y = self.relay.get(rows)
-        format = next(iter(self.roster.members.values())).profile.format
+        format = self.roster.expected.format
         store = Store(Arrays(x, y, format.scale, format.shift))
         learner = Learner(self.factory, {"train": store}, self.setup.local)
         prior = task.prior
@@ -228,9 +246,8 @@ class RemoteEngine:
 
     def _training(self, machine: int, tasks: Sequence[Task], owners: RowOwners) -> WireMessage:
         builder, known = self._builder(), self._known(machine)
-        profile = self.roster.members[tasks[0].site].profile
-        num_own = profile.num_train + profile.num_holdout
-        headers = pack_tasks(tasks, owners, num_own, self.relay, builder, known)
+        own = self.roster.members[tasks[0].site].rows.train
+        headers = pack_tasks(tasks, owners, own, self.relay, builder, known)
         return self._message(builder, tasks=headers)
 
     def _builder(self) -> MessageBuilder:
@@ -256,8 +273,10 @@ class RemoteEngine:
         for machine, answer in sorted(self.exchange.ask(messages, kind).items()):
             try:
                 read(machine, accepted(answer))
-            except MessageError as error:
-                silent, why = isinstance(answer, str), str(error)
+            # Whatever one machine sent, the run goes on without it.
+            except Exception as error:
+                why = reason_of(error)
+                silent = isinstance(answer, str) or isinstance(error, RefusalError)
                 self.roster.set_aside(machine, why, strike=not silent, silent=silent)
                 client = self.roster.client_of(machine)
                 self.exchange.record({"set_aside": str(machine), "client": client, "why": why})

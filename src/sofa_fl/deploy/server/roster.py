@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from sofa_fl.data.base import Samples, Split, Stage
 from sofa_fl.deploy.server.described_data import DescribedData, assign_rows
+from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.server.roster_file import Member, load_members, save_members
 from sofa_fl.deploy.server.row_owners import RowOwners, rows_in
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, pooled_variance
@@ -28,6 +28,7 @@ class Roster:
     Attributes:
         file: Where it is saved.
         max_clients: How many clients there may ever be.
+        expected: What their samples must be.
         present: The machines that get work.
         barred: The machines that are never asked again, and why.
         silences: How often in a row a machine has not answered.
@@ -37,6 +38,7 @@ class Roster:
 
     file: Path
     max_clients: int
+    expected: Expected
     members: dict[NodeId, Member] = field(default_factory=dict)
     present: set[int] = field(default_factory=set)
     strikes: dict[int, int] = field(default_factory=dict)
@@ -46,9 +48,9 @@ class Roster:
     missed: dict[NodeId, int] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, file: Path, max_clients: int) -> Roster:
+    def load(cls, file: Path, max_clients: int, expected: Expected) -> Roster:
         """Load a roster with no machine present; an empty one if there is no such file."""
-        return cls(file, max_clients, load_members(file))
+        return cls(file, max_clients, expected, load_members(file))
 
     def client_of(self, machine: int) -> NodeId | None:
         return next((c for c, member in self.members.items() if member.machine == machine), None)
@@ -59,21 +61,20 @@ class Roster:
         return member.machine if member is not None and member.machine in self.present else None
 
     def readmit(self, machine: int, profile: MachineProfile) -> bool:
-        """Let a known client take part again, by its machine's id or by its samples.
+        """Let a known client take part again, by what only its own site can know.
 
         Flower gives machines new ids when the server has lost its database, and in simulations.
-        Then the fingerprint of the samples says who it is.
         """
-        client = self.client_of(machine)
-        if client is None:
-            fingerprint = profile.fingerprint
-            same = [c for c, m in self.members.items() if m.profile.fingerprint == fingerprint]
-            free = [c for c in same if self.members[c].machine not in self.present]
-            if not free:
-                return False
-            client = NodeId(profile.number) if profile.number in free else free[0]
-        member = self.members[client]
-        if profile.fingerprint != member.profile.fingerprint:
+        same = [c for c, m in self.members.items() if m.profile.identity == profile.identity]
+        if not same:
+            return False
+        client, member = same[0], self.members[same[0]]
+        if profile.fingerprint != member.profile.fingerprint or self.client_of(machine) not in (
+            None,
+            client,
+        ):
+            return False
+        if member.machine in self.present and machine != member.machine:
             return False
         self.members[client] = replace(member, machine=machine)
         self.present.add(machine)
@@ -86,21 +87,19 @@ class Roster:
     ) -> str | None:
         """Why an unknown machine cannot take part, if it cannot."""
         if (client := self.client_of(machine)) is not None:
-            return f"client {client} must have the same samples as before, and has others"
+            return f"client {client} must have the same key and samples as before, and has not"
         others = list(others)
         if len(others) >= self.max_clients:
             return f"there may be at most {self.max_clients} clients; raise `most`"
+        if (why := self.expected.refusal(profile)) is not None:
+            return why
         for other in others:
-            if profile.format != other.format:
-                wanted, given = other.format, profile.format
-                return f"its samples must be {wanted}, as on other machines, and are {given}"
+            if profile.identity == other.identity:
+                return "another machine has the same key; create one site for each machine"
             if _overlap(profile.ids, other.ids):
                 return "its ids must differ from those of other machines, and some do not"
-        if self.members:
-            if profile.num_classes > self.num_classes:
-                return f"the network has {self.num_classes} classes, it has {profile.num_classes}"
-            if profile.ids is not None and self.row_owners("train").has_any(profile.ids):
-                return "its ids must be free, and some are taken"
+        if profile.ids is not None and self.row_owners("train").has_any(profile.ids):
+            return "its ids must be free, and some are taken"
         return None
 
     def admit(self, profiles: Mapping[int, MachineProfile], since: int) -> None:
@@ -168,12 +167,6 @@ class Roster:
         self.rests = {machine: self.rests[machine] - 1 for machine in resting}
         return resting
 
-    @property
-    def num_classes(self) -> int:
-        """Of the first clients: the network's number of outputs does not change."""
-        profiles = [m.profile for m in self.members.values() if m.since == 0]
-        return max((profile.num_classes for profile in profiles), default=0)
-
     def describe(self) -> DescribedData:
         """The data of all clients, as far as the server knows them."""
         if list(self.members) != list(range(len(self.members))):
@@ -183,12 +176,12 @@ class Roster:
             )
         members = self.members.values()
         first = [member.profile for member in members if member.since == 0]
-        format = first[0].format
+        format = self.expected.format
         return DescribedData(
             format.placeholder(self._end("train")),
             format.placeholder(self._end("test")),
             tuple(member.rows for member in members),
-            prod(format.target[1]) if format.is_regression else self.num_classes,
+            self.expected.num_outputs,
             stages=tuple(
                 Stage(
                     round, {int(c): m.rows for c, m in self.members.items() if m.is_client(round)}

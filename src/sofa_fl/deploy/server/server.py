@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import yaml
 
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
-from sofa_fl.deploy.server.exchange import Exchange, Messenger, accepted
+from sofa_fl.deploy.server.exchange import Exchange, Messenger, accepted, reason_of
+from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
@@ -21,6 +23,7 @@ from sofa_fl.deploy.transport.wire_message import (
     MessageBuilder,
     MessageError,
     ModelType,
+    RefusalError,
     WireMessage,
 )
 from sofa_fl.errors import RunError
@@ -33,6 +36,7 @@ from sofa_fl.experiment.tracking.observers import Observer, all_observers
 
 ROSTER_FILE = "nodes.json"
 EXCHANGES_FILE = "exchanges.jsonl"
+ASK_AGAIN = 60.0  # seconds after which a machine that declined is greeted again
 LOG_EVERY = 30.0  # seconds between two lines while waiting
 
 
@@ -42,6 +46,7 @@ class ServerConfig:
 
     Attributes:
         run: The run folder on the server.
+        expected: What the samples of all machines must be.
         clients: How many machines to wait for before the first round.
         most: How many clients there may ever be; 0: twice as many as `clients`.
         leave: Rounds without a machine after which its client leaves; 0: it never does.
@@ -50,6 +55,7 @@ class ServerConfig:
     """
 
     run: Path
+    expected: Expected
     clients: int
     most: int = 0
     leave: int = 0
@@ -68,33 +74,47 @@ class Server:
         log: Callable[[str], None] = print,
     ) -> None:
         self.server_config, self.log = server_config, log
-        run = server_config.run
-        self.folder = RunFolder(run)
+        self.folder = RunFolder(server_config.run)
+        self.exchange = Exchange(messenger, server_config.timeout, self.record)
+        self.declined: dict[int, float] = {}  # when each machine last declined to take part
+        with ExitStack() as stack:
+            stack.enter_context(self.folder.locked())
+            self._prepare(config)
+            self._lock = stack.pop_all()  # until the run has ended
+
+    def close(self) -> None:
+        """Let go of the run folder; `run` does so by itself."""
+        self._lock.close()
+
+    def _prepare(self, config: Config) -> None:
+        """Read what the run folder has of the run."""
+        run, expected = self.server_config.run, self.server_config.expected
         if self.folder.summary() is not None:
             raise RunError(f"the run in {run} has ended; choose another folder")
-        run.mkdir(parents=True, exist_ok=True)
         if self.folder.config_file.exists():
             config = load_config(self.folder.config_file)
         self.config = replace(config, out=str(run))
-        self.exchange = Exchange(messenger, server_config.timeout, self.record)
-        max_clients = server_config.most or 2 * server_config.clients
-        self.roster = Roster.load(run / ROSTER_FILE, max_clients)
+        max_clients = self.server_config.most or 2 * self.server_config.clients
+        self.roster = Roster.load(run / ROSTER_FILE, max_clients, expected)
         self.setup = RunSetup(
             seed=config.seed,
-            holdout=config.data.holdout,
+            num_outputs=expected.num_outputs,
             local=config.local,
             model=config.model,
-            transport=server_config.transport,
+            transport=self.server_config.transport,
         )
 
     def run(
         self, make_network: MakeNetwork | None = None, observers: Sequence[Observer] = ()
     ) -> Result:
         """Run all rounds, from the first or from where the folder left off."""
+        with self._lock:
+            return self._run(make_network, observers)
+
+    def _run(self, make_network: MakeNetwork | None, observers: Sequence[Observer]) -> Result:
         observers = all_observers(self.config.track, observers)
         self.wait_for_machines()
         data = self.roster.describe()
-        self.setup = replace(self.setup, num_outputs=data.num_outputs)
         factory = self.setup.network_factory(tuple(data.train.x.shape[1:]), make_network)
         engine = RemoteEngine(self.exchange, self.roster, self.setup, factory)
         if not self.folder.config_file.exists():
@@ -143,7 +163,9 @@ class Server:
         """Let known machines take part again; return the profiles of others that may."""
         hello = MessageBuilder().message(ask="hello", setup=self.setup.to_dict())
         new: dict[int, MachineProfile] = {}
-        skipped = {*self.roster.present, *self.roster.barred, *(waiting or {}), *resting}
+        now = time.monotonic()
+        declined = {machine for machine, at in self.declined.items() if now - at < ASK_AGAIN}
+        skipped = {*self.roster.present, *self.roster.barred, *(waiting or {}), *resting, *declined}
         for machine, answer in self.exchange.greet(hello, skipped).items():
             try:
                 profile = MachineProfile.read(accepted(answer))
@@ -154,10 +176,15 @@ class Server:
                 if (why := self.roster.refusal(machine, profile, others)) is not None:
                     raise MessageError(why)
                 new[machine] = profile
-            except MessageError as error:
-                # A machine that disconnected before it could answer gets no strike.
-                self.roster.set_aside(machine, str(error), strike=isinstance(answer, WireMessage))
-                self.record({"set_aside": str(machine), "client": None, "why": str(error)})
+            # Whatever one machine sent, the run goes on without it.
+            except Exception as error:
+                # A machine that declined, or was gone before it could answer, gets no strike.
+                if is_refusal := isinstance(error, RefusalError):
+                    self.declined[machine] = now
+                is_wrong = isinstance(answer, WireMessage) and not is_refusal
+                why = reason_of(error)
+                self.roster.set_aside(machine, why, strike=is_wrong)
+                self.record({"set_aside": str(machine), "client": None, "why": why})
         return new
 
     def record(self, event: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """Requests as a machine gets them, and what the server reads from its answers.
 
-The form is that of `engine/task_codec.py`. A machine numbers its samples itself, so their rows
-become its positions; and it adds its own class mix, so a prior becomes a flag.
+The form is that of `engine/task_codec.py`, but no request names rows: a machine trains on all that
+it has to train on and evaluates a whole split. It adds its own class mix, so a prior becomes a
+flag.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.base import ClientData, Samples, Split
 from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.server.sample_relay import SampleRelay
@@ -20,22 +21,49 @@ from sofa_fl.deploy.transport.wire_message import (
     MessageError,
     ModelType,
     WireMessage,
+    shown,
 )
-from sofa_fl.engine.base import Outcome, Score, Task
+from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.task_codec import Header, Request, encode
+from sofa_fl.errors import RunError
 
+LARGEST_SCORE = 1e30  # larger ones could not be added up
 NOT_SCORED = Score(float("nan"), float("nan"), 0)
 
 
-def pack_request(
-    request: Request, positions: Samples, builder: MessageBuilder, known: KnownModels
-) -> Header:
-    """Encode a request on the samples at these positions; its models go into the message."""
+def pack_request(request: Request, builder: MessageBuilder, known: KnownModels) -> Header:
+    """Encode a request without its samples; its models go into the message."""
     header = encode(request, lambda model: known.name(model, builder))
-    header["samples"] = builder.add(positions.astype(np.int32))
+    del header["samples"]
     if "prior" in header:
         header["prior"] = header["prior"] is not None
     return header
+
+
+def pack_exam(
+    exam: Exam, positions: Samples, rows: ClientData, builder: MessageBuilder, known: KnownModels
+) -> Header:
+    """Encode an exam on all samples of a split, which are at these positions."""
+    split = split_at(positions, rows, exam.split)
+    return {**pack_request(exam, builder, known), "split": split}
+
+
+def split_at(positions: Samples, rows: ClientData, split: Split) -> str:
+    """The part of a client's samples that is at these positions: all of it, or there is none."""
+    num_train, num_holdout = len(rows.train), len(rows.holdout)
+    parts = {
+        "train": (0, num_train),
+        "holdout": (num_train, num_train + num_holdout),
+    }
+    if split == "test":
+        parts = {"test": (0, len(rows.test))}
+    for name, (first, end) in parts.items():
+        if np.array_equal(positions, np.arange(first, end)):
+            return name
+    raise RunError(
+        f"a machine evaluates all of its {' or '.join(parts)} samples, and was asked for others; "
+        "use a method that evaluates whole splits"
+    )
 
 
 def rows_of_others(task: Task, owners: RowOwners) -> Samples:
@@ -47,15 +75,15 @@ def rows_of_others(task: Task, owners: RowOwners) -> Samples:
 def pack_tasks(
     tasks: Sequence[Task],
     owners: RowOwners,
-    num_own: int,
+    own: Samples,
     relay: SampleRelay,
     builder: MessageBuilder,
     known: KnownModels,
 ) -> list[Header]:
     """Encode all that one machine is to train; samples of other machines travel along.
 
-    The machine numbers its own samples from 0 and those of others from `num_own` on. Samples that
-    their owner has refused are left out.
+    A task is on all rows of `own` and, after them, on some of others. Those that their owner has
+    refused are left out.
     """
     rows = np.unique(np.concatenate([rows_of_others(task, owners) for task in tasks]))
     given = rows[relay.has(rows)]
@@ -65,35 +93,43 @@ def pack_tasks(
         builder.add(y, "given_y")
     headers = []
     for task in tasks:
-        is_own = owners.client[task.samples] == task.site
-        positions = np.where(is_own, owners.position[task.samples], -1)
-        is_given = np.isin(task.samples, given)
-        positions[is_given] = num_own + np.searchsorted(given, task.samples)[is_given]
-        header = pack_request(task, positions[positions >= 0], builder, known)
+        others = task.samples[len(own) :]
+        if not np.array_equal(task.samples[: len(own)], own) or np.isin(others, own).any():
+            raise RunError(
+                "a machine trains on all of its samples, and was asked to train on a part; use a "
+                "method that trains on all of them"
+            )
+        positions = np.searchsorted(given, others[np.isin(others, given)])
+        header = pack_request(task, builder, known)
         del header["site"]
-        headers.append({**header, "given": bool(len(given))})
+        name = builder.add(positions.astype(np.int32)) if len(positions) else None
+        headers.append({**header, "given": name})
     return headers
 
 
-def read_outcomes(answer: WireMessage, num: int, size: int, model_type: ModelType) -> list[Outcome]:
-    """Read `num` outcomes, with models of `size` numbers."""
+def read_outcomes(
+    answer: WireMessage, tasks: Sequence[Task], size: int, model_type: ModelType
+) -> list[Outcome]:
+    """Read the outcomes of tasks, with models of `size` numbers."""
+    headers = answer.value("outcomes", list)
+    if len(headers) != len(tasks):
+        raise MessageError(f"the answer must hold {len(tasks)} outcomes, got {len(headers)}")
     outcomes = []
-    for header in answer.value("outcomes", list):
+    for header, task in zip(headers, tasks):
         if not isinstance(header, Mapping):
-            raise MessageError(f"an outcome must name its arrays, got {header!r}")
+            raise MessageError(f"an outcome must name its arrays, got {shown(repr(header))}")
         params = answer.model(header.get("params"), size, model_type)
-        outcomes.append(Outcome(params, answer.array(header.get("losses"), "float32", (None,))))
-    if len(outcomes) != num:
-        raise MessageError(f"the answer must hold {num} outcomes, got {len(outcomes)}")
+        losses = answer.array(header.get("losses"), "float32", (task.batches,))
+        outcomes.append(Outcome(params, losses))
     return outcomes
 
 
-def read_scores(answer: WireMessage, num: int) -> list[Score]:
-    """Read `num` scores."""
-    scores = [_score(values) for values in answer.value("scores", list)]
-    if len(scores) != num:
-        raise MessageError(f"the answer must hold {num} scores, got {len(scores)}")
-    return scores
+def read_scores(answer: WireMessage, sizes: Sequence[int]) -> list[Score]:
+    """Read the scores of exams on `sizes` samples."""
+    found = answer.value("scores", list)
+    if len(found) != len(sizes):
+        raise MessageError(f"the answer must hold {len(sizes)} scores, got {len(found)}")
+    return [_score(values, size) for values, size in zip(found, sizes)]
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
@@ -107,11 +143,21 @@ def mean_score(scores: Sequence[Score]) -> Score:
     return Score(loss, sum(s.accuracy * s.num_samples for s in scores) / num, num)
 
 
-def _score(values: Any) -> Score:
+def _score(values: Any, size: int) -> Score:
     if not isinstance(values, list) or len(values) != 3:
         raise MessageError(
-            f"a score must be a loss, an accuracy and a number of samples, got {values!r}"
+            "a score must be a loss, an accuracy and a number of samples, got "
+            f"{shown(repr(values))}"
         )
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-        raise MessageError(f"a score must be numbers, got {values}")
-    return Score(float(values[0]), float(values[1]), int(values[2]))
+        raise MessageError(f"a score must be numbers, got {shown(values)}")
+    loss, accuracy, num = values
+    if num not in (0, size):
+        raise MessageError(f"a score must be on {size} samples, got {shown(num)}")
+    if loss < 0 or accuracy > 1:
+        raise MessageError(
+            f"a loss must be at least 0 and an accuracy at most 1, got {shown(values)}"
+        )
+    if not num or not abs(loss) < LARGEST_SCORE or not abs(accuracy) < LARGEST_SCORE:
+        return NOT_SCORED  # a model that has diverged says nothing
+    return Score(float(loss), float(accuracy), int(num))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.base import Arrays, Samples
-from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage
+from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage, shown
+from sofa_fl.errors import ConfigError
 
 COUNTS = ("num_train", "num_holdout", "num_test", "num_classes")
+MAX_SAMPLES = 1 << 24  # of one machine, and the first row number that it cannot bring
+MAX_INPUT = 1 << 26  # numbers of one sample
+MAX_DIMENSIONS = 8
+MAX_TEXT = 64  # characters of a hash
 ARRAYS = {"ids": "int64", "target_sums": "float64", "target_squares": "float64"}
 ArrayFormat = tuple[str, tuple[int, ...]]  # the type and the shape of an input or a target
 
@@ -24,8 +29,8 @@ class SampleFormat:
 
     input: ArrayFormat
     target: ArrayFormat
-    scale: float
-    shift: float
+    scale: float = 1.0
+    shift: float = 0.0
 
     @property
     def is_regression(self) -> bool:
@@ -46,7 +51,8 @@ class MachineProfile:
 
     Attributes:
         number: The client that it asks to be.
-        fingerprint: A hash of its samples, by which it is recognized.
+        identity: What it is recognized by: only who has the site's key can know it.
+        fingerprint: A keyed hash of its samples, which tells whether they have changed.
         cap: Fraction of its training samples that it ever discloses.
         ids: Rows of its training samples, if it brings its own.
         target_sums, target_squares: Of the targets of a regression.
@@ -58,6 +64,7 @@ class MachineProfile:
     num_classes: int
     format: SampleFormat
     number: int | None
+    identity: str
     fingerprint: str
     cap: float
     ids: Samples | None = None
@@ -66,7 +73,10 @@ class MachineProfile:
 
     def header(self) -> dict[str, Any]:
         """The plain values, as a message or a file holds them; `arrays` has the rest."""
-        plain = {name: getattr(self, name) for name in (*COUNTS, "number", "fingerprint", "cap")}
+        plain = {
+            name: getattr(self, name)
+            for name in (*COUNTS, "number", "identity", "fingerprint", "cap")
+        }
         format = self.format
         return {
             **plain,
@@ -87,16 +97,20 @@ class MachineProfile:
         if counts["num_train"] < 1 or min(counts.values()) < 0:
             raise MessageError(
                 f"a machine must have at least one sample to train on, and no number below 0, got "
-                f"{counts}"
+                f"{shown(counts)}"
             )
+        if max(counts.values()) > MAX_SAMPLES:
+            raise MessageError(f"a machine may have {MAX_SAMPLES} samples, got {shown(counts)}")
         number = message.header.get("number")
-        if number is not None and not (isinstance(number, int) and 0 <= number < 1 << 31):
-            raise MessageError(f"a client's number must be a whole number, got {number!r}")
+        if number is not None and not (type(number) is int and 0 <= number < 1 << 31):
+            raise MessageError(
+                f"a client's number must be a whole number, got {shown(repr(number))}"
+            )
         format = SampleFormat(
             _array_format(message.value("input", list)),
             _array_format(message.value("target", list)),
-            message.value("scale", float),
-            message.value("shift", float),
+            _finite(message, "scale"),
+            _finite(message, "shift"),
         )
         shapes = {"ids": (counts["num_train"],)} if "ids" in message.arrays else {}
         if format.is_regression:
@@ -105,14 +119,20 @@ class MachineProfile:
             name: message.array(name, ARRAYS[name], shape) for name, shape in shapes.items()
         }
         ids = arrays.get("ids")
-        if ids is not None and (ids.min() < 0 or len(np.unique(ids)) < len(ids)):
-            raise MessageError("ids must be distinct and at least 0")
+        if ids is not None and (
+            not 0 <= ids.min() <= ids.max() < MAX_SAMPLES or len(np.unique(ids)) < len(ids)
+        ):
+            raise MessageError(f"ids must be distinct, and from 0 to {MAX_SAMPLES - 1}")
+        for name in shapes.keys() - {"ids"}:
+            if not np.isfinite(arrays[name]).all():
+                raise MessageError(f"{name} must be finite numbers")
         return cls(
             **counts,
             format=format,
             number=number,
-            fingerprint=message.value("fingerprint", str)[:64],
-            cap=min(1.0, max(0.0, message.value("cap", float))),
+            identity=_text(message, "identity"),
+            fingerprint=_text(message, "fingerprint"),
+            cap=min(1.0, max(0.0, _finite(message, "cap"))),
             **arrays,
         )
 
@@ -120,10 +140,44 @@ class MachineProfile:
 def _array_format(values: Sequence[Any]) -> ArrayFormat:
     name, *shape = values or [""]
     if name not in ("uint8", "float32", "int64"):
-        raise MessageError(f"samples must be uint8, float32 or int64, got {name!r}")
-    if not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise MessageError(f"the shape of a sample must be whole numbers, got {shape}")
+        raise MessageError(f"samples must be uint8, float32 or int64, got {shown(repr(name))}")
+    if (
+        len(shape) > MAX_DIMENSIONS
+        or not all(type(size) is int and 0 <= size <= MAX_INPUT for size in shape)
+        or prod(shape) > MAX_INPUT
+    ):
+        raise MessageError(
+            f"the shape of a sample must be at most {MAX_DIMENSIONS} whole numbers, with a product "
+            f"of at most {MAX_INPUT}, got {shown(shape)}"
+        )
     return str(name), tuple(shape)
+
+
+def _finite(message: WireMessage, name: str) -> float:
+    value: float = message.value(name, float)
+    if not isfinite(value):
+        raise MessageError(f"{name} must be finite, got {value}")
+    return value
+
+
+def _text(message: WireMessage, name: str) -> str:
+    """A hash: a text that is short, and not empty."""
+    value: str = message.value(name, str)
+    if not 1 <= len(value) <= MAX_TEXT or not value.isascii() or not value.isprintable():
+        raise MessageError(f"{name} must be 1 to {MAX_TEXT} characters, got {shown(repr(value))}")
+    return value
+
+
+def parse_format(text: str) -> ArrayFormat:
+    """Read a type and a shape from a configuration, such as `uint8 1 28 28`."""
+    name, *shape = text.split() or [""]
+    try:
+        return _array_format([name, *map(int, shape)])
+    except ValueError:
+        raise ConfigError(
+            "samples must be described by a type and a shape, such as 'uint8 1 28 28', got "
+            f"{text!r}"
+        ) from None
 
 
 def pooled_variance(profiles: Sequence[MachineProfile]) -> float:

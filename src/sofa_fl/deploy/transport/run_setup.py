@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from sofa_fl.deploy.transport.wire_message import MessageError, ModelType, checked
+from sofa_fl.deploy.transport.wire_message import MessageError, ModelType, checked, shown
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import parse_config
@@ -24,16 +24,14 @@ class RunSetup:
 
     Attributes:
         transport: The type in which models travel.
-        num_outputs: Size of the network's last layer; 0 until all machines have described their
-            samples.
+        num_outputs: Size of the network's last layer.
     """
 
     seed: int
-    holdout: float
     local: LocalConfig
     model: ModelConfig
+    num_outputs: int
     transport: ModelType = "float32"
-    num_outputs: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -42,16 +40,15 @@ class RunSetup:
     def from_dict(cls, values: Any) -> RunSetup:
         """Read what `to_dict` wrote."""
         if not isinstance(values, Mapping):
-            raise MessageError(f"a message must hold the setup of the run, got {values!r}")
+            raise MessageError(
+                f"a message must hold the setup of the run, got {shown(repr(values))}"
+            )
         try:
-            parts = {key: values.get(key, {}) for key in ("local", "model")}
-            parts["data"] = {"holdout": values.get("holdout")}
-            config = parse_config(parts)
-        except ConfigError as error:
-            raise MessageError(str(error)) from None
+            config = parse_config({key: values.get(key, {}) for key in ("local", "model")})
+        except (ConfigError, ArithmeticError) as error:
+            raise MessageError(shown(error)) from None
         return cls(
             seed=checked(values, "seed", int),
-            holdout=config.data.holdout,
             local=config.local,
             model=config.model,
             transport="float16" if values.get("transport") == "float16" else "float32",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -17,15 +18,33 @@ from sofa_fl.errors import SofaError
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import IdentityDict, Model, as_vector
 
-VERSION = 3  # of the content of messages; both sides must have the same
+VERSION = 4  # of the content of messages; both sides must have the same
 ModelType = Literal["float32", "float16"]  # in which models travel
 ARRAY_TYPES = ("float32", "float16", "float64", "uint8", "int32", "int64")
 ModelName = str | list[list[Any]]  # an array's name; for a mix, pairs of such a name and a weight
 UNREADABLE = "unreadable"  # the header's key for what was wrong with the bytes of a message
+LARGEST_INT = 1 << 64  # of whole numbers; Python's have no limit
+REFUSED = "refused"  # the header's key for why a machine declined
+LONGEST_REASON = 400  # characters of a reason that are shown
 
 
 class MessageError(SofaError, ValueError):
     """A message does not hold what it must."""
+
+
+class RefusalError(MessageError):
+    """A machine declines what it was asked: its site's policy does not allow it."""
+
+
+def refusal(why: str) -> WireMessage:
+    """The answer of a machine that declines."""
+    return WireMessage({"version": VERSION, REFUSED: why})
+
+
+def shown(reason: object) -> str:
+    """A reason that another computer gave, fit for a log: printable, and not too long."""
+    text = "".join(c if c.isprintable() else " " for c in str(reason)[:LONGEST_REASON])
+    return " ".join(text.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +55,16 @@ class WireMessage:
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def check_version(self) -> None:
-        """Raise if it could not be read, or if its sender has another version of sofa-fl."""
+        """Raise if it could not be read, is a refusal, or is of another version of sofa-fl."""
         if UNREADABLE in self.header:
-            raise MessageError(str(self.header[UNREADABLE]))
+            raise MessageError(shown(self.header[UNREADABLE]))
         if (found := self.header.get("version")) != VERSION:
             raise MessageError(
-                f"messages must be of version {VERSION}, got {found!r}; install the same sofa-fl "
-                "on all machines"
+                f"messages must be of version {VERSION}, got {shown(repr(found))}; install the "
+                "same sofa-fl on all machines"
             )
+        if REFUSED in self.header:
+            raise RefusalError(f"it declined: {shown(self.header[REFUSED])}")
 
     @property
     def nbytes(self) -> int:
@@ -77,9 +98,11 @@ def checked(values: Any, name: str, kind: type[Any]) -> Any:
     """Return `values[name]`, checked for its type; a whole number is also a float."""
     found = values.get(name) if isinstance(values, Mapping) else None
     if isinstance(found, int) and not isinstance(found, bool) and kind is float:
+        if abs(found) >= LARGEST_INT:
+            raise MessageError(f"{name} must be below {LARGEST_INT:g}")
         return float(found)
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-        raise MessageError(f"{name} must be of type {kind.__name__}, got {found!r}")
+        raise MessageError(f"{name} must be of type {kind.__name__}, got {shown(repr(found))}")
     return found
 
 
@@ -88,8 +111,12 @@ def read_mix(name: list[Any]) -> tuple[tuple[str, ...], tuple[float, ...]]:
     try:
         pairs = [(str(part), float(weight)) for part, weight in name]
         names, weights = zip(*pairs, strict=True)
-    except (TypeError, ValueError):
-        raise MessageError(f"a mix must be pairs of a name and a weight, got {name!r}") from None
+        if not all(map(isfinite, weights)):
+            raise ValueError("a weight must be finite")
+    except (TypeError, ValueError, OverflowError):
+        raise MessageError(
+            f"a mix must be pairs of a name and a weight, got {shown(repr(name))}"
+        ) from None
     return names, weights
 
 

@@ -55,22 +55,7 @@ def compare(
     metrics: Mapping[str, Metric] | None = None,
     observers: Sequence[Observer] = (),
 ) -> dict[str, Result] | dict[str, list[Result]]:
-    """Run several methods with the same data, network and budget.
-
-    Args:
-        methods: Names of methods; or methods by the title they shall have, such as
-            `{"sofa": None, "mine": Mine()}`, where None stands for the method of that name.
-        config: What all of them run. Every run has a folder `<name>-<seed>` in `config.out`
-            (default `runs/compare`); a run that was stopped there is resumed.
-        seeds: Run every method once per seed, in place of `config.seed`.
-        data: As in `run`.
-        network: As in `run`.
-        metrics: As in `run`.
-        observers: As in `run`.
-
-    Returns:
-        The result of every method by name; with `seeds`, a list of results, one per seed.
-    """
+    """Run several methods with the same data, network and budget, as `sofa_fl.compare` says."""
     config, _ = with_own(config, data, network, None, metrics)
     named = _named([methods] if isinstance(methods, str) else methods)
     draws = [config.seed] if seeds is None else list(dict.fromkeys(seeds))

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Interval
 
 from sofa_fl.data.config import DataConfig
+from sofa_fl.data.natural.registry import NATURAL, natural_config
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.faulty import FaultsConfig
 from sofa_fl.engine.select import EngineName
@@ -31,10 +32,15 @@ from sofa_fl.experiment.run.values import (
 )
 from sofa_fl.experiment.tracking.observers import TrackerName
 from sofa_fl.guard import GuardConfig
+from sofa_fl.methods.baselines.apfl import ApflConfig
 from sofa_fl.methods.baselines.cfl import CflConfig
 from sofa_fl.methods.baselines.ditto import DittoConfig
+from sofa_fl.methods.baselines.fedadam import FedOptConfig
+from sofa_fl.methods.baselines.fedala import FedAlaConfig
 from sofa_fl.methods.baselines.feddrift import FedDriftConfig
 from sofa_fl.methods.baselines.fedprox import FedProxConfig
+from sofa_fl.methods.baselines.fedrep import FedRepConfig
+from sofa_fl.methods.baselines.fedrod import FedRodConfig
 from sofa_fl.methods.baselines.fl_hc import FlHcConfig
 from sofa_fl.methods.baselines.hierfavg import HierFavgConfig
 from sofa_fl.methods.baselines.hypcluster import HypClusterConfig
@@ -69,6 +75,8 @@ class Config:
         save_every: Rounds from one checkpoint to the next; the last round is always saved. A run
             that was stopped repeats at most this many rounds.
         track: Services that log every round besides TensorBoard: `wandb`, `mlflow`.
+        score_levels: Score the models of every level, and those that clients use, on the whole test
+            set when the run has ended; else its summary has only the clients' own scores.
         own: Written by a run: what was passed from Python and so is not in the run folder.
         options: The settings of a method that is not one of ours, by the fields of the dataclass
             that it takes as `config`.
@@ -86,6 +94,7 @@ class Config:
     keep: Annotated[int, Ge(1)] = 2
     save_every: Annotated[int, Ge(1)] = 1
     track: tuple[TrackerName, ...] = ()
+    score_levels: bool = True
     own: tuple[OwnPart, ...] = ()
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -102,6 +111,12 @@ class Config:
     hierfavg: HierFavgConfig = field(default_factory=HierFavgConfig)
     oracle: OracleConfig = field(default_factory=OracleConfig)
     feddrift: FedDriftConfig = field(default_factory=FedDriftConfig)
+    apfl: ApflConfig = field(default_factory=ApflConfig)
+    fedrep: FedRepConfig = field(default_factory=FedRepConfig)
+    fedala: FedAlaConfig = field(default_factory=FedAlaConfig)
+    fedrod: FedRodConfig = field(default_factory=FedRodConfig)
+    fedadam: FedOptConfig = field(default_factory=FedOptConfig)
+    fedyogi: FedOptConfig = field(default_factory=FedOptConfig)
     options: Any = field(default_factory=dict)
 
 
@@ -140,8 +155,22 @@ def override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[st
 
 def parse_config(values: Mapping[str, Any]) -> Config:
     """Check names, types and ranges; what is wrong is named in a ConfigError."""
-    config = validated(Config, values)
+    config = fit_to_data(validated(Config, values))
     return replace(config, options=_options(config))
+
+
+def fit_to_data(config: Config) -> Config:
+    """Where the data have clients of their own, say so, and let a network that suits the data take
+    the place of the default one.
+    """
+    if config.data.name not in NATURAL or "data" in config.own:
+        return config
+    data, model, default = natural_config(config.data), config.model, ModelConfig()
+    if model.name == default.name:  # for images, of which there are none
+        model = replace(model, name="mlp")
+    if model.name == "mlp" and model.hidden == default.hidden:
+        model = replace(model, hidden=NATURAL[config.data.name].hidden)
+    return replace(config, data=data, model=model)
 
 
 def check_config(config: Config) -> Config:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.config import DataConfig
+from sofa_fl.data.csv_clients import natural_clients
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
     Config,
@@ -26,13 +27,15 @@ from sofa_fl.experiment.storage.run_folder import RunFolder, fresh_folder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
 from sofa_fl.methods.base import Method
 from sofa_fl.methods.registry import OPTIONS, check_method, find_method, info_of
-from sofa_fl.models.networks import NetworkFactory
+from sofa_fl.models.networks import ModelConfig, NetworkFactory
 from sofa_fl.sharing import SharingConfig
 
 OwnData = FederatedData | tuple[Arrays, Arrays]
 OWN = "own"  # recorded in place of the name of what was passed from Python
 # Keys that do not change the result of a run.
-NEUTRAL = frozenset({"out", "engine", "keep", "save_every", "track", "title", "preset", "own"})
+NEUTRAL = frozenset(
+    {"out", "engine", "keep", "save_every", "score_levels", "track", "title", "preset", "own"}
+)
 
 
 def run(
@@ -44,20 +47,7 @@ def run(
     metrics: Mapping[str, Metric] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Result:
-    """Run an experiment into a new run folder.
-
-    Args:
-        config: What to run; the default is the paper's experiment.
-        data: Your own data in place of `config.data.name`: a pair of arrays (training, test), which
-            is dealt out to clients as `config.data` says, or data that is already dealt out.
-        network: A function that makes your own network, in place of `config.model`.
-        method: The name of a method, or a method of your own, in place of `config.method`.
-        metrics: Your own metrics by name: functions of outputs and targets (NumPy arrays) that
-            return a number. They are computed every round for the model that each client uses, on
-            its own test samples.
-        observers: Called with every event as it happens; one that fails is reported once and then
-            left out.
-    """
+    """Run an experiment into a new run folder; the arguments are those of `sofa_fl.run`."""
     config, own = with_own(config, data, network, method, metrics)
     return _start(recorded_config(config, own), own, observers)
 
@@ -74,9 +64,7 @@ def resume(
     """Continue a run from its last checkpoint, to the same end as if it had not stopped.
 
     If the last checkpoint is damaged or missing, the one before is used; the first event says so.
-    Data, a network or a method of your own must be passed again, since they are not in the folder;
-    a method that was named by its import path need not. Metrics that are not passed again are no
-    longer computed, with a warning.
+    The arguments are those of `sofa_fl.resume`.
     """
     _check_object(method)
     return _continue(Path(path), Own(data, network, method, metrics), observers)
@@ -118,19 +106,22 @@ def run_once(config: Config, observers: Sequence[Observer] = ()) -> dict[str, An
 def _start(config: Config, own: Own, observers: Sequence[Observer]) -> Result:
     """Run into a new folder."""
     with Experiment(config, own) as experiment:
-        name = f"{experiment.info.name}-{Path(config.data.name).name}-{config.seed}"
+        name = f"{experiment.info.name}-{Path(config.data.label).name}-{config.seed}"
         path = Path(config.out).expanduser() if config.out else fresh_folder(name)
-        folder = RunFolder.create(path, config_to_dict(replace(experiment.config, out=str(path))))
-        return experiment.run(folder, all_observers(config.track, observers))
+        with RunFolder(path).locked():
+            recorded = config_to_dict(replace(experiment.config, out=str(path)))
+            folder = RunFolder.create(path, recorded)
+            return experiment.run(folder, all_observers(config.track, observers))
 
 
 def _continue(path: Path, own: Own, observers: Sequence[Observer]) -> Result:
     """Continue the run in a folder."""
     folder = RunFolder.open(path)
-    config = replace(load_config(folder.config_file), out=str(path))
-    check_passed_again(path, config.own, own)
-    with Experiment(config, own) as experiment:
-        return experiment.run(folder, all_observers(config.track, observers))
+    with folder.locked():
+        config = replace(load_config(folder.config_file), out=str(path))
+        check_passed_again(path, config.own, own)
+        with Experiment(config, own) as experiment:
+            return experiment.run(folder, all_observers(config.track, observers))
 
 
 def with_own(
@@ -177,6 +168,9 @@ def recorded_config(config: Config, own: Own) -> Config:
     if own.data is not None:
         name = OWN if config.data.name == DataConfig().name else config.data.name
         config = replace(config, data=replace(config.data, name=name))
+    elif (data := natural_clients(config.data)) != config.data:
+        model = ModelConfig(name="mlp") if config.model == ModelConfig() else config.model
+        config = replace(config, data=data, model=model)
     if isinstance(own.data, FederatedData):
         size = len(own.data.clients)
         config = replace(config, data=replace(config.data, num_clients=size, partition="own"))

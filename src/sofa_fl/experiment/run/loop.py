@@ -31,6 +31,7 @@ from sofa_fl.experiment.storage.saving import (
     Writer,
     is_light,
     is_saved,
+    mean_inputs_of,
     restore_newest,
     save_round,
     serving_of,
@@ -108,6 +109,7 @@ class Experiment:
         self.info = find_method(config.method) if own.method is None else info_of(type(own.method))
         self.method: Method[Any] = make_method(config) if own.method is None else own.method
         self.serving = partial(serving_of, own=own.parts)
+        self.mean_inputs = partial(mean_inputs_of, own=own.parts)
         self.state: Any = None
         self.writer = Writer()
         self.seconds = 0.0
@@ -168,8 +170,12 @@ class Experiment:
         view, edits, event = self.method.view(self.state), [], {}
         for event in folder.events():
             edits += [edit_from_json(edit) for edit in event["edits"]]
+
+        def on_step(done: int, of: int) -> None:
+            notify(observers, {"event": "scoring", "done": done, "of": of})
+
         summary = {
-            **summarize(self.config, self.info, view, edits, self.examiner, self.elapsed()),
+            **summarize(self.config, self.info, view, edits, self.examiner, self.elapsed, on_step),
             **({"metrics": event["metrics"]} if "metrics" in event else {}),
             "run": str(folder.path),
         }
@@ -203,7 +209,10 @@ class Experiment:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # else the writer would wait for later computations too
         packed = checkpoint.pack(
-            progress=self.progress(folder, event), state=self.state, serving=self.serving(fed)
+            progress=self.progress(folder, event),
+            state=self.state,
+            serving=self.serving(fed),
+            inputs=self.mean_inputs(fed),
         )
         is_awaited = is_light(packed)
         work = partial(save_round, folder, round, packed, self.config.keep, event)

@@ -19,6 +19,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "sofa.start": "own",
             "sofa.serve": "own",
             "sofa.clusters": "regularized",
+            "sofa.position": "weights",
             "sofa.linkage": "centroid",
             "sofa.dmac.increase": 1.2,
             # Chosen on validation data of S1 and S4, seeds 100 and 101 (docs/rules.md).

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from sofa_fl.data.base import ClientData
 from sofa_fl.experiment.run.config import Config
+from sofa_fl.experiment.run.provenance import provenance
 from sofa_fl.experiment.scoring.metrics import (
     Examiner,
     by_level,
     client_accuracies,
     fairness,
     full_accuracies,
+    levels_of,
     mean_curve,
     regression,
 )
@@ -23,7 +26,7 @@ from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.registry import MethodInfo
 from sofa_fl.sharing import contributions
 from sofa_fl.topology.tree import Tree
-from sofa_fl.topology.tree.agreement import ari, purity
+from sofa_fl.topology.tree.agreement import ari, fscore, purity
 from sofa_fl.topology.tree.edits import Edit, count_edits, edit_to_json
 
 
@@ -39,6 +42,8 @@ def describe_round(
         "rounds": rounds,
         "client": fairness(accuracies),
         "clients": list(fed.clients),
+        **names(fed),
+        **data_changes(fed),
         "accuracies": _plain(accuracies),
         "samples": [fed.size(client) for client in fed.clients],
         **regression(used, examiner),
@@ -69,41 +74,41 @@ def summarize(
     view: View,
     edits: Sequence[Edit],
     examiner: Examiner,
-    seconds: float,
+    elapsed: Callable[[], float],
+    on_step: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> dict[str, Any]:
     """Summarize a run that has ended; fractions are in [0, 1].
 
     If the true groups are known, `groups` says how well the tree agrees with them, level by level
-    from the finest.
+    from the finest. All models are scored on the whole test set, which may take long: `on_step`
+    is called with how many of how many steps are done, and `elapsed` when all are.
     """
     fed = examiner.fed
     used = view.used_by(fed.clients)
     accuracies = client_accuracies(used, examiner)
-    priors = [fed.priors[client] for client in fed.clients]
-    full = full_accuracies(list(used.values()), examiner, priors)
-    levels = [{**row, "full": _plain([row["full"]])[0]} for row in by_level(view, examiner)]
+    whole = score_whole(view, examiner, on_step) if config.score_levels else NOT_SCORED
     given = disclosed(view, fed)
     return {
         "method": info.name,
         "title": config.title or info.title,
-        "data": config.data.name,
+        "data": config.data.label,
         "own": list(config.own),
         "seed": config.seed,
         "engine": config.engine,
         "rounds": config.rounds,
-        "seconds": round(seconds, 3),
+        "seconds": round(elapsed(), 3),
         "samples_trained": fed.meter.samples_trained,
+        "bytes_down": fed.meter.bytes_down,
+        "bytes_up": fed.meter.bytes_up,
         "client": {
             **fairness(accuracies),
             "clients": list(fed.clients),
+            **names(fed),
             "accuracies": _plain(accuracies),
         },
         **regression(used, examiner),
-        "full": _plain([float(np.mean(full))])[0],
-        "full_samples": len(examiner.test_set(len(full))),
+        **whole,
         "test_samples": len(fed.data.test),
-        "root": levels[-1]["full"],
-        "levels": levels,
         "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
         "edits": count_edits(edits),
         "sharing": {
@@ -111,7 +116,55 @@ def summarize(
             "disclosed_max": float(np.max(given)),
         },
         **group_agreement(view.tree, fed.stage.truth),
+        "provenance": provenance(config, fed.data.digest()),
     }
+
+
+NOT_SCORED: dict[str, Any] = {"full": None, "full_samples": 0, "root": None, "levels": []}
+
+
+def score_whole(
+    view: View, examiner: Examiner, on_step: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """The scores on the whole test set: of what clients use, of every level, and of the root."""
+    fed, levels_there = examiner.fed, levels_of(view)
+    num_steps = 1 + len(levels_there)
+    on_step(0, num_steps)
+    used = list(view.used_by(fed.clients).values())
+    full = full_accuracies(used, examiner, [fed.priors[client] for client in fed.clients])
+    rows = by_level(view, examiner, lambda level: on_step(1 + levels_there.index(level), num_steps))
+    levels = [{**row, "full": _plain([row["full"]])[0]} for row in rows]
+    return {
+        "full": _plain([float(np.mean(full))])[0],
+        "full_samples": len(examiner.test_set(len(full))),
+        "root": levels[-1]["full"],
+        "levels": levels,
+    }
+
+
+def names(fed: Federation) -> dict[str, list[str]]:
+    """What the clients of a round are called, in their order; nothing if they have no names."""
+    known = fed.data.names
+    return {"names": [known[client] for client in fed.clients]} if known else {}
+
+
+def data_changes(fed: Federation) -> dict[str, dict[str, list[int]]]:
+    """The clients whose data changed since the round before, who joined, and who left."""
+    before, now = fed.data.stage(max(0, fed.round - 1)), fed.stage
+    if before is now:
+        return {}
+    both = [client for client in now.clients if client in before.clients]
+    found = {
+        "changed": [c for c in both if not _same_rows(now.clients[c], before.clients[c])],
+        "joined": [client for client in now.clients if client not in before.clients],
+        "left": [client for client in before.clients if client not in now.clients],
+    }
+    found = {key: clients for key, clients in found.items() if clients}
+    return {"data": found} if found else {}
+
+
+def _same_rows(a: ClientData, b: ClientData) -> bool:
+    return a is b or (np.array_equal(a.train, b.train) and np.array_equal(a.test, b.test))
 
 
 def group_agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -122,6 +175,7 @@ def group_agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any
     found = {
         "ari": [ari(tree, level) for level in levels],
         "purity": [purity(tree, level) for level in levels],
+        "fscore": [fscore(tree, level) for level in levels],
     }
     return {"groups": found}
 

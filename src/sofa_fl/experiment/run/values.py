@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -125,13 +125,18 @@ def validated(kind: type[Section], values: Mapping[str, Any], prefix: str = "") 
         raise ConfigError(_sentence(error.errors()[0], kind, prefix)) from None
 
 
+def unknown_key(key: str, prefix: str, known: Sequence[str]) -> ConfigError:
+    """The error for a key that no section has; `prefix` names the section."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(known)}"
+    return ConfigError(f"unknown key {prefix}{key}; {hint}")
+
+
 def _check_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:
     hints = get_type_hints(kind)
     for key, value in values.items():
         if key not in hints:
-            near = difflib.get_close_matches(str(key), list(hints), n=1, cutoff=0.5)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(hints)}"
-            raise ConfigError(f"unknown key {prefix}{key}; {hint}")
+            raise unknown_key(str(key), prefix, list(hints))
         if dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{prefix}{key} is a section with keys of its own, got {value!r}")

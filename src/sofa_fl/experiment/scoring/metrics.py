@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,14 @@ def fairness(accuracies: Sequence[float]) -> dict[str, float]:
     """Mean, spread and worst of the clients' accuracies.
 
     `std` is the population's, `gap` is max − min, `jain` is Jain's index, and `bottom10` is the
-    mean of the worst tenth, at least one client. Clients without test samples (NaN) do not count.
+    mean of the worst tenth, at least one client. Clients without a score (NaN) do not count.
     """
     values = np.sort([x for x in accuracies if not np.isnan(x)])
     if not len(values):
-        raise DataError("no client has a test sample to be scored on")
+        raise DataError(
+            "no client can be scored: one must have a test sample, and in regression two with "
+            "different targets; put more samples aside for scoring"
+        )
     squares = len(values) * float((values**2).sum())
     return {
         "mean": float(values.mean()),
@@ -92,11 +95,18 @@ def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[
 
 
 def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, Any]:
-    """The metric's name and the error of a regression, in which accuracy is R²; else nothing."""
-    if examiner.fed.data.train.y.dtype.kind != "f":
+    """The metric's name and the error of a regression, in which accuracy is R²; else nothing.
+
+    `unscored` are the clients whose test targets are all equal: R² is not defined for them.
+    """
+    fed = examiner.fed
+    if fed.data.train.y.dtype.kind != "f":
         return {}
-    losses = [score.loss for score in client_scores(used, examiner) if score.num_samples]
-    return {"metric": R2, "rmse": float(np.mean(np.sqrt(losses)))}
+    scores = client_scores(used, examiner)
+    losses = [score.loss for score in scores if score.num_samples]
+    equal = [c for c, s in zip(fed.clients, scores) if s.num_samples and np.isnan(s.accuracy)]
+    unscored = {"unscored": equal} if equal else {}
+    return {"metric": R2, "rmse": float(np.mean(np.sqrt(losses))), **unscored}
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:
@@ -105,16 +115,24 @@ def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: 
     return next((node for node in path if tree.level[node] <= level), path[-1])
 
 
-def by_level(view: View, examiner: Examiner) -> list[dict[str, Any]]:
+def levels_of(view: View) -> range:
+    """The levels that have models; not that of the clients in methods that keep none of them."""
+    has_clients = all(client in view.models for client in view.tree.clients)
+    return range(0 if has_clients else 1, view.tree.depth + 1)
+
+
+def by_level(
+    view: View, examiner: Examiner, on_level: Callable[[int], None] = lambda _level: None
+) -> list[dict[str, Any]]:
     """Accuracy of each level's models, on the clients' own test samples and on all of them.
 
-    A client that has no node on a level is scored by its nearest one below, or else above. Level
-    0 is left out for methods that keep no models of clients.
+    A client that has no node on a level is scored by its nearest one below, or else above.
+    `on_level` is called before each level.
     """
     tree, models = view.tree, view.models
-    lowest = 0 if all(client in models for client in tree.clients) else 1
     rows = []
-    for level in range(lowest, tree.depth + 1):
+    for level in levels_of(view):
+        on_level(level)
         at = {client: model_at(tree, models, client, level) for client in tree.clients}
         nodes = list(dict.fromkeys(at.values()))
         used = {c: models[at.get(c, tree.root)] for c in examiner.fed.clients}

@@ -1,4 +1,4 @@
-"""The outputs of a model for samples: scaling, network, and class mix."""
+"""The outputs of a model for samples: preprocessing, scaling, network, and class mix."""
 
 from __future__ import annotations
 
@@ -10,22 +10,70 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sofa_fl.data.preprocess import Preprocessing
+
 PORTION = 1000  # samples at a time
 
 
+class RawRows(nn.Module):
+    """What `Preprocessing.apply` does, with the same numbers, as part of a network."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        self.columns = preprocessing.columns
+        # Without a table, inputs have the shape of raw rows.
+        shape = (-1,) if self.columns else preprocessing.shape
+        std = preprocessing.std or [1.0] * len(preprocessing.mean)
+        self.is_standardized = bool(preprocessing.std)
+        for name, values in (("mean", preprocessing.mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64).reshape(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inputs = self.encode(x).double()
+        inputs = torch.where(torch.isnan(inputs), self.mean, inputs)
+        if self.is_standardized:
+            inputs = (inputs - self.mean) / self.std
+        return inputs.float()
+
+    def encode(self, x: Tensor) -> Tensor:
+        """An input per value of a category, as `encode` does it for arrays."""
+        if not self.columns:
+            return x
+        parts = [
+            (x[:, at : at + 1] == torch.tensor(column.values, dtype=torch.float32)).float()
+            if column.values
+            else x[:, at : at + 1]
+            for at, column in enumerate(self.columns)
+        ]
+        return torch.cat(parts, dim=1)
+
+
 class Whole(nn.Module):
-    """A network that sees `x * scale + shift`, and to whose outputs `prior` is added."""
+    """A network that sees `x * scale + shift`, and to whose outputs `prior` is added.
+
+    With `preprocessing`, `x` are raw rows.
+    """
 
     prior: Tensor
 
     def __init__(
-        self, network: nn.Module, scale: float, shift: float, prior: Sequence[float]
+        self,
+        network: nn.Module,
+        scale: float,
+        shift: float,
+        prior: Sequence[float],
+        preprocessing: Preprocessing | None = None,
     ) -> None:
         super().__init__()
         self.network, self.scale, self.shift = network, scale, shift
+        self.raw = nn.Identity() if preprocessing is None else RawRows(preprocessing)
         self.register_buffer("prior", torch.tensor(prior, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self.raw(x)
         if self.scale != 1.0 or self.shift != 0.0:
             x = x * self.scale + self.shift
         out: Tensor = self.network(x)

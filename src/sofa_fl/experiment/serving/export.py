@@ -1,8 +1,8 @@
 """Models of a run for use elsewhere: as a `state_dict` in safetensors, or in ONNX.
 
 A client's model is the one the client uses: the blend it serves, with its own class mix added to
-the outputs. An ONNX file contains all of that; a safetensors file holds the weights, with the rest
-as metadata.
+the outputs. An ONNX file contains all of that, and takes raw rows; a safetensors file holds the
+weights, with the rest as metadata.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -19,6 +19,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from sofa_fl.data.columns import Table, raw_rows
+from sofa_fl.data.preprocess import Preprocessing
 from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
@@ -44,12 +46,15 @@ class Exported:
 
     Attributes:
         file: The file that was written.
-        node: `root`, the number of a node, or `client:3`.
+        node: `root`, the number of a node, or `client:3`; a client's name may take its number's
+            place.
         round: The round after which the run had this model.
-        shape: The shape of one input, without the batch.
+        shape: The shape of one raw input, without the batch.
         scale, shift: The network sees `x * scale + shift`; an ONNX file does this itself.
         prior: Added to the outputs; an ONNX file does this itself. Empty if there is nothing to
             add.
+        preprocessing: What is done to raw inputs before all this; an ONNX file does this itself.
+            None if they are left as they are.
     """
 
     file: Path
@@ -59,6 +64,7 @@ class Exported:
     scale: float
     shift: float
     prior: tuple[float, ...]
+    preprocessing: Preprocessing | None = None
 
 
 def export(
@@ -75,60 +81,110 @@ def export(
     Args:
         run: The run folder.
         file: The file to write; by default its ending decides the format.
-        node: `root`, the number of a node, or `client:3` for the model that client 3 uses.
+        node: `root`, the number of a node, or `client:3` for the model that client 3 uses;
+            `client:cleveland` if it has that name.
         format: `safetensors` (a `state_dict`) or `onnx`.
         network: The function that makes the network, if the run was given one.
         method: The method, if the run was given an object.
     """
     file, node = Path(file), str(node)
-    kind = format or file.suffix.removeprefix(".")
-    if kind not in get_args(Format):
-        raise ConfigError(f"the format must be safetensors or onnx, got {kind!r} for {file.name}")
-    round, serving, view, factory = _open(Path(run), network, method)
-    vector, prior = _find(view, serving, node)
-    flat = FlatNetwork(build(factory, 0))
-    try:
-        check_size(vector, len(flat.vector))
-    except ModelError as error:
-        raise RunError(f"{run} was made with another network: {error}") from None
-    exported = Exported(file, node, round, serving.shape, serving.scale, serving.shift, prior)
-    if kind == "onnx":
-        flat.load(vector)
-        whole = Whole(flat.network, serving.scale, serving.shift, prior)
-        write_bytes(file, _onnx(whole, serving.shape))
-    else:
-        write_bytes(file, _safetensors(flat.state_dict(vector), exported))
-    return exported
+    kind = format_of(file, format)
+    opened = open_run(Path(run), network, method)
+    vector, prior = _find(opened.view, opened.serving, node)
+    return opened.write(file, kind, node, vector, prior)
 
 
 def predict(
     run: Path | str,
-    x: ArrayLike,
+    x: ArrayLike | Table,
     *,
     node: str | int = "root",
     network: NetworkFactory | None = None,
     method: Method[Any] | None = None,
 ) -> NDArray[np.float32]:
-    """The outputs of a node's model, or of the one a client uses, for inputs as the run had them.
+    """The outputs of a node's model, or of the one a client uses, for raw inputs.
 
-    A row per input: a value per class before the softmax, or the values of a regression. The other
+    A row per input: a value per class before the softmax, or the values of a regression. `x` is an
+    array, or, if the run's data were tables, may be a table with the same columns. The other
     arguments are those of `export`.
     """
-    _, serving, view, factory = _open(Path(run), network, method)
-    vector, prior = _find(view, serving, str(node))
-    inputs = np.asarray(x)
-    if inputs.shape[1:] != serving.shape:
-        raise DataError(f"inputs must have shape (n, {serving.shape}), got {inputs.shape}")
-    flat = FlatNetwork(build(factory, 0))
-    flat.load(vector)
-    whole = Whole(flat.network, serving.scale, serving.shift, prior)
-    return outputs_of(whole, inputs)
+    opened = open_run(Path(run), network, method)
+    vector, prior = _find(opened.view, opened.serving, str(node))
+    return outputs_of(opened.whole(vector, prior), opened.check_inputs(x))
 
 
-def _open(
-    path: Path, network: NetworkFactory | None, method: Method[Any] | None
-) -> tuple[int, Serving, View, NetworkFactory]:
-    """The newest intact checkpoint: its round, how to serve, the method's view, the network."""
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """The newest intact checkpoint of a run: its round, how to serve, the view, the network."""
+
+    path: Path
+    checkpoint: Path
+    round: int
+    serving: Serving
+    view: View
+    factory: NetworkFactory
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a raw input."""
+        first = self.serving.preprocessing
+        return self.serving.shape if first is None else first.shape
+
+    def check_inputs(self, x: Any) -> NDArray[Any]:
+        """Raw inputs, out of an array or out of a table, checked by shape."""
+        return _inputs(x, self.shape, self.serving.preprocessing)
+
+    def whole(self, vector: Vector, prior: tuple[float, ...]) -> Whole:
+        """A network that takes raw inputs."""
+        flat, serving = self._flat(vector), self.serving
+        flat.load(vector)
+        return Whole(flat.network, serving.scale, serving.shift, prior, serving.preprocessing)
+
+    def write(
+        self, file: Path, kind: Format, node: str, vector: Vector, prior: tuple[float, ...]
+    ) -> Exported:
+        """Write a model to a file."""
+        serving = self.serving
+        exported = Exported(
+            file, node, self.round, self.shape, serving.scale, serving.shift, prior,
+            serving.preprocessing,
+        )  # fmt: skip
+        if kind == "onnx":
+            write_bytes(file, _onnx(self.whole(vector, prior), exported))
+        else:
+            state = self._flat(vector).state_dict(vector)
+            write_bytes(file, _safetensors(state, exported))
+        return exported
+
+    def _flat(self, vector: Vector) -> FlatNetwork:
+        flat = FlatNetwork(build(self.factory, 0))
+        try:
+            check_size(vector, len(flat.vector))
+        except ModelError as error:
+            raise RunError(f"{self.path} was made with another network: {error}") from None
+        return flat
+
+
+def _inputs(x: Any, shape: tuple[int, ...], first: Preprocessing | None) -> NDArray[Any]:
+    """An array of raw inputs, out of one or out of a table."""
+    is_table = first is not None and first.columns and (hasattr(x, "keys") or hasattr(x, "columns"))
+    inputs = raw_rows(x, first.columns) if first is not None and is_table else np.asarray(x)
+    if inputs.shape[1:] != shape:
+        wanted = ", ".join(["n", *map(str, shape)])
+        raise DataError(f"inputs must have shape ({wanted}), got {inputs.shape}")
+    return inputs
+
+
+def format_of(file: Path, format: str | None = None) -> Format:
+    """The format that is asked for, or else the one that a file's name has."""
+    kind = format or file.suffix.removeprefix(".")
+    if kind not in get_args(Format):
+        raise ConfigError(f"the format must be safetensors or onnx, got {kind!r} for {file.name}")
+    return kind  # type: ignore[return-value]
+
+
+def open_run(path: Path, network: NetworkFactory | None, method: Method[Any] | None) -> OpenRun:
+    """Open a run folder for serving; a network or method of the user's own must be given."""
     folder = RunFolder.open(path)
     config = load_config(folder.config_file)
     for round in reversed(folder.saved_rounds()):
@@ -147,17 +203,17 @@ def _open(
         chosen: Method[Any] = make_method(config) if method is None else method
         view = chosen.view(checkpoint.load(file, "state", state_type(chosen)))
         factory = network or network_factory(config.model, serving.shape, serving.num_outputs)
-        return round, serving, view, factory
+        return OpenRun(path, file, round, serving, view, factory)
     raise RunError(f"{path} has no intact checkpoint to export a model from")
 
 
 def _find(view: View, serving: Serving, node: str) -> tuple[Vector, tuple[float, ...]]:
     """The model that `node` names, and what to add to its outputs."""
     kind, colon, number = node.partition(":")
-    if colon and kind == "client" and number.isdecimal():
-        client = int(number)
+    client = _client(serving, number) if colon and kind == "client" else None
+    if client is not None:
         if client not in serving.clients:
-            few = ", ".join(map(str, serving.clients[:8]))
+            few = ", ".join(map(str, (serving.names or serving.clients)[:8]))
             more = ", …" if len(serving.clients) > 8 else ""
             raise RunError(f"client {client} is not in the last round; its clients: {few}{more}")
         row = tuple(serving.priors[serving.clients.index(client)].tolist())
@@ -174,6 +230,13 @@ def _find(view: View, serving: Serving, node: str) -> tuple[Vector, tuple[float,
     return as_vector(models[wanted]), ()
 
 
+def _client(serving: Serving, text: str) -> int | None:
+    """The client that a name or a number stands for; None if it is neither."""
+    if text in serving.names:
+        return serving.clients[serving.names.index(text)]
+    return int(text) if text.isdecimal() else None
+
+
 def _safetensors(state: dict[str, Tensor], exported: Exported) -> bytes:
     from safetensors.torch import save
 
@@ -184,11 +247,18 @@ def _safetensors(state: dict[str, Tensor], exported: Exported) -> bytes:
         "scale": repr(exported.scale),
         "shift": repr(exported.shift),
         "prior": json.dumps(exported.prior),
+        "preprocessing": _preprocessing_json(exported),
     }
     return save({name: tensor.contiguous() for name, tensor in state.items()}, about)
 
 
-def _onnx(network: nn.Module, shape: tuple[int, ...]) -> bytes:
+def _preprocessing_json(exported: Exported) -> str:
+    """Columns, categories, means and classes, for whoever opens the file."""
+    first = exported.preprocessing
+    return json.dumps(None if first is None else asdict(first))
+
+
+def _onnx(network: nn.Module, exported: Exported) -> bytes:
     """Export with a variable batch size."""
     try:
         import onnx  # noqa: F401
@@ -204,7 +274,7 @@ def _onnx(network: nn.Module, shape: tuple[int, ...]) -> bytes:
             logger.setLevel(logging.ERROR)
             program = torch.onnx.export(
                 network,
-                (torch.zeros(2, *shape),),
+                (torch.zeros(2, *exported.shape),),
                 dynamo=True,
                 verbose=False,
                 input_names=["input"],
@@ -214,5 +284,7 @@ def _onnx(network: nn.Module, shape: tuple[int, ...]) -> bytes:
     finally:
         logger.setLevel(level)
     assert program is not None
-    data: bytes = program.model_proto.SerializeToString()
+    model = program.model_proto
+    model.metadata_props.add(key="preprocessing", value=_preprocessing_json(exported))
+    data: bytes = model.SerializeToString()
     return data

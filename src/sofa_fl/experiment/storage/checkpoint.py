@@ -26,7 +26,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.storage.disk import DamagedError, discard, sync_folder, write_all
+from sofa_fl.experiment.storage.disk import (
+    DamagedError,
+    create,
+    discard,
+    reopen,
+    sync_folder,
+    temporary_for,
+    write_all,
+)
 
 T = TypeVar("T")
 Tensors = dict[str, torch.Tensor | NDArray[Any]]
@@ -73,11 +81,11 @@ def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
     `spare` is a file that is no longer needed: overwriting it is faster than allocating space, and
     takes no more of it.
     """
-    temporary = path.with_suffix(".partial")
+    temporary = temporary_for(path)
     try:
         if spare is not None:
             spare.replace(temporary)
-        with temporary.open("wb" if spare is None else "r+b", buffering=0) as file:
+        with create(temporary) if spare is None else reopen(temporary) as file:
             _write(file, packed)
             file.truncate()
             os.fsync(file.fileno())

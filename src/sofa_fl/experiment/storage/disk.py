@@ -1,7 +1,8 @@
 """Atomic files: complete or absent, even after a kill, on a full disk, or after a power cut.
 
 New content is written to another file, flushed, and renamed; then the folder, which holds the name,
-is flushed. A reader sees the old file or the new one.
+is flushed. A reader sees the old file or the new one. The other file has a random name and is
+created exclusively, so that nobody who can write to the folder can direct the content elsewhere.
 """
 
 from __future__ import annotations
@@ -9,9 +10,19 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sofa_fl.errors import RunError
+
+try:
+    import fcntl
+except ImportError:  # on Windows nothing is locked
+    fcntl = None  # type: ignore[assignment]
+
+PARTIAL = ".partial"  # the end of an unfinished file's name
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
 
 class DamagedError(RunError):
@@ -23,11 +34,11 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file completely or not at all."""
-    temporary = path.with_name(path.name + ".partial")
+def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file completely or not at all; `mode` is its access rights, less the umask."""
+    temporary = temporary_for(path)
     try:
-        with temporary.open("wb", buffering=0) as file:
+        with create(temporary, mode) as file:
             write_all(file, data)
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -35,6 +46,53 @@ def write_bytes(path: Path, data: bytes) -> None:
     except OSError as error:
         discard(temporary)
         raise RunError(f"cannot write {path}: {error.strerror}") from None
+
+
+def append_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Append to a file, which is created if there is none; return once the data are on disk."""
+    try:
+        with io.FileIO(path, "ab", opener=_opener(mode)) as file:
+            write_all(file, data)
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _opener(mode: int = 0o666) -> Callable[[str, int], int]:
+    return lambda path, flags: os.open(path, flags | _NO_LINKS, mode)
+
+
+def temporary_for(path: Path) -> Path:
+    """A name in the same folder that nobody can foresee."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
+
+
+def create(path: Path, mode: int = 0o666) -> io.FileIO:
+    """Create a file that does not exist, not even as a link, and open it."""
+    return io.FileIO(path, "x+b", opener=_opener(mode))
+
+
+def reopen(path: Path) -> io.FileIO:
+    """Open a file to overwrite it; a link is an error."""
+    return io.FileIO(path, "r+b", opener=_opener())
+
+
+@contextlib.contextmanager
+def locked(path: Path, refusal: str | None = None) -> Iterator[None]:
+    """Hold a file's lock, which ends with the process; wait for it, or raise `refusal`."""
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o600)
+    except OSError as error:
+        raise RunError(f"cannot lock {path}: {error.strerror}") from None
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+            except BlockingIOError:
+                raise RunError(str(refusal)) from None
+        yield
+    finally:
+        os.close(opened)
 
 
 def write_all(file: io.FileIO, data: bytes | memoryview) -> None:

@@ -4,6 +4,7 @@
     events.jsonl     one line per round
     checkpoints/     the newest states, by round
     summary.json     written when the run has ended
+    .lock            held by the process that runs here
 
 A round is recorded after its checkpoint is written. The checkpoint holds the round's line too, and
 the length and checksum of `events.jsonl` before it: a resumed run cuts off the rest and writes it
@@ -16,6 +17,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,15 @@ from typing import Any
 import yaml
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.storage.disk import DamagedError, sync_folder, write_all, write_text
+from sofa_fl.experiment.storage.disk import (
+    PARTIAL,
+    DamagedError,
+    discard,
+    locked,
+    sync_folder,
+    write_all,
+    write_text,
+)
 
 Event = dict[str, Any]
 
@@ -40,8 +50,7 @@ class RunFolder:
         folder = cls(path)
         try:
             # A kill while the folder was made may have left the first file unfinished.
-            unfinished = {folder.config_file.with_name("config.yaml.partial")}
-            if path.exists() and set(path.iterdir()) - unfinished:
+            if path.exists() and set(path.iterdir()) - {folder.lock_file, *folder.unfinished()}:
                 raise RunError(
                     f"{path} is not empty; resume it with 'sofa-fl resume {path}' "
                     "or choose another folder with 'out'"
@@ -60,6 +69,31 @@ class RunFolder:
             raise RunError(f"{path} is not a run folder: it has no config.yaml")
         return cls(path)
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from running here; also delete what a killed one left unfinished.
+
+        Raises:
+            RunError: Another process runs here.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot write the run folder {self.path}: {error.strerror}") from None
+        refusal = (
+            f"another process runs in {self.path}; wait until it has ended, or choose another "
+            "folder with 'out'"
+        )
+        with locked(self.lock_file, refusal):
+            for path in self.unfinished():
+                discard(path)
+            yield
+
+    def unfinished(self) -> list[Path]:
+        """Files of which a kill has left a part; those of a report may be under way."""
+        found = [*self.path.glob(f"*{PARTIAL}"), *self.checkpoints.glob(f"*{PARTIAL}")]
+        return [path for path in found if not path.name.startswith("report")]
+
     def clear(self) -> None:
         """Delete everything but the configuration, so that the run begins."""
         try:
@@ -69,6 +103,10 @@ class RunFolder:
             sync_folder(self.path)
         except OSError as error:
             raise RunError(f"cannot write the run folder {self.path}: {error.strerror}") from None
+
+    @property
+    def lock_file(self) -> Path:
+        return self.path / ".lock"
 
     @property
     def config_file(self) -> Path:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sofa_fl.data.preprocess import Preprocessing
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.storage import checkpoint
@@ -65,6 +66,8 @@ class Serving:
         num_outputs: The number of outputs of a network that the configuration makes.
         scale, shift: A network sees `x * scale + shift`.
         clients, priors: The clients, and for each the row that is added to its outputs, if any.
+        names: What the clients are called, if they have names.
+        preprocessing: What is done to raw rows first.
     """
 
     own: tuple[str, ...]
@@ -74,6 +77,36 @@ class Serving:
     shift: float
     clients: tuple[int, ...]
     priors: NDArray[np.float32]
+    names: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeanInputs:
+    """What tells whose inputs a newcomer's are like; part of every checkpoint.
+
+    Attributes:
+        clients: The clients.
+        sizes: How many samples each trains on.
+        step: The distance of the entries of an input that `means` has; 1 is all of them.
+        means: A row per client, its mean input; without columns in a deployment, whose server
+            knows no inputs.
+    """
+
+    clients: tuple[int, ...]
+    sizes: tuple[int, ...]
+    step: int
+    means: NDArray[np.float32]
+
+
+def mean_inputs_of(fed: Federation, own: tuple[str, ...]) -> MeanInputs:
+    """What to save about clients' inputs in a round."""
+    sizes = tuple(fed.size(client) for client in fed.clients)
+    if "engine" in own:
+        means, step = np.zeros((len(fed.clients), 0), dtype=np.float32), 1
+    else:
+        means, step = fed.present.mean_inputs, fed.present.step
+    return MeanInputs(tuple(fed.clients), sizes, step, means)
 
 
 def serving_of(fed: Federation, own: tuple[str, ...]) -> Serving:
@@ -88,6 +121,8 @@ def serving_of(fed: Federation, own: tuple[str, ...]) -> Serving:
         train.shift,
         tuple(fed.clients),
         np.stack(rows) if rows else np.zeros((len(fed.clients), 0), dtype=np.float32),
+        tuple(fed.data.names[client] for client in fed.clients) if fed.data.names else (),
+        fed.data.preprocessing,
     )
 
 

@@ -105,7 +105,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 def _final(summary: Mapping[str, Any]) -> dict[str, float]:
     client = summary["client"]
-    return {"mean": client["mean"], "worst": client["min"], "full": summary["full"]}
+    values = {"mean": client["mean"], "worst": client["min"], "full": summary["full"]}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _ids(folder: RunFolder) -> dict[str, str]:

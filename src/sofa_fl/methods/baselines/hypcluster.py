@@ -28,13 +28,17 @@ from sofa_fl.topology.tree import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HypClusterConfig:
-    """How many models there are.
+    """How many models there are, and for `hypcluster_restarts`, how many starts.
 
     Attributes:
         num_clusters: Number of models (K).
+        restarts: Random starts that `hypcluster_restarts` tries; `hypcluster` has one.
+        search_rounds: After this round `hypcluster_restarts` keeps only the best start.
     """
 
     num_clusters: Annotated[int, Ge(1)] = 3
+    restarts: Annotated[int, Ge(1)] = 3
+    search_rounds: Annotated[int, Ge(0)] = 5
 
 
 @register("hypcluster", "HypCluster", HypClusterConfig, section="hypcluster")

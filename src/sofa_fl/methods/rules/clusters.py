@@ -11,7 +11,7 @@ from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.path import Models
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import Model
-from sofa_fl.sharing import Pools
+from sofa_fl.sharing import Pools, still_owned
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import (
     Edit,
@@ -98,10 +98,12 @@ def trained_on_pools(
 ) -> dict[NodeId, Vector]:
     """What clusters learn from their own pools, if `eta` leaves room for it.
 
-    A cluster without clients, where nothing prunes it, stays what it is.
+    Not from rows that no client has any more: data change, and clients leave. A cluster without
+    clients, where nothing prunes it, stays what it is.
     """
     own = {c: models[c] for c in tree.clusters if not tree.clients_of(c)}
     if eta < 1:
+        pools = still_owned(pools, fed.owned)
         clusters = [cluster for cluster in tree.clusters if len(pools[cluster])]
         outcomes = fed.train(fed.task(c, models[c], pools[c]) for c in clusters)
         own |= {c: outcome.params for c, outcome in answered(clusters, outcomes).items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit
 
-NUM_MORE = 100  # training samples that a client adds to the held-out ones
+FEW = 100  # held-out samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +50,34 @@ class FederationEvidence:
                     else mean_of(nodes, self.tree, self.models, self.fed)
                 )
         asks = [(client, means[nodes]) for client, nodes in questions]
-        rows = self._more_rows if more else None
+        losses = self._measured(asks, self.fed.judged_on)
+        if more:
+            few = [at for at, (client, _) in enumerate(asks) if self._has_few(client)]
+            trained = self._measured([asks[at] for at in few], self.fed.owned.__getitem__)
+            for at, loss in zip(few, trained):
+                client = asks[at][0]
+                held, own = self.samples(client), len(self.fed.owned[client])
+                losses[at] = (held * losses[at] + own * loss) / (held + own)
+        return losses
+
+    def _measured(
+        self, asks: Sequence[tuple[NodeId, Vector]], rows: Callable[[NodeId], Samples]
+    ) -> Floats:
         losses = np.array([score.loss for score in self.fed.held_out(asks, rows=rows)])
         return np.where(np.isfinite(losses), losses, np.inf)
+
+    def _has_few(self, client: NodeId) -> bool:
+        """Whether a client holds out too few samples to judge the model of a cluster alone.
+
+        Then those that it trains on count, too: a cluster's model depends little on one client's
+        samples, and where it does, that favours staying.
+        """
+        return (
+            self.samples(client) < FEW and self.fed.judged_on(client) is not self.fed.owned[client]
+        )
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> FederationEvidence:
         from sofa_fl.topology.tree.edits import apply_all
 
         models = inherit(tree, self.models, edits, self.fed)
         return replace(self, tree=apply_all(tree, edits), models=models)
-
-    def _more_rows(self, client: NodeId) -> Samples:
-        """Held-out samples and some that the client trains on.
-
-        A cluster's model depends little on one client's samples; where it does, that favours
-        staying.
-        """
-        held, own = self.fed.judged_on(client), self.fed.owned[client]
-        return held if held is own else np.concatenate([held, own[:NUM_MORE]])

@@ -85,8 +85,10 @@ def weigh_by_losses(
         for client, row in zip(heard, steadied(losses, counts(heard, fed), config.steadiness)):
             weights[client] = WEIGHTS[int(row.argmin())]
             was = before.parent_losses.get(client)
-            # Of a new parent nobody knows how fast it learns: hope, unless one has left before.
-            unknown = 0.0 if before.starts.get(client) else np.inf
+            # Of a new parent nobody knows how fast it learns: hope, unless one has left before, or
+            # it is above clusters, and so of no group.
+            hopes = len(children) == len(tree.children[parent]) and not before.starts.get(client)
+            unknown = np.inf if hopes else 0.0
             learned = was[1] - row[0] if was is not None and was[0] == parent else unknown
             goes_on = is_left(row, learned, config.gain, fed.blind_loss)
             starts[client] = weights[client] if goes_on else 0.0

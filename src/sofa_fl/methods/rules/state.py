@@ -24,6 +24,8 @@ from sofa_fl.topology.clustering.membership import find_leaves, find_takeover, w
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Join, Split, apply_all
 
+SMALL = 2 << 30  # bytes of all models of a state
+
 
 @dataclass(frozen=True, slots=True)
 class SofaState:
@@ -49,7 +51,9 @@ class ModelStore(dict[NodeId, Vector]):
     """The models that a round begins with; a client's model is freed when it is taken.
 
     So a thousand old models and a thousand new ones never exist at the same time. Where clients
-    may fail to answer, and so go on with the model they have, nothing is freed.
+    may fail to answer, and so go on with the model they have, nothing is freed; nor where all
+    models are small, for the guard may set any update aside. Of a client whose model was freed and
+    whose update is set aside, the model it started from is left.
     """
 
     def __init__(self, models: Models, *, keep: bool) -> None:
@@ -60,6 +64,11 @@ class ModelStore(dict[NodeId, Vector]):
         """Let go of a model that is not needed any more."""
         if not self._keep:
             self.pop(node, None)
+
+
+def are_small(models: Models) -> bool:
+    """Whether models may stay in memory beside the ones that a round makes of them."""
+    return sum(model.nbytes for model in models.values()) <= SMALL
 
 
 def after_edits(state: SofaState, edits: Sequence[Edit], fed: Federation) -> SofaState:
@@ -147,7 +156,7 @@ def descend(
 ) -> dict[NodeId, dict[NodeId, float]]:
     """Go down from the root along the clusters that lose least for each client.
 
-    From cluster to cluster as long as the loss falls; returns the loss of each on the way.
+    Returns the clusters from the root down to the best one on the way, with the loss of each.
     """
     if tree.root in tree.members:
         return {client: {} for client in clients}
@@ -165,14 +174,16 @@ def descend(
         best: dict[NodeId, tuple[float, NodeId]] = {}
         for (client, node), score in zip(pairs, scores):
             best[client] = min(best.get(client, (score.loss, node)), (score.loss, node))
-        at = {
-            client: node
-            for client, (loss, node) in best.items()
-            if loss < descents[client][at[client]]
-        }
-        for client, node in at.items():
-            descents[client][node] = best[client][0]
-    return descents
+        at = {client: node for client, (_, node) in best.items()}
+        for client, (loss, node) in best.items():
+            descents[client][node] = loss
+    return {client: _down_to_the_best(descent) for client, descent in descents.items()}
+
+
+def _down_to_the_best(descent: dict[NodeId, float]) -> dict[NodeId, float]:
+    nodes = list(descent)
+    end = nodes.index(min(nodes, key=lambda node: descent[node]))
+    return {node: descent[node] for node in nodes[: end + 1]}
 
 
 def find_moves(tree: Tree, descents: Losses, limits: Limits) -> list[Edit]:

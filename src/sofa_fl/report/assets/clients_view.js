@@ -7,11 +7,15 @@ function clientsView(app) {
   const chart = lineChart(app, { label: `${app.run.score.title} of every client over rounds`, height: 280, named: true, content });
   const worst = h("div", { class: "worst" });
   const find = h("input", {
-    type: "number", min: 0, placeholder: "number", "aria-label": "Find a client by its number",
-    onchange: () => app.pick(find.value === "" ? null : Number(find.value)),
+    type: "search", placeholder: "name or number", "aria-label": "Find a client by its name or number",
+    onchange: () => app.pick(clientCalled(app.run, find.value)),
   });
-  const side = h("div", {}, h("h3", {}, "Worst in this round"), worst, h("label", { class: "find" }, "Follow client ", find));
-  const element = h("div", { class: "split" }, chart.element, side);
+  const title = h("h3", {});
+  const side = h("div", {}, title, worst, h("label", { class: "find" }, "Follow client ", find));
+  const bandNote = h("p", { class: "note" }, "The dark band holds four fifths of the clients, the light one all of them.");
+  const note = h("p", { class: "note" }, "Bars go from the worst client of the run to its best.");
+  side.append(note);
+  const element = h("div", { class: "split" }, h("div", {}, chart.element, bandNote), side);
 
   const follow = (client) => app.run.frames.map((frame) => [frame.round, frame.accuracy(client)]);
 
@@ -28,10 +32,10 @@ function clientsView(app) {
     const history = app.run.history;
     lines.push({ name: "mean", kind: "strong", points: history.map((r) => [r.round, r.client.mean]) });
     now.slice(0, 3).forEach((client, i) => {
-      lines.push({ name: `client ${client}`, colour: hue(i), points: follow(client) });
+      lines.push({ name: clientName(app.run, client), colour: hue(i), points: follow(client) });
     });
     if (app.picked !== null && all.has(app.picked) && !now.slice(0, 3).includes(app.picked)) {
-      lines.push({ name: `client ${app.picked}`, colour: "var(--accent)", kind: "strong", points: follow(app.picked) });
+      lines.push({ name: clientName(app.run, app.picked), colour: "var(--accent)", kind: "strong", points: follow(app.picked) });
     }
     const values = lines.concat(bands).flatMap((line) => line.points.flatMap((point) => point.slice(1)));
     return { lines, bands, axis: scoreAxis(values, app.run.score) };
@@ -42,20 +46,36 @@ function clientsView(app) {
     const frame = app.frame();
     if (!frame) return;
     const before = frame.before;
+    const [shown, all] = [Math.min(NUM_WORST, byScore(frame).length), frame.raw.clients.length];
+    title.textContent = shown < all ? `The worst ${shown} of ${all} in this round` : "All clients in this round, the worst first";
+    bandNote.hidden = manyClients(app.run) <= MANY_LINES;
     worst.replaceChildren(rankBars(byScore(frame).slice(0, NUM_WORST).map((client, i) => {
       const [accuracy, was] = [frame.accuracy(client), before && before.has(client) ? before.accuracy(client) : null];
       const change = isNumber(was) ? ` ${app.run.score.change(accuracy - was, 1)}` : "";
       return {
-        name: `client ${client}`, share: accuracy, value: `${app.run.score.format(accuracy)}${change}`,
+        name: clientName(frame, client), share: Math.max(0.02, app.run.scale.share(accuracy)), value: `${app.run.score.format(accuracy)}${change}`,
         colour: viridis(app.run.scale.share(accuracy)), kind: app.picked === client ? "picked" : i < 3 ? `hue-${i}` : "",
         pick: () => app.pick(client),
       };
     })));
-    find.value = app.picked !== null && frame.isClient(app.picked) ? app.picked : "";
+    find.value = app.picked !== null && frame.isClient(app.picked) ? app.run.names.get(app.picked) ?? app.picked : "";
   }
 
   return { element, draw };
 }
+
+// The client that somebody means by a name, its beginning, or a number; null for none.
+function clientCalled(run, text) {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return null;
+  const called = (test) => [...run.names].find(([, name]) => test(name.toLowerCase()));
+  const found = called((name) => name === wanted) || called((name) => name.startsWith(wanted));
+  if (found) return found[0];
+  return /^\d+$/.test(wanted) ? Number(wanted) : null;
+}
+
+// How many clients there ever are.
+const manyClients = (run) => new Set(run.frames.flatMap((frame) => frame.raw.clients)).size;
 
 function quantiles(frame, shares) {
   const order = byScore(frame);

@@ -6,7 +6,8 @@ function editsView(app) {
   const list = h("ol", { class: "edits", "aria-label": "Edits by round" });
   const now = h("div", { class: "edits-now", "aria-live": "polite" });
   const none = h("p", { class: "note" }, "The tree has stayed as it was after the warm-up.");
-  const element = h("div", { class: "edits-box" }, now, none, list);
+  const data = h("p", { class: "data-news" });
+  const element = h("div", { class: "edits-box" }, data, now, none, list);
   let built = -1;
 
   function build() {
@@ -17,13 +18,19 @@ function editsView(app) {
       return h("li", { "data-round": record.round },
         h("button", { type: "button", onclick: () => app.goToRound(record.round) },
           h("b", {}, nameOfRound(record.round)), ` ${tally(record.edits)}`),
-        h("ul", {}, ...shown.map(sentence), rest ? h("li", {}, `and ${number(rest, "more edit")}`) : null));
+        h("ul", {}, ...shown.map((edit) => sentence(edit, record.round)), rest ? h("li", {}, `and ${number(rest, "more edit")}`) : null));
     }));
     built = app.run.history.length;
   }
 
-  function sentence(edit) {
-    return h("li", { onpointerenter: () => app.point(nodesOf(edit)), onpointerleave: () => app.point([]) },
+  // A click goes to the round, and picks the node that the edit is about.
+  function sentence(edit, round) {
+    const go = () => {
+      app.goToRound(round);
+      const [node] = nodesOf(edit);
+      if (node !== undefined && app.picked !== node) app.pick(node);
+    };
+    return h("li", { role: "button", tabindex: 0, onclick: go, onkeydown: (event) => event.key === "Enter" && go(), onpointerenter: () => app.point(nodesOf(edit)), onpointerleave: () => app.point([]) },
       h("span", { class: "kind" }, edit.edit), ` ${edit.told}`);
   }
 
@@ -34,6 +41,9 @@ function editsView(app) {
     const edits = app.edits();
     const first = frame && frame.round === 0;
     const start = app.run.method === "sofa" ? "The tree as DMAC built it after the warm-up." : "The tree after the warm-up.";
+    const news = frame && !stage ? dataNews(app.run, frame) : "";
+    data.textContent = news;
+    data.hidden = !news;
     now.replaceChildren(stage ? `${nameOfRound(frame.round)}: edit ${stage.index + 1} of ${stage.count}.`
       : first ? start : edits.length ? `In this round: ${tally(edits)}.` : "No edit in this round.");
     const since = frame && frame.before ? frame.before.round : -1;
@@ -56,6 +66,19 @@ function editsView(app) {
   }
 
   return { element, draw, staged: true };
+}
+
+// Whose data changed, who joined and who left since the frame before.
+function dataNews(run, frame) {
+  const since = frame.before ? frame.before.round : -1;
+  const records = run.history.filter((record) => record.data && record.round > since && record.round <= frame.round);
+  const listed = (clients) => (clients.length > 4 ? number(clients.length, "client") : clients.map((client) => clientName(run, client)).join(", "));
+  const said = [["changed", (who) => `the data of ${who} changed`], ["joined", (who) => `${who} joined`], ["left", (who) => `${who} left`]];
+  const parts = said.flatMap(([key, words]) => {
+    const clients = records.flatMap((record) => record.data[key] || []);
+    return clients.length ? [words(listed(clients))] : [];
+  });
+  return parts.length ? `${capital(parts.join("; "))}.` : "";
 }
 
 function tally(edits) {

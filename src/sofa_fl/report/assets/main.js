@@ -91,6 +91,10 @@ function drawHead(app) {
     ? [number(frame.raw.clients.length, "client"), number(frame.raw.clusters.length, "cluster"), `depth ${frame.record.depth}`, `seed ${run.seed}`]
     : [`seed ${run.seed}`];
   document.getElementById("facts").textContent = facts.join(" · ");
+  const { format, name } = run.score;
+  const told = frame ? [["mean", frame.record.client.mean], ["worst client", frame.record.client.min]] : [];
+  document.getElementById("headline").replaceChildren(...told.map(([what, value]) =>
+    h("span", {}, h("b", {}, format(value)), ` ${what === "mean" ? `mean ${name}` : what}`)));
 }
 
 function legend(run, score = run.score) {
@@ -104,7 +108,7 @@ function legend(run, score = run.score) {
     ticks.append(mark);
   }
   return h("div", { class: "legend" }, h("span", {}, `colour: ${score.name}`), h("span", { class: "ramp-box" }, ramp, ticks),
-    h("span", {}, "size: samples"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
+    h("span", {}, "size: samples"), h("span", {}, "in a cluster: its clients"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
     run.frames.some((frame) => frame.absent.size) ? h("span", { class: "ring hollow" }, "absent") : null);
 }
 
@@ -121,8 +125,9 @@ function singlePage(root, run, live) {
   app.bar = player(app);
   const head = h("header", { class: "top" },
     h("div", {}, h("h1", {}, `${run.title} on ${run.data}`), h("p", { class: "sub" }, h("b", { id: "name" }, run.name), " · ", h("span", { id: "facts" }))),
-    themeButton(() => app.draw(false)));
-  root.replaceChildren(head, app.bar.element, app.body);
+    h("div", { id: "headline" }), themeButton(() => app.draw(false)));
+  const told = (run.remarks || []).map((remark) => h("p", { class: "remark" }, remark));
+  root.replaceChildren(head, ...told, app.bar.element, app.body);
   app.draw(false);
   if (live) watchLive(app);
 }

@@ -49,6 +49,10 @@ function mapView(app) {
     const goals = new Map();
     for (const client of frame.raw.clients) if (frame.place(client)) goals.set(client, at(frame.place(client)));
     if (goals.size <= 2000) spread([...goals.values()], 2 * size);
+    for (const goal of goals.values()) { // moved apart, some would be cut off at the edge
+      goal.x = Math.min(room - size - 3, Math.max(size + 3, goal.x));
+      goal.y = Math.min(height - size - 3, Math.max(size + 3, goal.y));
+    }
     update(frame, goals, size);
     const from = new Map([...marks].map(([node, mark]) => [node, mark.now]));
     stop();

@@ -1,7 +1,7 @@
 // A run as the page works with it: its rounds, and those of them that can be drawn, by client id.
 
 function makeRun(raw) {
-  const run = { ...raw, history: [], frames: [], scale: null, score: SCORES.accuracy };
+  const run = { ...raw, history: [], frames: [], names: new Map(), scale: null, score: SCORES.accuracy };
   addRounds(run, raw.history);
   return run;
 }
@@ -9,7 +9,8 @@ function makeRun(raw) {
 function addRounds(run, records) {
   for (const record of records) {
     run.history.push(record);
-    if (record.frame) run.frames.push(makeFrame(record, run.frames[run.frames.length - 1]));
+    for (const [client, name] of Object.entries(record.names || {})) run.names.set(Number(client), name);
+    if (record.frame) run.frames.push(makeFrame(run, record, run.frames[run.frames.length - 1]));
   }
   run.score = scoreOf(run.history[run.history.length - 1]);
   run.scale = scoreScale(withoutEnds(run.frames.flatMap((frame) => frame.raw.accuracy || [])));
@@ -33,11 +34,11 @@ function editsOf(run, index) {
     .flatMap((record) => record.edits.map((edit) => ({ ...edit, round: record.round })));
 }
 
-function makeFrame(record, before) {
+function makeFrame(run, record, before) {
   const raw = record.frame;
   const index = new Map(raw.clients.map((client, i) => [client, i]));
   const at = new Map(raw.clusters.map((cluster, i) => [cluster, i]));
-  const frame = { record, raw, index, at, round: record.round, before, _grown: null, _ranked: null };
+  const frame = { record, raw, index, at, names: run.names, round: record.round, before, _grown: null, _ranked: null };
   const list = (name) => (client) => (raw[name] ? raw[name][index.get(client)] : undefined);
   frame.isClient = (node) => index.has(node);
   frame.has = (node) => index.has(node) || at.has(node);
@@ -104,7 +105,10 @@ function byScore(frame) {
   return frame._ranked;
 }
 
-const nodeName = (frame, node) => `${frame.isClient(node) ? "Client" : "Cluster"} ${node}`;
+// A client's name, or its number if it has none; `of` is a run or a frame.
+const clientName = (of, client) => of.names.get(client) ?? `client ${client}`;
+const nodeName = (frame, node) => capital(frame.isClient(node) ? clientName(frame, node) : `cluster ${node}`);
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 // What the tooltip says of a node.
 function nodeFacts(frame, node) {

@@ -76,7 +76,7 @@ function asideView(app) {
   function draw() {
     const frame = app.frame();
     if (!frame) return;
-    const rows = [...frame.aside].map(([client, why]) => [`client ${client}`, String(why)]);
+    const rows = [...frame.aside].map(([client, why]) => [clientName(frame, client), String(why)]);
     const absent = [...frame.absent];
     if (absent.length) rows.push(["absent", `${absent.slice(0, 100).join(", ")}${absent.length > 100 ? " …" : ""}`]);
     element.replaceChildren(rows.length ? table(rows) : h("p", { class: "note" }, "Nobody in this round."));

@@ -20,7 +20,7 @@ function sharingView(app) {
     ];
     if (app.picked !== null) {
       const points = app.run.frames.map((frame) => [frame.round, frame.disclosed(app.picked)]);
-      if (points.some(([, value]) => isNumber(value))) lines.push({ name: `client ${app.picked}`, colour: "var(--accent)", points });
+      if (points.some(([, value]) => isNumber(value))) lines.push({ name: clientName(app.run, app.picked), colour: "var(--accent)", points });
     }
     const values = lines.flatMap((line) => line.points.map(([, value]) => value));
     return { lines, axis: linearAxis(values, (x) => percent(x, x < 0.1 && x > 0 ? 1 : 0), true) };
@@ -76,8 +76,8 @@ function sharingView(app) {
     const receiver = cell(event.clientX - box.left, box.width);
     if (!frame || !frame.has(owner)) return;
     const rows = owner === receiver ? [["", "its own samples"]]
-      : [["has", `${count(given(frame, owner, receiver))} of ${count(frame.samples(owner))}`], ["of", `client ${owner}`]];
-    tip.show(event, `Client ${receiver}`, rows);
+      : [["has", `${count(given(frame, owner, receiver))} of ${count(frame.samples(owner))}`], ["of", clientName(frame, owner)]];
+    tip.show(event, nodeName(frame, receiver), rows);
   });
   canvas.addEventListener("pointerleave", () => tip.hide());
   canvas.addEventListener("click", (event) => {
@@ -93,7 +93,7 @@ function sharingView(app) {
     const known = frame.raw.clients.filter((client) => isNumber(frame.disclosed(client)));
     known.sort((a, b) => frame.disclosed(b) - frame.disclosed(a) || a - b);
     ranks.replaceChildren(rankBars(known.slice(0, 5).map((client) => ({
-      name: `client ${client}`, share: frame.disclosed(client), value: percent(frame.disclosed(client), 1), colour: hue(3),
+      name: clientName(frame, client), share: frame.disclosed(client), value: percent(frame.disclosed(client), 1), colour: hue(3),
       kind: app.picked === client ? "picked" : "", pick: () => app.pick(client),
     }))));
   }

@@ -72,5 +72,5 @@ function stageFrame(parent, last, before, after) {
     clients, clusters, up: clients.map((client) => parent.get(client)), above: clusters.map((cluster) => parent.get(cluster)),
     accuracy: of("accuracy"), samples: of("samples"), disclosed: of("disclosed"),
   };
-  return makeFrame({ ...after.record, frame: raw }, last);
+  return makeFrame(after, { ...after.record, frame: raw }, last);
 }

@@ -1,6 +1,9 @@
 // Where the nodes of a tree go: clusters by level, the clients of a cluster in one block of dots.
 
-const DOT = { min: 4, good: 14, most: 40 }; // width of a client's cell
+const DOT = { min: 4, good: 14, most: 40, named: 84 }; // width of a client's cell
+const LETTER = 6.2; // about the width of a letter; names that do not fit across are turned
+const LONGEST = 16; // letters of a name that is turned
+const TURNED = 17; // cells that are smaller have no names
 const GAP = 0.7; // between blocks, in cells
 
 // A block for the clients of every cluster that has some, in the order of the tree.
@@ -21,7 +24,7 @@ function blocksOf(frame) {
 }
 
 // How many rows a block has and how wide a cell is: few rows, dots large enough to be seen.
-function cellsFor(blocks, width, height) {
+function cellsFor(blocks, width, height, widest) {
   const cell = (rows) => {
     const columns = blocks.reduce((sum, block) => sum + Math.ceil(block.clients.length / rows), 0);
     return width / (columns + GAP * (blocks.length - 1) + 0.01);
@@ -29,8 +32,8 @@ function cellsFor(blocks, width, height) {
   const most = Math.max(...blocks.map((block) => block.clients.length));
   let best = { rows: 1, size: cell(1) };
   for (let rows = 1; rows <= most; rows++) {
-    const size = Math.min(cell(rows), DOT.most, height / rows);
-    if (size > best.size + 0.01 || rows === 1) best = { rows, size: Math.min(size, DOT.most) };
+    const size = Math.min(cell(rows), widest, height / rows);
+    if (size > best.size + 0.01 || rows === 1) best = { rows, size: Math.min(size, widest) };
     if (size >= DOT.good) break;
   }
   return { rows: best.rows, size: Math.max(best.size, DOT.min) };
@@ -41,7 +44,10 @@ function layoutTree(frame, largest, room, height) {
   const narrow = room < 560;
   const pad = { left: narrow ? 8 : 58, right: narrow ? 8 : 14, top: 22 };
   const blocks = blocksOf(frame);
-  const { rows, size } = cellsFor(blocks, room - pad.left - pad.right, 0.42 * height);
+  const widest = frame.names.size ? DOT.named : DOT.most;
+  const { rows, size } = cellsFor(blocks, room - pad.left - pad.right, 0.42 * height, widest);
+  const letters = frame.raw.clients.reduce((longest, client) => Math.max(longest, (frame.names.get(client) || "").length), 0);
+  const naming = !letters || rows > 1 || size < TURNED ? null : letters * LETTER <= size ? "across" : "turned";
   const nodes = new Map();
   const columns = (block) => Math.ceil(block.clients.length / rows);
   const wide = blocks.reduce((sum, block) => sum + columns(block), 0) + GAP * (blocks.length - 1);
@@ -81,10 +87,11 @@ function layoutTree(frame, largest, room, height) {
     return Number.isFinite(left) ? [left, right] : [pad.left, pad.left];
   };
   if (!frame.isClient(root)) place(root);
-  const bottom = under + (rows - 0.5) * size + (rows === 1 && size >= 30 ? 20 : 6);
+  const beneath = Math.min(17, 0.46 * size) + (rows === 1 && size >= 30 ? 20 : 6);
+  const bottom = under + (rows > 1 ? (rows - 0.5) * size + 6 : beneath + { across: 14, turned: 8 + 0.82 * LETTER * Math.min(LONGEST, letters) }[naming] || beneath);
   const every = Math.ceil(15 / row); // names of levels must not touch
   const guides = Array.from({ length: depth + 1 }, (_, at) => ({ at, y: y(at) })).filter(({ at }) => at % every === 0);
-  return { nodes, blocks, guides, rows, size, width, height: bottom, narrow };
+  return { nodes, blocks, guides, rows, size, width, height: bottom, narrow, naming, beneath };
 }
 
 // From a parent down to a node or a block: leave the parent at once, then go straight down.

@@ -92,6 +92,7 @@ function treeView(app) {
         app.picked === node && "picked",
       ].filter(Boolean).join(" "));
       label(mark, node, isClient, accuracy, share, goal, layout, clients);
+      if (isClient) nameClient(mark, frame.names.get(node), layout);
     }
   }
 
@@ -108,7 +109,7 @@ function treeView(app) {
     const up = frame.parent(node);
     // A new node grows out of its parent.
     const at = up !== null && marks.has(up) ? marks.get(up).now : goal;
-    const mark = { group, circle, text: null, below: null, now: { x: at.x, y: at.y, r: 0 } };
+    const mark = { group, circle, text: null, below: null, name: null, now: { x: at.x, y: at.y, r: 0 } };
     if (!marks.size) mark.now = { ...goal };
     marks.set(node, mark);
     if (frame.isClient(node)) dots.append(group);
@@ -125,13 +126,21 @@ function treeView(app) {
     }
     const beside = isClient
       ? layout.rows === 1 && layout.size >= 30 && (layout.size >= 39 ? app.run.score.format(accuracy, 1) : app.run.score.tight(accuracy))
-      : layout.size >= 20 && goal.r >= 8 && String(node);
+      : layout.size >= 20 && goal.r >= 8 && `cluster ${node}`;
     mark.below = write(mark, mark.below, beside, isClient ? "below" : "beside");
     if (mark.below && isClient) mark.below.setAttribute("y", Math.min(17, 0.46 * layout.size) + 14);
     if (mark.below && !isClient) {
       mark.below.setAttribute("x", goal.r + 4);
       mark.below.setAttribute("y", -goal.r * 0.55);
     }
+  }
+
+  function nameClient(mark, name, { naming, beneath }) {
+    const shown = naming && name && (name.length > LONGEST ? `${name.slice(0, LONGEST - 1)}…` : name);
+    mark.name = write(mark, mark.name, shown, naming === "turned" ? "name turned" : "name");
+    if (!mark.name) return;
+    mark.name.setAttribute("class", naming === "turned" ? "name turned" : "name");
+    mark.name.setAttribute("transform", naming === "turned" ? `translate(4 ${beneath}) rotate(-55)` : `translate(0 ${beneath + 8})`);
   }
 
   function write(mark, text, words, kind) {

@@ -43,7 +43,7 @@ class ShapeConfig:
     """
 
     operations: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
-    every: Annotated[int, Ge(1)] = 4
+    every: Annotated[int, Ge(1)] = 2
     tolerance: Annotated[float, Ge(0)] = 0.1
     merge: Annotated[float, Ge(0)] = 0.5
     split: Annotated[float, Ge(0)] = 0.9

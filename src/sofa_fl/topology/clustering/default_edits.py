@@ -110,7 +110,12 @@ def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
         if len(children) < 3:
             continue
         proposed = proposed_parts(children, evidence)
-        parts = [part for part in proposed if is_gain(part, cluster, children, evidence)]
+        parts = [
+            part
+            for part in proposed
+            if is_gain(part, cluster, children, evidence)
+            and is_compatible(part, children, evidence)
+        ]
         parts = parts or suited(cluster, children, evidence)
         rest = tuple(c for c in tree.children[cluster] if not any(c in part for part in parts))
         if parts and rest and tree.parent[cluster] is not None:  # nothing stays between
@@ -137,12 +142,9 @@ def proposed_parts(
         inside = set(found.clients_of(cluster))
         part = tuple(child for child, below in children.items() if inside.issuperset(below))
         is_union = len(inside) == sum(len(children[child]) for child in part)
-        if (
-            is_union
-            and 1 < len(part) < len(children)
-            and taken.isdisjoint(part)
-            and is_clear(part, children, some)
-        ):
+        if not is_union or not 1 < len(part) < len(children) or not taken.isdisjoint(part):
+            continue
+        if is_clear(part, children, some):
             parts.append(tuple(sorted(part)))
             taken |= set(part)
     return parts
@@ -157,21 +159,36 @@ def is_clear(part: tuple[NodeId, ...], children: dict[NodeId, list[NodeId]], spa
     inner = test.within([rows[child] for child in part])
     others = np.concatenate([rows[child] for child in children if child not in part])
     outer = test.between(np.concatenate([rows[child] for child in part]), others)
-    return inner is not None and bool(stands_out(inner, outer, test.clearly))
+    return inner is not None and stands_out(inner, outer, test.clearly)
+
+
+def is_compatible(
+    part: tuple[NodeId, ...], children: dict[NodeId, list[NodeId]], evidence: Evidence
+) -> bool:
+    """Whether clusters in a part can learn from the others: their mean loses little more for them.
+
+    A level above clusters that contradict each other would serve nobody.
+    """
+    if all(len(children[child]) == 1 for child in part):
+        return True
+    asks = [(client, child) for child in part for client in children[child]]
+    questions = [(c, part) for c, _ in asks] + [(c, (child,)) for c, child in asks]
+    together, apart = evidence.losses(questions).reshape(2, -1)
+    counts = sample_counts(evidence, [client for client, _ in asks])
+    return bool(np.average(together - apart, weights=counts) <= MUCH * evidence.blind_loss)
 
 
 def suited(
     cluster: NodeId, children: dict[NodeId, list[NodeId]], evidence: Evidence
 ) -> list[tuple[NodeId, ...]]:
-    """The children whom the cluster's model suits, as one part, if it is worse than none for some.
+    """The clients whom the cluster's model suits, as one part, if it is worse than none for some.
 
     One client that contradicts many need not stand out by where it is, and it spoils their model.
     """
     clients = [child for child, below in children.items() if below == [child]]
     losses = asked(evidence, [(client, (cluster,)) for client in clients], more=True)
-    stay = {c for (c, _), loss in losses.items() if loss <= evidence.blind_loss}
-    part = tuple(sorted(child for child in children if child in stay or child not in clients))
-    return [part] if 2 <= len(part) < len(children) else []
+    stay = sorted(c for (c, _), loss in losses.items() if loss <= evidence.blind_loss)
+    return [tuple(stay)] if 2 <= len(stay) < len(clients) else []
 
 
 def is_gain(

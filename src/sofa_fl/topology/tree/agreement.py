@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
@@ -35,20 +36,30 @@ def purity(tree: Tree, groups: Sequence[int]) -> float:
     clusters of its own; without a group of two it is 1 too.
     """
     _check(tree, groups)
-    order = tree.arrays
-    group = np.unique(np.asarray(groups), return_inverse=True)[1]
-    of = dict(zip(tree.clients, group.tolist()))
-    counts = np.zeros((len(order.nodes), int(group.max()) + 1))
-    rows = np.flatnonzero(order.is_client)
-    counts[rows, [of[node] for node in order.nodes[rows].tolist()]] = 1
+    order, counts = tree.arrays, _counts(tree, groups)
     pairs = np.zeros_like(counts)  # of clients of one group that meet in a node, or below it
     for row in range(len(order.nodes) - 1, 0, -1):
-        counts[order.parents[row]] += counts[row]
         pairs[order.parents[row]] -= counts[row] * (counts[row] - 1) / 2
     pairs += counts * (counts - 1) / 2
     total = pairs.sum()
     sizes = np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return float((pairs * counts / sizes).sum() / total) if total else 1.0
+
+
+def fscore(tree: Tree, groups: Sequence[int]) -> float:
+    """How well each group is some cluster of the tree, wherever in the tree that is.
+
+    Larsen and Aone's FScore (1999): of every group the highest F1, the harmonic mean of precision
+    and recall, of any cluster, on average over the clients; a group of one is its client. 1 says
+    that every group is a cluster, be they at the same depth or not; a flat tree has 2 / (1 + k)
+    for k groups of one size.
+    """
+    _check(tree, groups)
+    counts = _counts(tree, groups)
+    of_group = counts[0]  # the root has all
+    overlap = 2 * counts / (counts.sum(axis=1, keepdims=True) + of_group)
+    overlap[np.ix_(tree.arrays.is_client, of_group > 1)] = 0
+    return float(overlap.max(axis=0) @ of_group / of_group.sum())
 
 
 def moved(before: Tree, after: Tree) -> int:
@@ -66,6 +77,19 @@ def moved(before: Tree, after: Tree) -> int:
     overlap = np.zeros((1 + rows.max(), 1 + columns.max()), dtype=np.int64)
     np.add.at(overlap, (rows, columns), 1)
     return len(both) - int(overlap[linear_sum_assignment(overlap, maximize=True)].sum())
+
+
+def _counts(tree: Tree, groups: Sequence[int]) -> NDArray[np.float64]:
+    """The clients of every group below every node, in the order of `tree.arrays`, root first."""
+    order = tree.arrays
+    group = np.unique(np.asarray(groups), return_inverse=True)[1]
+    of = dict(zip(tree.clients, group.tolist()))
+    counts = np.zeros((len(order.nodes), int(group.max()) + 1))
+    rows = np.flatnonzero(order.is_client)
+    counts[rows, [of[node] for node in order.nodes[rows].tolist()]] = 1
+    for row in range(len(order.nodes) - 1, 0, -1):
+        counts[order.parents[row]] += counts[row]
+    return counts
 
 
 def _parent(tree: Tree, client: NodeId) -> int:

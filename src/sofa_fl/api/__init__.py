@@ -1,0 +1,1 @@
+"""What Python users call: the experiment's functions, with progress, a report and rich results."""

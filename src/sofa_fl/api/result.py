@@ -1,0 +1,190 @@
+"""The result of a run for people: typed scores, a table, predictions, a picture in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sofa_fl.data.columns import Table
+from sofa_fl.errors import RunError
+from sofa_fl.experiment.run import loop
+from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
+from sofa_fl.experiment.serving import export as serving
+from sofa_fl.methods.base import Method
+from sofa_fl.models.networks import NetworkFactory
+from sofa_fl.report.history import Round, read_round, read_rounds
+from sofa_fl.report.page import REPORT
+from sofa_fl.report.tree_svg import tree_svg
+from sofa_fl.report.words import client_name, number, score
+
+SHOWN = 12  # clients in a notebook's table
+
+
+@dataclass(frozen=True, slots=True)
+class ClientScore:
+    """How well a client is served at the end of a run.
+
+    Attributes:
+        client: Its number.
+        name: What it is called: `cleveland`, or `client 3`.
+        score: Accuracy, or R² in regression, on its own test samples; None if it has no score.
+        cluster: The cluster that it belongs to; None in a tree of one client.
+    """
+
+    client: int
+    name: str
+    score: float | None
+    cluster: int | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Result(loop.Result):
+    """A run that has ended.
+
+    Attributes:
+        run: The run folder.
+        summary: What `summary.json` holds.
+        view: The tree, a model for every node, and the model that each client uses.
+        network: The network that was passed to the run, for `predict` and `export`.
+        method: The method that was passed, likewise.
+    """
+
+    network: NetworkFactory | None = field(default=None, compare=False)
+    method: Method[Any] | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, done: loop.Result, network: NetworkFactory | None, method: Any) -> Result:
+        """The same result, with what was passed from Python; a method's name is not."""
+        own = None if isinstance(method, str) else method
+        return cls(done.run, done.summary, done.view, network, own)
+
+    @property
+    def mean(self) -> float:
+        """The mean score of the clients: accuracy, or R² in regression."""
+        return float(self.summary["client"]["mean"])
+
+    @property
+    def worst(self) -> float:
+        """The lowest score of a client."""
+        return float(self.summary["client"]["min"])
+
+    @property
+    def metric(self) -> str:
+        """What the scores are: `accuracy`, or in regression `r2`."""
+        return metric_of(self.summary)
+
+    @property
+    def report(self) -> Path:
+        """The page that shows the run."""
+        return self.run / REPORT
+
+    @property
+    def clients(self) -> tuple[ClientScore, ...]:
+        """Every client's score after the last round."""
+        return _scores(read_round(self.run))
+
+    def rounds(self) -> list[Round]:
+        """Every round with its tree, scores and edits; the first is the warm-up."""
+        return read_rounds(self.run)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """A row per round and client, as columns by name; see `frame`."""
+        rows = [(record.round, one) for record in self.rounds() for one in _scores(record)]
+        return {
+            "round": [round for round, _ in rows],
+            "client": [one.client for _, one in rows],
+            "name": [one.name for _, one in rows],
+            self.metric: [one.score for _, one in rows],
+            "cluster": [one.cluster for _, one in rows],
+        }
+
+    def frame(self) -> Any:
+        """A `pandas.DataFrame` with a row per round and client: name, score and cluster."""
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise RunError(
+                "a frame takes pandas: pip install pandas; columns() gives the same without it"
+            ) from None
+        return pandas.DataFrame(self.columns())
+
+    def predict(
+        self, x: ArrayLike | Table, *, client: str | int | None = None, node: str | int = "root"
+    ) -> NDArray[np.float32]:
+        """The outputs of the model that a client uses, or of a node's, for raw inputs.
+
+        `client` is a name or a number. The rest is as in `sofa_fl.predict`.
+        """
+        return serving.predict(
+            self.run, x, node=_node(client, node), network=self.network, method=self.method
+        )
+
+    def export(
+        self,
+        file: Path | str,
+        *,
+        client: str | int | None = None,
+        node: str | int = "root",
+        format: serving.Format | None = None,
+    ) -> serving.Exported:
+        """Write the model that a client uses, or a node's; the rest is as in `sofa_fl.export`."""
+        return serving.export(
+            self.run,
+            file,
+            node=_node(client, node),
+            format=format,
+            network=self.network,
+            method=self.method,
+        )
+
+    def __repr__(self) -> str:
+        about = self.summary
+        mean, worst = (score(value, self.metric) for value in (self.mean, self.worst))
+        scores = f"{score_name(self.metric)} {mean} mean, {worst} worst"
+        size = number(len(about["client"]["clients"]), "client")
+        return (
+            f"<{about['title']} on {about['data']}: {size}, {number(about['rounds'], 'round')}, "
+            f"{scores}; {self.run}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the tree, the worst clients, and where the report is."""
+        record = read_round(self.run)
+        ranked = sorted(_scores(record), key=lambda one: (one.score is None, one.score or 0.0))
+        rows = "".join(
+            f"<tr><td>{escape(one.name)}</td><td>{score(one.score, self.metric)}</td>"
+            f"<td>{'' if one.cluster is None else one.cluster}</td></tr>"
+            for one in ranked[:SHOWN]
+        )
+        few = (
+            f"the {SHOWN} worst of {len(ranked)} clients" if len(ranked) > SHOWN else "all clients"
+        )
+        return (
+            f"<div>{tree_svg(record)}<table><thead><tr><th>client</th>"
+            f"<th>{score_name(self.metric)}</th><th>cluster</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+            f"<p>{few}; everything is in <code>{escape(str(self.report))}</code></p></div>"
+        )
+
+
+def _node(client: str | int | None, node: str | int) -> str | int:
+    return node if client is None else f"client:{client}"
+
+
+def _scores(record: Round) -> tuple[ClientScore, ...]:
+    """The clients of a round that the tree knows."""
+    tree = record.tree
+    return tuple(
+        ClientScore(
+            int(client),
+            client_name(client, record.names),
+            record.accuracy[client],
+            tree.parent[client],
+        )
+        for client in tree.clients
+    )

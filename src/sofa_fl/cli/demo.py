@@ -1,0 +1,121 @@
+"""`sofa-fl demo`: a tree that finds groups, grows a branch for newcomers, and lets clients move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sofa_fl.cli.options import Quiet
+from sofa_fl.cli.run import with_progress
+
+if TYPE_CHECKING:
+    from sofa_fl.cli.progress import Follower
+    from sofa_fl.data.base import FederatedData
+    from sofa_fl.experiment.run.config import Config
+    from sofa_fl.experiment.run.loop import Result
+
+GROUPS = ("upright", "left", "upside-down", "right")
+SIZE = 4  # clients of a group
+NEWCOMERS, CHANGE, ROUNDS = 3, 6, 9  # in which round they come, in which data change, and the last
+STORY = f"""\
+{(len(GROUPS) - 1) * SIZE} clients see handwritten digits: upright, turned left, or upside down.
+Nobody tells SOFA-FL who sees what; their names do so only for you.
+In round {NEWCOMERS}, {SIZE} clients join that see digits turned right.
+In round {CHANGE}, one client of every group begins to see what the next group sees.
+"""
+
+
+def demo(
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of every draw.")] = 0,
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Run folder; by default under runs/.")
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--open", help="Open the report in a browser as well.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Watch a tree find groups of clients, grow, and follow clients that change: half a minute."""
+    if not quiet:
+        typer.echo(STORY, err=True)
+
+    def start(follower: Follower) -> Result:
+        from sofa_fl.experiment.run import launch
+        from sofa_fl.report.page import write_report_at_end
+
+        config = demo_config(seed, out)
+        data = demo_data(config)
+        return launch.run(config, data=data, observers=[follower, write_report_at_end])
+
+    result = with_progress(start, quiet=quiet)
+    from sofa_fl.cli.screen import console, put, shell
+
+    report = result.run / "report.html"
+    if quiet:
+        put(str(result.run))
+    else:
+        from sofa_fl.cli.show import show_tree
+        from sofa_fl.report.history import read_round
+
+        put("\n".join(told(result.run)) + "\n")
+        show_tree(console(), read_round(result.run), every=True)
+        put(f"\nPlay it, edit by edit: open {shell(report)} in a browser and press the triangle.")
+    if browser:
+        import webbrowser
+
+        webbrowser.open(report.resolve().as_uri())
+
+
+def demo_config(seed: int, out: str | None) -> Config:
+    from sofa_fl.experiment.run.config import load_config
+
+    values = {
+        "seed": seed,
+        "rounds": ROUNDS,
+        "warmup": 40,
+        "out": out,
+        "data": {"name": "turned digits", "num_train": 9600, "num_test": 1600, "partition": "iid"},
+        "model": {"name": "mlp", "hidden": 100},
+        "local": {"batches": 30, "batch_size": 32},
+    }
+    return load_config(values)
+
+
+def demo_data(config: Config) -> FederatedData:
+    """MNIST, turned by quarters: a group per quarter, and who sees what from which round on."""
+    from sofa_fl.data.concepts import Concept, Phase
+    from sofa_fl.data.federate import federate
+
+    views = [Concept(90.0 * quarter) for quarter in range(len(GROUPS))]
+    last = (len(GROUPS) - 1) * SIZE  # the first newcomer
+    everybody = {client: views[client // SIZE] for client in range(len(GROUPS) * SIZE)}
+    first = {client: view for client, view in everybody.items() if client < last}
+    movers = {SIZE * (k + 1) - 1: views[(k + 1) % len(views)] for k in range(len(GROUPS))}
+    script = [Phase(0, first), Phase(NEWCOMERS, everybody), Phase(CHANGE, everybody | movers)]
+    data = federate(replace(config.data, name="mnist"), config.seed, script=script)
+    names = tuple(f"{group}-{number + 1}" for group in GROUPS for number in range(SIZE))
+    return replace(data, names=names)
+
+
+def told(run: Path) -> list[str]:
+    """What happened, round by round, and how well the tree agrees with the truth in the end."""
+    from sofa_fl.experiment.storage.run_folder import RunFolder
+    from sofa_fl.report.history import read_rounds
+    from sofa_fl.report.remarks import changes_in_words
+
+    rounds, events = read_rounds(run), list(RunFolder(run).events())
+    first = f"{len(rounds[0].tree.clusters) - 1} groups of {len(rounds[0].tree.clients)} clients"
+    lines = [f"Warm-up: the tree has {first}."]
+    for record, event in zip(rounds[1:], events[1:]):
+        if news := changes_in_words(event.get("data", {})):
+            lines.append(f"Round {record.round}: {news}.")
+        lines += [f"  {sentence}" for sentence in record.told]
+    groups = events[-1]["groups"]
+    lines.append(
+        f"End: the tree agrees with who sees what by {groups['ari'][0]:.2f} (adjusted Rand index; "
+        f"1 is exactly), mean accuracy {rounds[-1].mean:.1%}."
+    )
+    return lines

@@ -1,0 +1,1 @@
+"""Federations that nobody dealt out: the clients are languages, weather stations, hospitals."""

@@ -1,0 +1,73 @@
+"""The configuration of nginx in front of the SuperLink: SuperNodes get in, nobody else.
+
+Flower serves SuperNodes, those who start runs and its own processes on one port, and asks only the
+first for a key. So the SuperLink listens on this machine alone, and nginx hands on what SuperNodes
+need.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# What a registered SuperNode calls; it need not register or unregister itself.
+FLEET = (
+    "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages",
+    "get-run", "get-fab", "push-object", "pull-object", "confirm-message-received",
+)  # fmt: skip
+LARGEST_REQUEST = "256m"
+
+TEMPLATE = """\
+# nginx in front of the SuperLink: nginx -c @folder@/nginx.conf
+# Only what SuperNodes call is handed on, and nothing is kept on disk.
+daemon off;
+pid @folder@/.flwr/nginx.pid;
+error_log stderr warn;
+events {}
+http {
+    access_log @folder@/.flwr/nginx.log;
+    client_body_temp_path @folder@/.flwr/nginx/body;
+    proxy_temp_path @folder@/.flwr/nginx/proxy;
+    fastcgi_temp_path @folder@/.flwr/nginx/fastcgi;
+    uwsgi_temp_path @folder@/.flwr/nginx/uwsgi;
+    scgi_temp_path @folder@/.flwr/nginx/scgi;
+    server_tokens off;
+    limit_conn_zone $binary_remote_addr zone=machines:1m;
+    server {
+        listen @port@ ssl;
+        ssl_certificate @folder@/keys/server.pem;
+        ssl_certificate_key @folder@/keys/server.key;
+        ssl_protocols TLSv1.2 TLSv1.3;
+        location ~ ^/v1/fleet/(@fleet@)$ {
+            limit_except POST { deny all; }
+            limit_conn machines 100;
+            client_max_body_size @largest@;
+            proxy_pass https://@link@;
+            proxy_ssl_verify on;
+            proxy_ssl_trusted_certificate @folder@/keys/ca.crt;
+            proxy_ssl_name localhost;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host $host;
+            proxy_request_buffering off;
+            proxy_buffering off;
+            proxy_read_timeout 300s;
+        }
+        location / { return 403; }
+    }
+}
+"""
+
+
+def proxy_config(folder: Path, port: int, link: str) -> str:
+    """The configuration for the app in `folder`: from `port` to the SuperLink at `link`."""
+    values = {
+        "folder": str(folder),
+        "port": str(port),
+        "link": link,
+        "fleet": "|".join(FLEET),
+        "largest": LARGEST_REQUEST,
+    }
+    text = TEMPLATE
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text

@@ -1,0 +1,39 @@
+"""What the audit log of a site says of a message: what was asked, and what left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sofa_fl.deploy.transport.wire_message import WireMessage
+
+KINDS = ("tasks", "exams", "embeds")
+
+
+def asked_in(question: WireMessage) -> dict[str, int]:
+    """How many trainings, evaluations, embeddings and samples a message asks for."""
+    header = question.header
+    asked = {name: _length(header.get(name)) for name in KINDS}
+    asked["samples"] = _length(question.arrays.get("give")) if header.get("give") else 0
+    asked["hello"] = int(header.get("ask") == "hello")
+    return {name: number for name, number in asked.items() if number}
+
+
+def left_in(reply: WireMessage) -> dict[str, int]:
+    """How many models, scores, features, samples and bytes an answer holds."""
+    header = reply.header
+    left = {
+        "models": _length(header.get("outcomes")),
+        "scores": _length(header.get("scores")),
+        "embeds": _length(header.get("embeds")),
+        "samples": _length(reply.arrays.get("gave")),
+        "bytes": reply.nbytes,
+    }
+    return {name: number for name, number in left.items() if number}
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return int(value.size if value.ndim < 2 else len(value))
+    return len(value) if isinstance(value, list) else 0

@@ -1,0 +1,59 @@
+"""What a machine computes on its samples: exactly, or noised within its site's privacy budget."""
+
+from __future__ import annotations
+
+import secrets
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sofa_fl.deploy.machine.privacy import Budget, Cost, Part, PrivacyConfig
+from sofa_fl.deploy.machine.private_learner import PrivateLearner, sampling_rate
+from sofa_fl.deploy.machine.sealed_log import Log
+from sofa_fl.engine.base import Exam, Outcome, Score, Task
+from sofa_fl.engine.learner import Learner
+
+
+class Gate:
+    """All that leaves a machine's samples, but samples themselves, passes here.
+
+    Args:
+        config: Without an `epsilon`, everything passes as it is.
+        spent: What answers have cost so far.
+    """
+
+    def __init__(self, learner: Learner, config: PrivacyConfig, spent: Log) -> None:
+        self.learner, self.config, self.budget = learner, config, Budget(config, spent)
+
+    @cached_property
+    def private(self) -> PrivateLearner | None:
+        if not self.config.epsilon:
+            return None
+        rng = np.random.default_rng(secrets.randbits(128))
+        return PrivateLearner(self.learner, self.config, rng)
+
+    def train(self, task: Task) -> Outcome:
+        if self.private is None:
+            return self.learner.train(task)
+        rate = sampling_rate(len(task.samples), self.learner.local.batch_size)
+        self.budget.spend("train", Cost(rate, self.config.noise, task.batches))
+        return self.private.train(task)
+
+    def evaluate(self, exam: Exam, part: Part) -> Score:
+        if self.private is None:
+            return self.learner.evaluate(exam)
+        self.budget.spend(part, Cost(1.0, self.config.score_noise))
+        return self.private.evaluate(exam)
+
+    def class_counts(self, labels: NDArray[Any], num: int) -> NDArray[Any]:
+        """The training samples of each class; with privacy, noised once and for all."""
+        counts = np.bincount(labels, minlength=num)
+        if self.private is None:
+            return counts
+        noised = self.budget.recorded("counts")
+        if noised is None or len(noised) != len(counts):
+            noised = self.private.noised_counts(counts)
+            self.budget.spend("train", Cost(1.0, self.config.score_noise), counts=noised)
+        return np.array(noised)

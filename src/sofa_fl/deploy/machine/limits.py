@@ -1,0 +1,89 @@
+"""Checks of what the server asks against the site's policy, before anything is computed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sofa_fl.deploy.machine.policy import Policy
+from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.wire_message import RefusalError
+from sofa_fl.engine.base import batch_order
+
+LARGEST = 1e6  # weight of a pull
+
+
+def check_setup(policy: Policy, setup: RunSetup, *, brings_network: bool) -> None:
+    """Refuse a run whose network or optimizer the site does not allow."""
+    if not brings_network and setup.model != policy.model:
+        raise RefusalError(f"this site trains {policy.model}, and was asked for {setup.model}")
+    local = setup.local
+    for name, value, most in (
+        ("num_outputs", setup.num_outputs, policy.max_classes),
+        ("local.learning_rate", local.learning_rate, policy.max_learning_rate),
+        ("local.momentum", local.momentum, 1.0),
+        ("local.weight_decay", local.weight_decay, 1.0),
+        ("local.batch_size", local.batch_size, 1 << 16),
+    ):
+        if not 0 <= value <= most:
+            raise RefusalError(f"{name} may be at most {most:g} at this site, got {value:g}")
+
+
+def check_privacy(policy: Policy, *, is_regression: bool) -> None:
+    """Refuse what cannot be told with noise: the sums of a regression's targets."""
+    if policy.privacy.epsilon and is_regression:
+        raise RefusalError("this site has a privacy budget, and takes part in classifications only")
+
+
+def check_splits(policy: Policy, num_train: int, num_holdout: int) -> None:
+    """Refuse to take part with splits that are smaller than anything may be computed on."""
+    for name, size in (("training", num_train), ("held-out", num_holdout)):
+        if 0 < size < policy.min_rows or (name == "training" and not size):
+            raise RefusalError(
+                f"this site computes on no fewer than {policy.min_rows} samples, and has {size} "
+                f"{name} samples; it needs more, or another min_rows or holdout in its policy"
+            )
+
+
+def check_requests(policy: Policy, num: int) -> None:
+    """Refuse a message that asks for too much."""
+    if num > policy.max_requests:
+        raise RefusalError(
+            f"this site answers at most {policy.max_requests} requests in a message, got {num}"
+        )
+
+
+def check_training(
+    policy: Policy, num_own: int, num_given: int, batches: int, batch_size: int, seed: int
+) -> None:
+    """Refuse a training of which any batch would tell of too few of the site's samples.
+
+    Every batch counts, not only all of them together: each has a loss of its own, and a strong
+    pull makes the model forget all but the last one.
+    """
+    if not 1 <= batches <= policy.max_batches:
+        raise RefusalError(
+            f"this site trains 1 to {policy.max_batches} batches at a time, got {batches}"
+        )
+    if not 0 <= seed < 1 << 64:
+        raise RefusalError(f"a seed must be a number of 64 bits, got {seed}")
+    if num_given > policy.max_received * num_own:
+        raise RefusalError(
+            f"this site takes at most {policy.max_received:g} samples of others for each of its "
+            f"own, got {num_given} for {num_own}"
+        )
+    order = np.sort(batch_order(num_own + num_given, batches, batch_size, seed), axis=1)
+    is_new = np.diff(order, axis=1, prepend=-1) > 0
+    fewest = int((is_new & (order < num_own)).sum(axis=1).min())
+    if fewest < policy.min_rows:
+        raise RefusalError(
+            f"every batch must have at least {policy.min_rows} distinct samples of this site, and "
+            f"one would have {fewest}; raise local.batch_size, share less, or ask the site"
+        )
+
+
+def check_number(name: str, value: float, least: float, most: float) -> None:
+    """Refuse a number out of range, or none at all."""
+    if not (math.isfinite(value) and least <= value <= most):
+        raise RefusalError(f"{name} must be between {least:g} and {most:g}, got {value:g}")

@@ -1,0 +1,138 @@
+"""What a site allows: a file that its operator writes, and that its machine enforces.
+
+Nothing in it comes from the server. `limits.py` checks messages against it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Interval
+
+from sofa_fl.deploy.machine.privacy import PrivacyConfig
+from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.run.values import validated
+from sofa_fl.models.networks import ModelConfig
+
+Fraction = Annotated[float, Interval(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a site allows.
+
+    Attributes:
+        state: Absolute path of the folder that `sofa-fl deploy site` created: the site's key, its
+            ledger of disclosed samples, and its audit log.
+        app: Absolute path of the site's own copy of the app. Only this code runs.
+        app_hash: In its place, the SHA-256 of the app (its FAB) that the server may send.
+        model: The network that the site trains, unless the app brings its own.
+        min_rows: The smallest number of distinct samples of this site in any batch, evaluation or
+            embedding.
+        holdout: Fraction of the training samples that the site holds out, unless its loader says
+            which. The server does not choose them.
+        max_disclosure: Fraction of the training samples that ever leaves, in all runs together.
+        embeds: Whether to answer with mean features (`sofa.position=latent`).
+        max_batches: Most batches in one training.
+        max_requests: Most trainings and evaluations in one message.
+        max_learning_rate: Largest step size.
+        max_classes: Most outputs of the network.
+        max_received: Most samples of others, as a multiple of the site's own.
+        privacy: Differential privacy of all answers.
+    """
+
+    state: str
+    app: str | None = None
+    app_hash: str | None = None
+    model: ModelConfig = field(default_factory=ModelConfig)
+    min_rows: Annotated[int, Ge(1)] = 20
+    holdout: Annotated[float, Interval(ge=0, lt=1)] = 0.05
+    max_disclosure: Fraction = 0.0
+    embeds: bool = False
+    max_batches: Annotated[int, Ge(1)] = 1000
+    max_requests: Annotated[int, Ge(1)] = 256
+    max_learning_rate: Annotated[float, Gt(0)] = 0.1
+    max_classes: Annotated[int, Ge(1)] = 1000
+    max_received: Annotated[float, Ge(0)] = 10.0
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+
+
+@cache
+def load_policy(file: Path) -> Policy:
+    """Read a policy; a wrong key or value is a ConfigError that names it."""
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the policy {file}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the policy {file} is not valid TOML: {error}") from None
+    try:
+        policy = validated(Policy, values)
+    except ConfigError as error:
+        raise ConfigError(f"the policy {file} cannot be used: {error}") from None
+    for name in ("state", "app"):
+        path = getattr(policy, name)
+        if path is not None and not Path(path).is_absolute():
+            raise ConfigError(f"{name} in the policy {file} must be an absolute path, got {path!r}")
+    if policy.privacy.epsilon and (policy.max_disclosure or policy.embeds):
+        raise ConfigError(
+            f"the policy {file} limits privacy.epsilon, so max_disclosure must be 0 and embeds "
+            "false: samples and features would leave without noise"
+        )
+    return policy
+
+
+def check_app(policy: Policy) -> None:
+    """Raise unless the policy says which app may run."""
+    if (policy.app is None) == (policy.app_hash is None):
+        raise ConfigError(
+            "a policy must name the app that may run: either app, the folder of the site's own "
+            "copy, or app_hash, the SHA-256 of the app that the server may send"
+        )
+    if policy.app is not None and not (Path(policy.app) / "pyproject.toml").is_file():
+        raise ConfigError(f"app in the policy must be a Flower app, and {policy.app} is none")
+
+
+TEMPLATE = """\
+# What this site allows. The server cannot change any of it; restart the node after an edit.
+
+# The site's key, its ledger of disclosed samples and its audit log. Keep it, and back it up.
+state = "{state}"
+
+# Only this copy of the app runs here, whatever the server sends. Read it before you trust it.
+app = "{app}"
+
+# Every batch and every evaluation has at least so many distinct samples of this site.
+min_rows = {min_rows}
+
+# Held out to compare losses on; the site draws them itself.
+holdout = {holdout}
+
+# The fraction of the training samples that may ever leave this site, in all runs together.
+max_disclosure = {max_disclosure}
+
+# Mean features of samples, which only sofa.position=latent needs.
+embeds = false
+
+max_batches = {max_batches}
+max_learning_rate = {max_learning_rate}
+
+# The network, unless the app brings its own.
+[model]
+name = "{model}"
+
+# Differential privacy: noise on all answers, and an end to them once epsilon is spent. 0: none.
+[privacy]
+epsilon = 0.0
+"""
+
+
+def policy_text(state: Path, app: Path) -> str:
+    """The text of a new policy, with the defaults."""
+    plain = Policy(state=str(state))
+    values = {one.name: getattr(plain, one.name) for one in fields(plain)}
+    return TEMPLATE.format(**{**values, "app": app, "model": plain.model.name})

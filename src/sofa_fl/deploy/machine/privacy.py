@@ -1,0 +1,134 @@
+"""A site's privacy budget: what its answers have cost so far, and whether another may be given.
+
+Samples to train on, held out and for testing are different ones, so each part has the budget for
+itself. Google's dp-accounting adds up the costs; neighbours are data with one sample more or less.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Interval
+
+from sofa_fl.deploy.machine.sealed_log import Log
+from sofa_fl.deploy.transport.wire_message import RefusalError
+from sofa_fl.errors import ConfigError
+
+ORDERS = [*range(2, 64), 80, 96, 128, 192, 256, 512]  # of the divergences that are added up
+Part = Literal["train", "holdout", "test"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyConfig:
+    """Differential privacy of all that a site answers.
+
+    Attributes:
+        epsilon: What all answers may cost, in all runs together; 0: nothing is noised or counted.
+        delta: With which probability it may cost more.
+        clip: Length to which the gradient of a sample is cut.
+        noise: Of a batch's summed gradients, in units of what one sample can change.
+        score_noise: The same, of summed losses, hits and class counts.
+        max_loss: Value to which the loss of a sample is cut.
+    """
+
+    epsilon: Annotated[float, Ge(0)] = 0.0
+    delta: Annotated[float, Interval(gt=0, lt=1)] = 1e-5
+    clip: Annotated[float, Gt(0)] = 1.0
+    noise: Annotated[float, Gt(0)] = 1.0
+    score_noise: Annotated[float, Gt(0)] = 20.0
+    max_loss: Annotated[float, Gt(0)] = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """`steps` releases of a sum over samples, each drawn with probability `rate`, with noise."""
+
+    rate: float
+    noise: float
+    steps: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a site has spent, and may still spend."""
+
+    config: PrivacyConfig
+    log: Log
+
+    def spend(self, part: Part, cost: Cost, **record: Any) -> None:
+        """Record a cost before its answer is computed; raise if it would be too much.
+
+        `record` is kept with it.
+        """
+        with self.log.locked():
+            content = self._lines()
+            before = [Cost(*line["cost"]) for line in _parse(content) if line["part"] == part]
+            total = epsilon_of([*before, cost], self.config.delta)
+            if total > self.config.epsilon:
+                spent = epsilon_of(before, self.config.delta)
+                raise RefusalError(
+                    f"this site's privacy budget does not allow it: its {part} samples have cost "
+                    f"epsilon = {spent:.2f} of {self.config.epsilon:g}, and would then have cost "
+                    f"{total:.2f}"
+                )
+            values = [cost.rate, cost.noise, cost.steps]
+            line = json.dumps({"part": part, "cost": values, **record}) + "\n"
+            self.log.append(line.encode(), len(content))
+
+    def recorded(self, name: str) -> Any:
+        """The newest record of this name; None if there is none."""
+        found = [line[name] for line in _parse(self._lines()) if name in line]
+        return found[-1] if found else None
+
+    def spent(self) -> dict[str, float]:
+        """What each part has cost."""
+        lines = _parse(self._lines())
+        parts = sorted({line["part"] for line in lines})
+        return {
+            part: epsilon_of(
+                [Cost(*line["cost"]) for line in lines if line["part"] == part], self.config.delta
+            )
+            for part in parts
+        }
+
+    def _lines(self) -> bytes:
+        """All whole lines."""
+        content = self.log.read()
+        return content[: content.rfind(b"\n") + 1]
+
+
+def _parse(content: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def epsilon_of(costs: Iterable[Cost], delta: float) -> float:
+    """What costs add up to."""
+    steps: Counter[tuple[float, float]] = Counter()
+    for cost in costs:
+        steps[cost.rate, cost.noise] += cost.steps
+    return _epsilon(tuple(sorted(steps.items())), delta)
+
+
+@lru_cache(maxsize=1000)
+def _epsilon(steps: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
+    if not steps:
+        return 0.0
+    try:
+        from dp_accounting import dp_event
+        from dp_accounting.rdp import RdpAccountant
+    except ImportError:
+        raise ConfigError(
+            "privacy.epsilon in a policy needs dp-accounting; install sofa-fl[private]"
+        ) from None
+    accountant = RdpAccountant(ORDERS)
+    for (rate, noise), count in steps:
+        event: Any = dp_event.GaussianDpEvent(noise)
+        if rate < 1:
+            event = dp_event.PoissonSampledDpEvent(rate, event)
+        accountant.compose(dp_event.SelfComposedDpEvent(event, count))
+    return float(accountant.get_epsilon(delta))

@@ -1,0 +1,47 @@
+"""The samples that a run is for, as the server's configuration says; no machine decides it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
+from sofa_fl.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the samples of every machine must be.
+
+    Attributes:
+        num_classes: Of a classification; a regression has 0.
+        max_samples: Most samples of one machine to train on, held out or for testing, and the first
+            id that is too large: memory is set aside for so many.
+    """
+
+    format: SampleFormat
+    num_classes: int = 0
+    max_samples: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if self.format.is_regression == bool(self.num_classes):
+            raise ConfigError(
+                "a classification needs its number of classes, and a regression has none; change "
+                f"target={self.format.target[0]} or classes={self.num_classes}"
+            )
+
+    @property
+    def num_outputs(self) -> int:
+        return prod(self.format.target[1]) if self.format.is_regression else self.num_classes
+
+    def refusal(self, profile: MachineProfile) -> str | None:
+        """Why a machine cannot take part, if it cannot."""
+        if profile.format != self.format:
+            return f"its samples must be {self.format}, and are {profile.format}"
+        if profile.num_classes > self.num_classes:
+            return f"it may have {self.num_classes} classes, and has {profile.num_classes}"
+        highest = -1 if profile.ids is None else int(profile.ids.max())
+        sizes = (profile.num_train, profile.num_holdout, profile.num_test, highest + 1)
+        if max(sizes) > self.max_samples:
+            return f"its samples and ids may go up to {self.max_samples}; raise `max_samples`"
+        return None

@@ -1,0 +1,100 @@
+"""APFL (arXiv:2003.13461): a client serves a mixture of the global model and one of its own.
+
+The personal model is trained through the mixture, with the global one held fixed; half of the
+budget trains each. The mixture's weight is the same for all clients and does not adapt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from annotated_types import Interval
+
+from sofa_fl.federation import Federation, answered
+from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.baselines.fedavg import FedAvg
+from sofa_fl.methods.personal import PersonalState, two_parts, view_of
+from sofa_fl.methods.registry import register
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.mix import Mix, as_vector
+from sofa_fl.sharing import SharingConfig, training_sets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApflConfig:
+    """How personal a client's model is.
+
+    Attributes:
+        alpha: Weight of the personal model in the mixture; 0 serves the global model, 1 trains
+            every client alone. The paper has 0.25, 0.5 and 0.75.
+    """
+
+    alpha: Annotated[float, Interval(ge=0, le=1)] = 0.5
+
+
+@register("apfl", "APFL", ApflConfig, section="apfl")
+@dataclass(frozen=True, slots=True)
+class Apfl:
+    config: ApflConfig
+    sharing: SharingConfig
+
+    @property
+    def base(self) -> FedAvg:
+        return FedAvg(self.sharing)
+
+    def init(self, fed: Federation) -> tuple[PersonalState, Notes]:
+        """The same untrained model for all; the warm-up is a first round."""
+        average = self.base.start(fed)
+        return self.round(
+            PersonalState(average, dict.fromkeys(fed.clients, average.models[0])), fed
+        )
+
+    def round(self, state: PersonalState, fed: Federation) -> tuple[PersonalState, Notes]:
+        """Train the global model, and every personal one through its mixture with it."""
+        before = self.base.welcome(state.average, fed)
+        samples = training_sets(before.tree, before.shared.pools, fed.owned)
+        start, (half, rest) = before.models[0], two_parts(fed, 0.5)
+        personal = {client: state.personal.get(client, start) for client in fed.clients}
+        shared = [
+            fed.task(c, start, samples[c], batches=half, purpose="train for all")
+            for c in fed.clients
+        ]
+        own = [
+            fed.task(c, self.mixture(personal[c], start), samples[c], batches=rest)
+            for c in fed.clients
+        ]
+        own = [replace(task, pace=task.pace * self.slowdown(fed)) for task in own]
+        outcomes = fed.train([*shared, *own])
+        after = self.base.cluster_update(before, answered(fed.clients, outcomes), fed)
+        trained = answered(fed.clients, outcomes[len(shared) :])
+        for client, outcome in trained.items():
+            personal[client] = self.without(start, outcome.params, personal[client], fed)
+        return PersonalState(after, personal), notes_of(trained, fed)
+
+    def mixture(self, personal: Vector, average: Vector) -> Mix:
+        return Mix((personal, average), (self.config.alpha, 1 - self.config.alpha))
+
+    def slowdown(self, fed: Federation) -> float:
+        """How much slower the mixture moves than the personal model in it.
+
+        The personal model's gradient is `alpha` times the mixture's, and the mixture moves by
+        `alpha` times the step; Adam's step does not depend on the scale of gradients.
+        """
+        alpha = self.config.alpha
+        return alpha if fed.local.optimizer == "adam" else alpha**2
+
+    def without(self, average: Vector, mixed: Vector, before: Vector, fed: Federation) -> Vector:
+        """The personal model in a mixture that was trained; buffers are the mixture's."""
+        alpha, n = self.config.alpha, fed.engine.num_trainable
+        if not alpha:
+            return before
+        moved = mixed - as_vector(self.mixture(before, average))
+        after = before + moved / alpha
+        after[n:] = mixed[n:]
+        return after
+
+    def view(self, state: PersonalState) -> View:
+        (average,) = state.average.models
+        served = {c: self.mixture(model, average) for c, model in state.personal.items()}
+        return view_of(state.average, self.base, state.personal, served)

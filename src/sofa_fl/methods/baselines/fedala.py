@@ -1,0 +1,105 @@
+"""FedALA (arXiv:2212.01197): a client starts where, between its own head and the global one, it
+loses least.
+
+Its body is the global one. The paper finds the weight of every entry of the head by gradient
+descent; here the head is trained from where these weights were last, and what leaves the box
+between the two heads is put back on its border, which are the same models. Both trainings come
+out of one budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import torch
+from annotated_types import Interval
+
+from sofa_fl.federation import Federation
+from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.baselines.fedavg import FedAvg
+from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.personal import head_of, train, two_parts, view_of, with_head
+from sofa_fl.methods.registry import register
+from sofa_fl.models.flat import Vector
+from sofa_fl.sharing import SharingConfig, training_sets
+from sofa_fl.topology.tree import NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedAlaConfig:
+    """How much of the budget goes into the weights.
+
+    Attributes:
+        share: Share of the batches that train the weights of the head; 0 leaves them at 1, which
+            is FedAvg. The paper trains them for an epoch in each round.
+    """
+
+    share: Annotated[float, Interval(ge=0, lt=1)] = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class FedAlaState:
+    average: ClusteredState
+    starts: dict[NodeId, Vector]  # where clients start from, and what they are served
+    weights: dict[NodeId, Vector]  # of the global head; the rest is the client's own
+
+
+@register("fedala", "FedALA", FedAlaConfig, section="fedala")
+@dataclass(frozen=True, slots=True)
+class FedAla:
+    config: FedAlaConfig
+    sharing: SharingConfig
+
+    @property
+    def base(self) -> FedAvg:
+        return FedAvg(self.sharing)
+
+    def init(self, fed: Federation) -> tuple[FedAlaState, Notes]:
+        """The same untrained model for all; the warm-up is a first round."""
+        return self.round(FedAlaState(self.base.start(fed), {}, {}), fed)
+
+    def round(self, state: FedAlaState, fed: Federation) -> tuple[FedAlaState, Notes]:
+        """Train every client from its start, average, and look for the next start."""
+        before = self.base.welcome(state.average, fed)
+        samples = training_sets(before.tree, before.shared.pools, fed.owned, fed.cohort)
+        (given,) = before.models
+        starts = {client: state.starts.get(client, given) for client in fed.clients}
+        batches, for_weights = (None, 0)
+        if self.config.share:
+            for_weights, batches = two_parts(fed, self.config.share)
+        tasks = [fed.task(c, starts[c], samples[c], batches=batches) for c in fed.cohort]
+        outcomes = train(fed, tasks)
+        after = self.base.cluster_update(before, outcomes, fed)
+        (average,) = after.models
+        head = head_of(fed)
+        ones = torch.ones_like(average[head])
+        weights = {client: state.weights.get(client, ones) for client in fed.clients}
+        for client, outcome in outcomes.items():
+            between = torch.lerp(outcome.params[head], average[head], weights[client])
+            starts[client] = with_head(average, between, fed)
+        if for_weights:
+            tasks = [
+                fed.task(c, starts[c], samples[c], batches=for_weights, purpose="weights")
+                for c in outcomes
+            ]
+            for client, tried in train(fed, [replace(t, part="head") for t in tasks]).items():
+                own = outcomes[client].params[head]
+                between = clipped(tried.params[head], own, average[head])
+                starts[client] = with_head(average, between, fed)
+                weights[client] = weights_of(between, own, average[head])
+        return FedAlaState(after, starts, weights), notes_of(outcomes, fed)
+
+    def view(self, state: FedAlaState) -> View:
+        return view_of(state.average, self.base, state.starts, state.starts)
+
+
+def clipped(head: Vector, own: Vector, average: Vector) -> Vector:
+    """The nearest point of the box between two heads."""
+    return torch.clamp(head, torch.minimum(own, average), torch.maximum(own, average))
+
+
+def weights_of(head: Vector, own: Vector, average: Vector) -> Vector:
+    """How far from `own` to `average` each entry of a head between them is."""
+    way = average - own
+    return torch.where(way == 0, torch.ones_like(way), (head - own) / way).clamp(0, 1)

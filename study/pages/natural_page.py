@@ -1,0 +1,125 @@
+"""`docs/natural.md`, on federations that nobody made for this method; from `results/` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sofa_fl.experiment.storage.disk import write_text
+from study.design.natural_contenders import FIXED, NATURALS
+from study.design.natural_settings import NATURAL_SETTINGS
+from study.pages.markdown import NOTHING, listed
+from study.pages.natural_choices import TRIED, chosen_table
+from study.pages.natural_tables import (
+    NATURAL,
+    behind,
+    in_short,
+    natural_tables,
+    published,
+    standing,
+)
+from study.pages.results_page import common, has_setting, made_from, over, seeds_told
+from study.rows.row_files import Row, read_rows
+
+PAGE = "natural.md"
+
+
+def write_page(out: Path, pages: Path) -> Path:
+    """Write `docs/natural.md`."""
+    pages.mkdir(parents=True, exist_ok=True)
+    write_text(pages / PAGE, natural_page(out))
+    return pages / PAGE
+
+
+def natural_page(out: Path) -> str:
+    """All of `docs/natural.md`."""
+    return "\n".join(_sections(out))
+
+
+def _sections(out: Path) -> Iterator[str]:
+    rows = read_rows(out / NATURAL)
+    yield "# Natural federations\n"
+    yield made_from(out)
+    yield f"## What is compared\n\n{FEDERATIONS}\n{WHO}"
+    if not rows:
+        yield "There are no results yet: `sofa-fl reproduce natural` makes them.\n"
+        return
+    yield f"## What was run\n\n{_what_was_run(rows)}"
+    yield f"## In short\n\n{in_short(rows)}\n{behind(rows)}\n{standing(rows)}"
+    if has_setting(rows, "heart"):
+        yield f"## Beside FLamby's numbers\n\n{FLAMBY}{published(rows)}"
+    yield _chosen(out)
+    yield f"## Every federation\n\n{READING}\n{natural_tables(rows)}"
+
+
+def _chosen(out: Path) -> str:
+    """The baselines' own parameters, and how they were chosen."""
+    heading = "## Hyperparameters\n\n"
+    if not (made := chosen_table(out)):
+        return f"{heading}All methods have their defaults; `natural_sweep` was not run.\n"
+    seeds = sorted({row["seed"] for row in read_rows(out / TRIED)})
+    return (
+        f"{heading}Baselines with a parameter of their own have the best of those tried in each "
+        f"federation, by the mean client on validation data of {seeds_told(seeds)} (a sixth of the "
+        f"training samples; `{TRIED}` has every run).\n"
+        f"{NOTHING} stands for the default.\nNothing was chosen for SOFA-FL in any single "
+        f"federation.\n\n{made}"
+    )
+
+
+FEDERATIONS = """\
+Clients of three datasets are what they are; [Own data](data.md#natural-federations) describes them.
+
+- `languages-2000` and `languages-300`: 33 languages with up to 2,000 and 300 samples each; an MLP with hidden layers of 256 and 128, 25 batches of 50 and 15 of 20.
+- `weather`: 49 weather stations; an MLP with hidden layers of 64 and 32, 20 batches of 50.
+- `years`: the same stations, but the years come one after the other: until 2009 first, and from round 4 on another year every two rounds.
+- `heart`: four hospitals; logistic regression, 100 batches of 4, and 15 rounds with the warm-up as the first.
+
+The others are made of MNIST and show what the benchmark does not; in all but S7 the network is the MLP with a hidden layer of 200.
+
+- `S6`: 100 clients with 60 images each, in four rotations; 10 batches of 20.
+- `S7`: 19 clients alike and one whose labels are all different; the paper's CNN, 25 batches of 100.
+- `S8`: 200 clients with 60 images each in S4's eight groups, and 5 batches of 20 only.
+- `S9-25`, `S9-100` and `S9-500`: four regions with two sites each and three clients at each site, nested as in S4 but compatible.
+  Images of the next region are turned by 45°, and those of the next site by 15°; labels keep their meaning.
+  A client has 25, 100 or 500 images, and trains 10 batches of 20.
+"""
+
+WHO = """\
+All methods have the same samples, budget, network and local training: a learning rate of 2e-3 (`heart`: 1e-3) that falls to 0.3 of it, and the class-mix correction.
+That is what the `+` of a baseline's name means.
+SCAFFOLD corrects gradients, so it trains by plain descent, by default at a rate of 0.1.
+Nothing is shared, because samples that leave a client are not part of this comparison.
+The defaults of SOFA-FL are the same in all federations.
+HypCluster is told the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part where no groups are known.
+*DMAC every round* builds a new tree in every round and has the alarm for clients that change, and *no tree* is SOFA-FL with a single cluster.
+"""
+
+READING = """\
+*Mean* and *worst* are over the clients' own test samples, in %, after the last round.
+*Groups* compares the tree with the true groups (families, states, rotations, regions and sites; the level that it agrees with least).
+Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t).
+"""
+
+FLAMBY = """\
+FLamby (Fed-Heart-Disease) publishes the mean accuracy over the four hospitals, of 5 seeds: FedAvg 68.5, each hospital on its own 73.0, FedYogi 73.1, all data pooled 73.5.
+Patients, inputs, split, model, optimizer, learning rate and batches are the same here.
+There are 15 rounds of 100 batches, as with FLamby; here a client holds out 5% of its training samples, and inputs are standardized by the samples that a hospital trains on.
+"""
+
+
+def _what_was_run(rows: Sequence[Row]) -> str:
+    fixed = {key for of in FIXED.values() for key in of}
+    fixed |= {key for c in NATURALS.values() for values in c.grid for key in values}
+    given = [f"{key}={value}" for key, value in common(rows, fixed).items()]
+    also = f"All runs have {listed([f'`{each}`' for each in given])}.\n" if given else ""
+    missing = [f"`{name}`" for name in NATURAL_SETTINGS if not has_setting(rows, name)]
+    left = f"Not run yet: {listed(missing)}.\n" if missing else ""
+    seeds = ",".join(map(str, sorted({row["seed"] for row in rows})))
+    sets = "".join(f" --set {each}" for each in given)
+    engines = listed(sorted({row["engine"] for row in rows}))
+    return (
+        f"{over(rows)}\nEngine: {engines}.\n{also}{left}\n"
+        f"```\nsofa-fl reproduce natural --seeds {seeds}{sets} --data-dir DIR\n```\n\n"
+        "`DIR` has `weather.npz`; `--settings` leaves out what needs it.\n"
+    )

@@ -1,0 +1,147 @@
+"""Natural federations as Markdown: SOFA-FL against the best of the others, and a table each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from study.design.contenders import title
+from study.design.natural_contenders import AS_PUBLISHED, NATURALS, fitting
+from study.design.natural_settings import NATURAL_SETTINGS
+from study.pages.benchmark_tables import By, against, counted, not_won, one_table
+from study.pages.markdown import NOTHING, bold, difference, listed, points, share, table
+from study.rows.row_files import Row, by_seed
+
+NATURAL = "natural.json"
+GOAL, GOAL_WORST = 0.1, 0.5  # how far SOFA-FL may be behind the best other, in points
+SINCE = (("since", "mean client"), ("since_min", "worst client"))
+
+
+def by_label(rows: Sequence[Row], setting: str) -> dict[str, list[Row]]:
+    """The rows of every contender in a setting, in the contenders' order."""
+    here = [row for row in rows if row["setting"] == setting]
+    labels = dict.fromkeys([*NATURALS, *(row["method"] for row in here)])
+    found = {label: [row for row in here if row["method"] == label] for label in labels}
+    return {label: of for label, of in found.items() if of}
+
+
+def places(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
+    """The rows of every contender, by setting."""
+    found = {setting: by_label(rows, setting) for setting in NATURAL_SETTINGS}
+    return {setting: by for setting, by in found.items() if by}
+
+
+def natural_tables(rows: Sequence[Row]) -> str:
+    """All settings, one under the other."""
+    return "\n".join(_parts(rows))
+
+
+def in_short(rows: Sequence[Row]) -> str:
+    """SOFA-FL and the best of the others, mean / worst client, a line per setting."""
+    head = [
+        "mean / worst client, in %", "SOFA-FL", "best other", "local+", "FedAvg+",
+        "SOFA-FL − best other: mean", "in its worst seed", "worst − the best worst",
+    ]  # fmt: skip
+    lines = []
+    for setting, by in places(rows).items():
+        others = [label for label in by if label != "sofa"]
+        if "sofa" not in by or not others:
+            continue
+        best = max(others, key=lambda label: _mean(by[label], "mean"))
+        fairest = max(others, key=lambda label: _mean(by[label], "min"))
+        is_ahead = _mean(by["sofa"], "mean") >= _mean(by[best], "mean")
+        lines.append(
+            [
+                f"{setting}: {NATURAL_SETTINGS[setting].title}",
+                bold(_pair(by, "sofa")) if is_ahead else _pair(by, "sofa"),
+                f"{title(best)} " + (_pair(by, best) if is_ahead else bold(_pair(by, best))),
+                _pair(by, "local+"),
+                _pair(by, "fedavg+"),
+                difference(against(by, best, "mean")),
+                _lowest(by, best),
+                f"{difference(against(by, fairest, 'min'))} ({title(fairest)})",
+            ]
+        )
+    return table(head, lines) if lines else ""
+
+
+def behind(rows: Sequence[Row]) -> str:
+    """Where SOFA-FL misses the goals: by how much, and behind whom."""
+    missed = []
+    for setting, by in places(rows).items():
+        for key, room, name in (("mean", GOAL, "mean"), ("min", GOAL_WORST, "worst")):
+            others = {label: _mean(of, key) for label, of in by.items() if label != "sofa"}
+            if "sofa" not in by or not others:
+                continue
+            best = max(others, key=lambda label: others[label])
+            gap = 100 * (others[best] - _mean(by["sofa"], key))
+            if gap > room:
+                missed.append(f"{setting} ({name} client, {gap:.2f} behind {title(best)})")
+    goal = (
+        f"The goal is a mean client at most {GOAL} points, and a worst client at most {GOAL_WORST} "
+        "points, below the best of all others, those included that are told the groups.\n"
+    )
+    told = f"SOFA-FL misses it in {listed(missed)}." if missed else "SOFA-FL reaches it everywhere."
+    return f"{goal}{told}\n"
+
+
+def standing(rows: Sequence[Row]) -> str:
+    """In how many of all comparisons SOFA-FL is ahead and behind."""
+    return counted(list(places(rows).values()), "a method, a federation")
+
+
+def _parts(rows: Sequence[Row]) -> Iterator[str]:
+    for setting, by in places(rows).items():
+        yield f"### {setting}: {NATURAL_SETTINGS[setting].title}\n"
+        yield f"{one_table(by)}\n{not_won(by)}{_not_run(setting, by)}"
+        if any("since" in row for of in by.values() for row in of):
+            yield f"Over all rounds since the first change, instead of at the end:\n\n{_since(by)}"
+
+
+def _since(by: By) -> str:
+    """The same clients over all rounds since data first changed."""
+    lines = [
+        [
+            title(label),
+            *(share(_mean(of, key)) for key, _ in SINCE),
+            *("" if label == "sofa" else difference(against(by, label, key)) for key, _ in SINCE),
+        ]
+        for label, of in by.items()
+    ]
+    head = ["", *(name for _, name in SINCE), *(f"SOFA-FL − it: {name}" for _, name in SINCE)]
+    return table(head, lines)
+
+
+def _not_run(setting: str, by: By) -> str:
+    """Contenders without rows, or with fewer seeds than others."""
+    most = max(map(len, by.values()))
+    none = [title(c.label) for c in fitting(setting) if c.label not in by]
+    fewer = [f"{title(label)} ({len(of)} of {most})" for label, of in by.items() if len(of) < most]
+    lines = [f"- Not run: {listed(none)}.\n"] if none else []
+    return "".join(lines + ([f"- Not yet with all seeds: {listed(fewer)}.\n"] if fewer else []))
+
+
+def published(rows: Sequence[Row]) -> str:
+    """What training alone and FedAvg reach as published, to be read beside FLamby's numbers."""
+    by = by_label(rows, "heart")
+    found = [
+        f"{title(label)} {share(_mean(by[label], 'mean'))}" for label in AS_PUBLISHED if label in by
+    ]
+    return f"Without falling rate and class-mix correction: {listed(found)}.\n" if found else ""
+
+
+def _lowest(by: By, label: str) -> str:
+    """SOFA-FL's mean client minus a contender's in the seed where that is lowest."""
+    ours, theirs = (by_seed(by[name], "mean") for name in ("sofa", label))
+    seeds = ours.keys() & theirs.keys()
+    return points(min(ours[seed] - theirs[seed] for seed in seeds)) if seeds else NOTHING
+
+
+def _pair(by: By, label: str) -> str:
+    if label not in by:
+        return NOTHING
+    return f"{share(_mean(by[label], 'mean'))} / {share(_mean(by[label], 'min'))}"
+
+
+def _mean(rows: Sequence[Row], key: str) -> float:
+    return fmean(row[key] for row in rows)

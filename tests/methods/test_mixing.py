@@ -1,0 +1,146 @@
+"""How far every node goes its own way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.mixing import (
+    WEIGHTS,
+    Mixing,
+    after_moves,
+    is_left,
+    mixture,
+    own_models,
+    steadied,
+    weigh_by_losses,
+)
+from sofa_fl.models.mix import as_vector
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Graft
+from tests.methods.cases import Spy, federation
+
+FED = federation(spy=True)  # three groups of three clients, each with a target of its own
+CLIENTS = FED.clients
+ROOT, A, B, C = map(NodeId, range(20, 24))
+TREE = Tree(
+    {ROOT: None, A: ROOT, B: ROOT, C: ROOT, **{c: (A, B, C)[c // 3] for c in CLIENTS}}, CLIENTS, 24
+)
+CONFIG = SofaConfig(steadiness=0.0)
+
+
+def targets() -> dict[NodeId, torch.Tensor]:
+    """For every client the model that loses least: the mean of its held-out points."""
+    rows = {c: FED.data.train.x[FED.judged_on(c)] for c in CLIENTS}
+    return {c: torch.from_numpy(x.mean(axis=0)).float() for c, x in rows.items()}
+
+
+def held_out_loss(client: NodeId, model: torch.Tensor) -> float:
+    points = torch.from_numpy(FED.data.train.x[FED.judged_on(client)])
+    return float((points - model).square().sum(dim=1).mean())
+
+
+def test_a_client_whose_model_is_best_goes_its_own_way_and_others_stay() -> None:
+    best = targets()
+    models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent}
+    models |= {A: best[NodeId(0)], NodeId(0): best[NodeId(0)] + 100, NodeId(3): best[NodeId(3)]}
+    found = weigh_by_losses(TREE, models, Mixing(), CLIENTS, CONFIG, FED)
+    assert found.weights[NodeId(0)] == 0, "its parent has what it needs"
+    assert found.weights[NodeId(3)] == 1
+    assert set(found.weights) == set(TREE.parent) - {ROOT}
+    assert set(found.starts) == set(CLIENTS)
+
+
+def test_weights_are_those_of_the_mixture_that_loses_least() -> None:
+    rng = np.random.default_rng(3)
+    models = {
+        node: torch.from_numpy(rng.normal(size=len(FED.initial()))).float() for node in TREE.parent
+    }
+    found = weigh_by_losses(TREE, models, Mixing(), CLIENTS, CONFIG, FED)
+    root = models[ROOT]
+    for cluster in (A, B, C):
+        below = TREE.clients_of(cluster)
+        sums = {
+            a: sum(held_out_loss(c, as_vector(mixture(root, models[cluster], a))) for c in below)
+            for a in WEIGHTS
+        }
+        assert found.weights[cluster] == min(sums, key=lambda a: sums[a])
+        parent = as_vector(mixture(root, models[cluster], found.weights[cluster]))
+        for client in below:
+            losses = {
+                a: held_out_loss(client, as_vector(mixture(parent, models[client], a)))
+                for a in WEIGHTS
+            }
+            assert found.weights[client] == min(losses, key=lambda a: losses[a])
+            assert found.parent_losses[client][0] == cluster
+            assert found.parent_losses[client][1] == pytest.approx(losses[0.0], rel=1e-4)
+
+
+def test_who_was_not_asked_keeps_what_it_has() -> None:
+    models = {node: FED.initial(int(node)) for node in TREE.parent}
+    before = Mixing({NodeId(0): 0.5, A: 0.25}, {NodeId(0): 0.9}, {NodeId(0): (A, 7.0)})
+    found = weigh_by_losses(TREE, models, before, CLIENTS[3:], CONFIG, FED)
+    assert found.weights[NodeId(0)] == 0.5
+    assert found.weights[A] == 0.25
+    assert found.starts[NodeId(0)] == 0.9
+    assert found.parent_losses[NodeId(0)] == (A, 7.0)
+    assert found.starts[NodeId(1)] == 0.0, "a client of which nothing is known"
+
+
+def test_the_first_start_is_the_parents_and_a_client_that_left_stays_away() -> None:
+    """Of a new parent nobody knows how fast it learns."""
+    best = targets()
+    models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
+    first = weigh_by_losses(TREE, models, Mixing(), CLIENTS, CONFIG, FED)
+    assert not any(first.starts.values())
+    second = weigh_by_losses(TREE, models, first, CLIENTS, CONFIG, FED)
+    assert all(second.starts.values()), "the parent learned nothing, and loses more"
+    moved = Graft(CLIENTS[0], B).apply(TREE)
+    third = weigh_by_losses(moved, models, second, CLIENTS, CONFIG, FED)
+    assert third.starts[CLIENTS[0]] > 0
+    fresh = after_moves(second, TREE, moved)
+    assert CLIENTS[0] not in fresh.starts
+    assert fresh.starts[CLIENTS[1]] == second.starts[CLIENTS[1]]
+    assert not weigh_by_losses(moved, models, fresh, CLIENTS, CONFIG, FED).starts[CLIENTS[0]]
+
+
+@pytest.mark.parametrize(
+    ("losses", "learned", "left"),
+    [
+        ([1.0, 0.5], 0.4, True),
+        ([1.0, 0.5], 0.5, False),  # the parent learns as fast as the client gains
+        ([1.0, 0.5], -3.0, True),
+        ([1.0, 0.97], 0.0, False),  # 0.03 of 1.03: less than a twentieth of what is known
+        ([1.0, 0.94], 0.0, True),  # 0.06 of 1.06
+        ([1.0, 1.0], -1.0, False),
+        ([3.0, 2.99], -1.0, True),  # of less than nothing any gain counts
+        ([1.0, 0.5], np.inf, False),
+    ],
+)
+def test_when_a_client_leaves_its_parent(losses: list[float], learned: float, left: bool) -> None:
+    assert is_left(np.array(losses), learned, 0.05, blind_loss=2.0) is left
+
+
+def test_losses_are_steadied_by_those_of_siblings() -> None:
+    losses, counts = np.array([[1.0, 4.0], [3.0, 0.0]]), np.array([10.0, 30.0])
+    mean = np.array([2.5, 1.0])
+    found = steadied(losses, counts, 30.0)
+    np.testing.assert_allclose(found[0], 0.25 * losses[0] + 0.75 * mean)
+    np.testing.assert_allclose(found[1], 0.5 * losses[1] + 0.5 * mean)
+    np.testing.assert_allclose(steadied(losses, counts, 0.0), losses)
+
+
+def test_mixtures_cost_no_bytes_and_the_paper_asks_nothing() -> None:
+    assert isinstance(FED.engine, Spy)
+    fed = replace(FED, meter=type(FED.meter)())
+    models = {node: FED.initial(int(node)) for node in TREE.parent}
+    weigh_by_losses(TREE, models, Mixing(), CLIENTS, CONFIG, fed)
+    assert fed.meter.bytes_down == 0
+    FED.engine.exams.clear()
+    found = own_models(TREE, models, Mixing(), CLIENTS, CONFIG, fed)
+    assert not FED.engine.exams
+    assert set(found.weights.values()) == {1.0}
