@@ -11,6 +11,7 @@ from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_splits,
     is_clear,
+    is_compatible,
     is_gain,
     proposed_parts,
     suited,
@@ -199,11 +200,35 @@ def test_a_client_for_whom_the_model_is_worse_than_none_is_left_out(
     assert all(more for _, more in evidence.asked)
 
 
-def test_clusters_stay_and_are_not_asked() -> None:
-    children = {node(8): list(ids(0, 1)), node(7): [node(2)], **{c: [c] for c in ids(3, 4)}}
-    evidence = judged(lambda client: 9.0 if client == 3 else 0.1)
-    assert suited(node(9), children, evidence) == [ids(4, 7, 8)]
-    assert {client for client, _ in evidence.models_asked} == {3, 4}
+def test_clusters_are_in_no_such_part_and_are_not_asked() -> None:
+    children = {node(8): list(ids(0, 1)), node(7): [node(2)], **{c: [c] for c in ids(3, 4, 5)}}
+    evidence = judged(lambda client: 9.0 if client == 3 else 0.1, num=6)
+    assert suited(node(9), children, evidence) == [ids(4, 5)]
+    assert {client for client, _ in evidence.models_asked} == {3, 4, 5}
+    assert suited(node(9), children, judged(lambda client: 0.1, num=6)) == []
+
+
+@pytest.mark.parametrize(("more", "compatible"), [(0.199, True), (0.201, False), (-1.0, True)])
+def test_clusters_that_contradict_each_other_get_no_level_above(
+    more: float, compatible: bool
+) -> None:
+    """By their mean, each client loses so much more than by its own; a tenth of 2 is allowed."""
+    part = ids(100, 101)
+
+    def loss(client: int, nodes: tuple[NodeId, ...]) -> float:
+        return (
+            1.0 + more
+            if nodes == part
+            else {100: 0.5, 101: 1.5}[nodes[0]] + 0.5 * (1 if client < 2 else -1)
+        )
+
+    evidence = MadeUp(space_of(np.arange(4)), loss, blind_loss=2.0)
+    assert is_compatible(part, pairs_of(2), evidence) == compatible
+    assert is_compatible(ids(0, 1), alone(2), evidence), "clients alone are not asked"
+    evidence = MadeUp(space_of(np.arange(4)), lambda c, nodes: float(len(nodes) > 1 and c == 0))
+    assert not is_compatible(part, pairs_of(2), evidence), "a quarter"
+    evidence.counts = {1: 20}
+    assert is_compatible(part, pairs_of(2), evidence), "by samples"
 
 
 def test_one_child_left_is_no_part() -> None:
