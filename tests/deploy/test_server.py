@@ -21,6 +21,7 @@ from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.loop import Result
 from sofa_fl.experiment.serving.assign import assign
 from sofa_fl.methods.registry import built_in_methods
+from sofa_fl.models.networks import network_factory
 from tests.deploy.cases import (
     NUM_CLIENTS,
     FakeMachine,
@@ -78,9 +79,10 @@ def test_a_server_keeps_no_inputs_so_newcomers_need_labels(tmp_path: Path) -> No
     serve(config, tmp_path / "run", machines)
     train = next(iter(machines.values())).data.train
     x, y = train.x[:30], train.y[:30]
+    network = network_factory(config.model, x.shape[1:], 10)
     with pytest.raises(RunError, match="kept no mean inputs of its clients, since it is a deploy"):
-        assign(tmp_path / "run", x)
-    assert assign(tmp_path / "run", x, y).clients
+        assign(tmp_path / "run", x, network=network)
+    assert assign(tmp_path / "run", x, y, network=network).clients
 
 
 def test_a_deployment_records_that_its_data_are_the_machines(tmp_path: Path) -> None:
