@@ -19,7 +19,9 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, load_config
 from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.loop import Result
+from sofa_fl.experiment.serving.assign import assign
 from sofa_fl.methods.registry import built_in_methods
+from sofa_fl.models.networks import network_factory
 from tests.deploy.cases import (
     MNIST,
     NUM_CLIENTS,
@@ -71,6 +73,18 @@ def test_every_method_does_what_it_does_on_one_machine(method: str, tmp_path: Pa
     reference(config, tmp_path / "one")
     serve(config, tmp_path / "many", machines_of(config))
     alike(tmp_path / "one", tmp_path / "many")
+
+
+def test_a_server_keeps_no_inputs_so_newcomers_need_labels(tmp_path: Path) -> None:
+    config = tiny(rounds=1)
+    machines = machines_of(config)
+    serve(config, tmp_path / "run", machines)
+    train = next(iter(machines.values())).data.train
+    x, y = train.x[:30], train.y[:30]
+    network = network_factory(config.model, x.shape[1:], 10)
+    with pytest.raises(RunError, match="kept no mean inputs of its clients, since it is a deploy"):
+        assign(tmp_path / "run", x, network=network)
+    assert assign(tmp_path / "run", x, y, network=network).clients
 
 
 def test_a_deployment_records_that_its_data_are_the_machines(tmp_path: Path) -> None:
