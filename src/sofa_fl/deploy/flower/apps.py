@@ -47,7 +47,7 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
         given = context.run_config
         loaded = load_config(Path(config), str(given.get("set", "")).split())
         server_config = ServerConfig(
-            run=Path(str(given.get("run", "runs/flower"))).expanduser(),
+            run=run_folder(str(given.get("run", "runs/flower"))),
             clients=int(given.get("clients", 0)) or loaded.data.num_clients,
             most=int(given.get("most", 0)),
             leave=int(given.get("leave", 0)),
@@ -66,6 +66,11 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
         server.run(network, [log_round, write_report_at_end])
 
     return app
+
+
+def run_folder(name: str) -> Path:
+    """A run folder by its name: below the folder whose `env.sh` was sourced, unless absolute."""
+    return Path(os.environ.get("SOFA_FL_APP", ".")) / Path(name).expanduser()
 
 
 def round_line(event: Event) -> str:
