@@ -43,6 +43,27 @@ def site(
     put(f"wrote {path / POLICY_FILE}; read it, and start the node with --policy {path}/policy.toml")
 
 
+@deploy.command(name="try")
+def try_it(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="A new folder for the app; names it.")
+    ] = Path("sofa-try"),
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Simulated machines.")] = 3,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Rounds.")] = 3,
+) -> None:
+    """Try a federation on this computer: write an app, run it with N machines, show the tree."""
+    from sofa_fl.cli.screen import console, put, shell
+    from sofa_fl.deploy.flower.try_out import try_out
+
+    run = try_out(folder, nodes, rounds)
+    from sofa_fl.cli.show import show_round
+    from sofa_fl.report.history import read_round
+
+    show_round(console(), read_round(run), every=False)
+    put(f"\nReport  {shell(run / 'report.html')}  open it in a browser")
+    put(f"Next    put your data into {shell(folder)}, and see {shell(folder / 'README.md')}")
+
+
 @deploy.command(
     context_settings={
         "allow_extra_args": True,

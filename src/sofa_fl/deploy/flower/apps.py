@@ -52,7 +52,7 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
         given = context.run_config
         loaded = load_config(Path(config), str(given.get("set", "")).split())
         server_config = ServerConfig(
-            run=Path(str(given.get("run", "runs/flower"))).expanduser(),
+            run=run_folder(str(given.get("run", "runs/flower"))),
             expected=expected_in(given),
             clients=int(given.get("clients", 0)) or loaded.data.num_clients,
             most=int(given.get("most", 0)),
@@ -90,6 +90,11 @@ def expected_in(given: Mapping[str, Any]) -> Expected:
     )
     most = int(given.get("max_samples", 1_000_000))
     return Expected(format, int(given.get("classes", 0)), most)
+
+
+def run_folder(name: str) -> Path:
+    """A run folder by its name: below the folder whose `env.sh` was sourced, unless absolute."""
+    return Path(os.environ.get("SOFA_FL_APP", ".")) / Path(name).expanduser()
 
 
 def round_line(event: Event) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from keyword import iskeyword
 from pathlib import Path
 
 from sofa_fl.errors import ConfigError
@@ -32,9 +33,10 @@ def new_app(folder: Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} must be a new or an empty folder; choose another")
     package = re.sub(r"\W+", "_", folder.name.lower()).strip("_")
-    if not package.isidentifier():
+    if not package.isidentifier() or iskeyword(package):
         raise ConfigError(
-            f"an app's name must begin with a letter, got {folder.name!r}; choose another folder"
+            "an app's name must begin with a letter and be no word of Python, got "
+            f"{folder.name!r}; choose another folder"
         )
     values = {"name": package.replace("_", "-"), "package": package, "folder": str(folder)}
     template = files("sofa_fl.deploy.flower") / "template"
