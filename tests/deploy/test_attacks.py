@@ -14,6 +14,7 @@ from sofa_fl.deploy.machine.machine_data import MachineData
 from sofa_fl.deploy.server.roster_file import load_members
 from sofa_fl.deploy.server.server import Server
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, MessageError, WireMessage
+from sofa_fl.errors import RunError
 from sofa_fl.topology.tree import NodeId
 from tests.deploy.cases import (
     NUM_CLIENTS,
@@ -187,3 +188,21 @@ def test_any_error_of_one_machine_leaves_the_others_as_they_were(tmp_path: Path)
     serve(config, tmp_path, machines)
     assert told_of(tmp_path) == {"99"}
     assert all(event["absent"] == [1] for event in events(tmp_path))
+
+
+def test_two_servers_in_one_run_folder_are_one_too_many(tmp_path: Path) -> None:
+    """Formerly both wrote every round, and both ended well."""
+    config = tiny(rounds=2)
+    machines = machines_of(config)
+    refused = 0
+
+    def begin_again(event: dict[str, Any]) -> None:
+        nonlocal refused
+        if event["event"] == "round":
+            with pytest.raises(RunError, match="another process runs in"):
+                Server(FakeMessenger(machines), config, four(tmp_path), quiet)
+            refused += 1
+
+    Server(FakeMessenger(machines), config, four(tmp_path), quiet).run(observers=[begin_again])
+    assert refused == 3
+    assert [event["round"] for event in events(tmp_path)] == [0, 1, 2]

@@ -11,9 +11,16 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.run import RunNotRunningException
+from flwr.superlink.grid import http_grid
 from flwr.supernode import start_client_internal
 
-from sofa_fl.deploy.flower.flower_patches import FIRST_RETRY, drop_ended_runs, shorten_retries
+from sofa_fl.deploy.flower.flower_messages import GridMessenger
+from sofa_fl.deploy.flower.flower_patches import (
+    FIRST_RETRY,
+    drop_ended_runs,
+    shorten_retries,
+    survive_broken_answers,
+)
 
 
 @pytest.mark.parametrize("name", ["pull_objects", "pull_and_inflate_object_from_tree"])
@@ -50,3 +57,20 @@ def test_the_task_of_a_run_that_has_ended_does_not_stay() -> None:
     assert state.finish_task.call_args.args[0] == 7
     assert "the run has ended" in state.finish_task.call_args.kwargs["details"]
     assert receive(drop_ended_runs(pull), ValueError("other")).finish_task.called
+
+
+def test_parts_that_are_no_message_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that answers so is not heard; the others that answered with it are."""
+    patched: Any = http_grid
+    name = "inflate_object_from_contents"
+    found = getattr(patched, name)  # another test may have patched it
+    monkeypatch.setattr(http_grid, name, getattr(found, "__wrapped__", found))
+    with pytest.raises(ValueError, match="not enough values"):
+        patched.inflate_object_from_contents("id", {"id": b"garbage"})
+    survive_broken_answers()
+    survive_broken_answers()  # once is enough
+    broken = patched.inflate_object_from_contents("id", {"id": b"garbage"})
+    broken.metadata.__dict__["_message_id"] = "id"  # as Flower does next
+    grid = MagicMock()
+    grid.pull_messages.return_value = [broken]
+    assert GridMessenger(grid).collect(["id"]) == {}

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from machines import Machine, free_port, wait_until
@@ -21,10 +22,8 @@ from sofa_fl.deploy.flower.proxy import FLEET
 from tests.deploy.nginx import require_nginx
 
 HOST = socket.gethostname()  # a name, not an address: the certificate must cover it
-ROUTES = [route for router in (control, fleet, runtime) for route in router.routes]
-PATHS = [getattr(route, "path", "") for route in ROUTES]
-    getattr(route, "path", "") for router in (control, fleet, runtime) for route in router.routes
-]
+ROUTES: list[Any] = [*control.routes, *fleet.routes, *runtime.routes]
+PATHS: list[str] = [route.path for route in ROUTES]
 HANDED_ON = {f"/v1/fleet/{name}" for name in FLEET}
 
 

@@ -81,7 +81,7 @@ class Grid:
 
     def push_messages(self, messages: list[RecordDict]) -> list[str]:
         self.sent += messages
-        return ["id"] * len(messages)
+        return ["id", "other id"][: len(messages)]
 
     def pull_messages(self, _ids: list[str]) -> list[Any]:
         return self.answers
@@ -90,7 +90,7 @@ class Grid:
 def answer_with(content: RecordDict) -> MagicMock:
     answer = MagicMock(content=content)
     answer.has_error.return_value = False
-    answer.metadata.src_node_id = 7
+    answer.metadata.src_node_id = 8  # which may be forged
     answer.metadata.reply_to_message_id = "id"
     return answer
 
@@ -117,6 +117,7 @@ def test_a_server_seals_for_every_machine_that_told_its_key(
     messenger.send({7: MESSAGE}, "query", 9.0)
     assert from_record(grid.sent[3]).header["secret"], "a machine with a new key can say so"
     grid.answers = [answer_with(to_record(WireMessage({PUBLIC: "no key"}), public))]
+    messenger.send({7: MESSAGE}, "query", 9.0)
     refused = messenger.collect(["id"])["id"]
     assert isinstance(refused, WireMessage)
     assert UNREADABLE in refused.header

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from sofa_fl.deploy.flower.flower_patches import shorten_retries
+from sofa_fl.deploy.flower.flower_patches import shorten_retries, survive_broken_answers
 from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, public_of, seal, unseal
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.transport.wire_message import (
@@ -126,9 +126,11 @@ class GridMessenger:
 
     def __init__(self, grid: Grid) -> None:
         shorten_retries()
+        survive_broken_answers()
         self.grid = grid
         self.key = new_key()
         self.keys: dict[int, str] = {}  # of machines
+        self._sent: dict[str, int] = {}  # the machine of each message that is not answered
 
     def machines(self) -> set[int]:
         return set(self.grid.get_node_ids())
@@ -145,6 +147,7 @@ class GridMessenger:
             ]
             ids = self.grid.push_messages(flower_messages)
             sent |= {machine: id for machine, id in zip(batch, ids) if id}
+        self._sent |= {id: machine for machine, id in sent.items()}
         return sent
 
     def _record_for(self, machine: int, message: WireMessage, kind: str) -> RecordDict:
@@ -157,6 +160,10 @@ class GridMessenger:
         answers: dict[str, Answer] = {}
         for message in self.grid.pull_messages(list(ids)):
             id = message.metadata.reply_to_message_id
+            # Who has answered is known by what was asked; what an answer says of it may be forged.
+            machine = self._sent.pop(id, None)
+            if machine is None:
+                continue
             if message.has_error():
                 answers[id] = f"{message.error.code}: {message.error.reason}"
                 continue
@@ -164,7 +171,7 @@ class GridMessenger:
                 answer = from_record(message.content, self.key)
                 if (public := answer.header.get(PUBLIC)) is not None:
                     seal(b"", str(public))  # whether it is a key
-                    self.keys[message.metadata.src_node_id] = str(public)
+                    self.keys[machine] = str(public)
                 answers[id] = answer
             except MessageError as error:
                 answers[id] = WireMessage({UNREADABLE: str(error)})

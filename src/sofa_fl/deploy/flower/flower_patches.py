@@ -1,4 +1,4 @@
-"""Patches of Flower in the calling process: shorter retries, and a fix for a failure.
+"""Patches of Flower in the calling process: shorter retries, and fixes for two failures.
 
 Flower announces a message before its parts have arrived, and whoever asks for a part too early
 waits a second. The patched functions are not Flower's public interface: the extra `flower` pins
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.run import RunNotRunningException
+from flwr.superlink.grid import http_grid
 
 FIRST_RETRY = 0.05  # seconds until a part is requested again; each wait is twice the last
 
@@ -22,6 +24,34 @@ def shorten_retries() -> None:
     for pull in (inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree):
         assert pull.__kwdefaults__ is not None
         pull.__kwdefaults__["initial_backoff"] = FIRST_RETRY
+
+
+class BrokenMessage:
+    """Stands for an answer that Flower cannot put together."""
+
+    def __init__(self) -> None:
+        self.metadata = SimpleNamespace(reply_to_message_id="", src_node_id=0)
+
+
+def survive_broken_answers() -> None:
+    """Let a ServerApp survive an answer whose parts are no message.
+
+    Flower raises then, and the answers that arrived together with it are lost.
+    """
+    grid: Any = http_grid  # what is patched is not its public interface
+    inflate = grid.inflate_object_from_contents
+    if getattr(inflate, "is_patched", False):
+        return
+
+    @wraps(inflate)
+    def safely(*given: Any, **named: Any) -> Any:
+        try:
+            return inflate(*given, **named)
+        except Exception:  # whatever one machine sent
+            return BrokenMessage()
+
+    safely.is_patched = True  # type: ignore[attr-defined]
+    grid.inflate_object_from_contents = safely
 
 
 def drop_ended_runs(pull_and_store: Callable[..., int | None]) -> Callable[..., int | None]:
