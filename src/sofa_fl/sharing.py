@@ -153,7 +153,8 @@ def share(
                 order, size = order[_within(room, ~known[order])], len(order)
             else:
                 order, size = rng.permutation(pools[child]), len(pools[child])
-            gathered.append(order[: _number(ratio * size, rng)])
+            expected = ratio * size
+            gathered.append(order[: int(expected if expected >= 1 else rng.random() < expected)])
         pools[cluster] = union(gathered)
     if config.reshare:  # what a cluster is given belongs to what it holds
         for cluster in tree.clusters:  # parents before children
@@ -235,11 +236,6 @@ def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[Node
             found.pop()
         if found:
             yield client, found
-
-
-def _number(expected: float, rng: np.random.Generator) -> int:
-    """How many samples are gathered: of less than one, one with that probability."""
-    return int(expected) if expected >= 1 else int(rng.random() < expected)
 
 
 def union(parts: list[Samples]) -> Samples:

@@ -85,11 +85,11 @@ def tree_of(nested: list[object], num_clients: int) -> Tree:
 
 
 def one_round(
-    seed: int, nested: list[object], clients_per_group: int = 3
+    seed: int, nested: list[object], clients_per_group: int = 3, more: int = 0
 ) -> tuple[Tree, Tree, tuple[Edit, ...]]:
     """A real round from warmed-up clients under a given tree: the tree before, after, the edits.
 
-    One more round must leave the new tree alone.
+    And, if asked, some `more`; one more round must leave the new tree alone.
     """
     fed = federation(seed, clients_per_group)
     tree = tree_of(nested, 3 * clients_per_group)
@@ -102,9 +102,13 @@ def one_round(
     state = SofaState(tree, params, losses, Mixing(), Shared(pools))
     after, notes = METHOD.round(state, fed.at(1))
     assert set(after.params) == set(after.tree.parent)
-    _, later = METHOD.round(after, fed.at(2))
+    edits = [*notes.edits]
+    for round in range(2, 2 + more):
+        after, notes = METHOD.round(after, fed.at(round))
+        edits += notes.edits
+    _, later = METHOD.round(after, fed.at(2 + more))
     assert later.edits == ()
-    return tree, after.tree, notes.edits
+    return tree, after.tree, tuple(edits)
 
 
 def clusters_of(tree: Tree) -> set[frozenset[int]]:
@@ -143,9 +147,9 @@ def test_grafts_exchange_two_clients(seed: int) -> None:
 
 @seeds
 def test_merge_joins_a_group_cut_in_two(seed: int) -> None:
-    before, after, edits = one_round(seed, [[0, 1], [2, 3], [4, 5, 6, 7], [8, 9, 10, 11]], 4)
-    (merge,) = edits
-    assert isinstance(merge, Merge)
+    nested: list[object] = [[0, 1], [2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    before, after, edits = one_round(seed, nested, 4, more=3)
+    (merge,) = (edit for edit in edits if isinstance(edit, Merge))
     assert set(merge.nodes) == {before.parent[NodeId(0)], before.parent[NodeId(2)]}
     assert clusters_of(after) == {frozenset(range(k, k + 4)) for k in (0, 4, 8)}
 
