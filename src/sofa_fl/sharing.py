@@ -93,10 +93,7 @@ class Ledger:
         return {client: np.sort(rows[known[rows]]) for client, rows in owned.items()}
 
     def known(self, owned: Owned) -> NDArray[np.bool_]:
-        """Of every row number up to the last of `owned`, whether anyone has been given it.
-
-        A row is also known by another copy of its sample, in any concept.
-        """
+        """Of every row number up to the last of `owned`, whether anyone has it or a copy of it."""
         given = _either([self.gone, *self.received.values()])
         return _with_copies(_unpack(given, _num_rows(owned)), owned)
 
