@@ -36,7 +36,7 @@ def test_the_commands_exist() -> None:
     commands = set(re.findall(r"^sofa-fl (\w+)", README, re.MULTILINE))
     assert commands == {
         "demo", "run", "resume", "watch", "report", "tree", "compare", "reproduce",
-        "init", "sweep", "export",
+        "init", "sweep", "export", "assign",
     }  # fmt: skip
     for command in commands:
         assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0

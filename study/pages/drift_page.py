@@ -54,6 +54,10 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
             "make them.\n"
         )
         return
+    yield (
+        "The rows of SOFA-FL on this page were made with the rules of version 0.1.0 and have not been "
+        "run again.\n"
+    )
     if drift:
         yield f"## Clients that change\n\n{_what_was_run(drift, 'drift')}\n{WHO}"
         yield from _chosen(tried, drift)

@@ -24,6 +24,13 @@ from study.rows.row_files import Row, of_method, read_rows
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
 
 
+OLDER = (
+    "The rows of SOFA-FL beside all methods and beside HypCluster were made with the "
+    "present rules.\nThose on sharing, the figures and the ablation were made with those of version "
+    "0.1.0 and have not been run again."
+)
+
+
 def write_pages(out: Path, pages: Path, readme: Path | None) -> tuple[Path, ...]:
     """Write both; a README without the markers stays as it is."""
     page = pages / "results.md"
@@ -89,6 +96,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(found, read_rows(out / TRIED), choices)}"
+    yield f"{OLDER}\n"
     if rows := found["benchmark"]:
         yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
         yield from picture(pages, "benchmark")

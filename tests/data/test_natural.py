@@ -193,7 +193,7 @@ def test_few_samples_may_be_asked_for_but_not_be_there() -> None:
 
 def test_natural_is_no_partition_of_other_data() -> None:
     partition: PartitionName = "natural"
-    with pytest.raises(DataError, match=r"natural is for languages, weather, heart, got"):
+    with pytest.raises(DataError, match=r"natural is for data with clients of their own"):
         federate(DataConfig(partition=partition), 0)
 
 

@@ -46,8 +46,8 @@ def test_the_file_and_then_settings_come_after_it(tmp_path: Path) -> None:
     assert (config.preset, config.local.prior) == ("paper", False)
     assert (config.local.batches, config.local.final_rate) == (3, 0.5)
     file.write_text("local: {final_rate: 0.5}\n")
-    config = load_config(file, ["sofa.serve=best", "preset=paper"])
-    assert (config.local.final_rate, config.local.prior, config.sofa.serve) == (0.5, False, "best")
+    config = load_config(file, ["sofa.serve=blend", "preset=paper"])
+    assert (config.local.final_rate, config.local.prior, config.sofa.serve) == (0.5, False, "blend")
 
 
 def test_from_python() -> None:

@@ -58,7 +58,7 @@ def test_run_once_then_reuse_then_resume(tmp_path: Path) -> None:
     assert first[0] == first[2] != first[1]
     assert (log.of("start"), log.of("done")) == ([0, 1], [0, 1])
     assert {path.name for path in jobs[0].folder.iterdir()} == {
-        "config.yaml", "events.jsonl", "summary.json", "tensorboard"
+        ".lock", "config.yaml", "events.jsonl", "summary.json", "tensorboard"
     }  # fmt: skip
     log = Log()
     assert run_jobs(jobs, log) == first[:2]

@@ -23,7 +23,6 @@ COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("full", "whole\ntest", +1),
     ("root", "root", +1),
     ("samples_trained", "samples\ntrained", 0),
-    ("megabytes", "MB per\nround", 0),
     ("seconds", "seconds", -1),
 )
 
@@ -73,18 +72,10 @@ def average(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]:
     """Every shown value that its runs have by the method's title, the mean over seeds."""
     rows = {}
     for title, found in by_title(summaries).items():
-        values = [{**summary["client"], **summary, **_traffic(summary)} for summary in found]
+        values = [{**summary["client"], **summary} for summary in found]
         keys = [key for key, _, _ in COLUMNS if all(key in each for each in values)]
         rows[title] = {key: mean(_value(each, key) for each in values) for key in keys}
     return rows
-
-
-def _traffic(summary: Summary) -> dict[str, float]:
-    """Megabytes to and from all clients, a round; runs of older versions did not keep that."""
-    if "bytes_down" not in summary:
-        return {}
-    sent = summary["bytes_down"] + summary["bytes_up"]
-    return {"megabytes": sent / (summary["rounds"] + 1) / 1e6}
 
 
 def _value(summary: Summary, key: str) -> float:
@@ -116,7 +107,7 @@ def written(key: str, value: float, metric: str) -> str:
     """A value as the table shows it."""
     if key == "samples_trained":
         return f"{value:,.0f}"
-    plain = key in ("seconds", "megabytes")
+    plain = key == "seconds"
     return f"{value:.1f}" if plain else table_score(value, metric)
 
 

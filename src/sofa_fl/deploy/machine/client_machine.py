@@ -171,8 +171,9 @@ class ClientMachine:
             train = _joined(train, given)
         plain = {
             name: checked(header, name, kind)
-            for name, kind in (("batches", int), ("seed", int), ("pace", float), ("part", str))
+            for name, kind in (("batches", int), ("seed", int), ("pace", float))
         }
+        plain["part"] = header.get("part", "all")
         if plain["part"] not in get_args(Part):
             raise MessageError(f"part must be one of {get_args(Part)}, got {plain['part']!r}")
         limits.check_number("pace", plain["pace"], 0.0, 1.0)

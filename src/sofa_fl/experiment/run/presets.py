@@ -25,8 +25,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             # Chosen on validation data of S1 and S4, seeds 100 and 101 (docs/rules.md).
             "sofa.pull_siblings": 1e-2,
             "sofa.pull_parent": 1e-2,
-            "sofa.shape.merge": 0.5,
-            "sofa.shape.split": 0.9,
             "sofa.rules.graft": "paper",
             "sofa.rules.merge": "paper",
             "sofa.rules.split": "paper",

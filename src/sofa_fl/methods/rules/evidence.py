@@ -18,6 +18,7 @@ from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit
 
 FEW = 100  # held-out samples
+LARGEST = 1e30  # the loss of what could not be scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class FederationEvidence:
         self, asks: Sequence[tuple[NodeId, Vector]], rows: Callable[[NodeId], Samples]
     ) -> Floats:
         losses = np.array([score.loss for score in self.fed.held_out(asks, rows=rows)])
-        return np.where(np.isfinite(losses), losses, np.inf)
+        return np.where(np.isfinite(losses), losses, LARGEST)
 
     def _has_few(self, client: NodeId) -> bool:
         """Whether a client holds out too few samples to judge the model of a cluster alone.

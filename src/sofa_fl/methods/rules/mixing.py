@@ -67,8 +67,8 @@ def weigh_by_losses(
         for cluster in (child for child in tree.children[parent] if child not in tree.members):
             below = [client for client in tree.clients_of(cluster) if client in asked]
             a = before.weights.get(cluster, 1.0)
+            below, losses = mixture_losses(m, dict.fromkeys(below, models[cluster]), fed)
             if below:
-                losses = mixture_losses(m, dict.fromkeys(below, models[cluster]), fed)
                 a = WEIGHTS[int(np.average(losses, axis=0, weights=counts(below, fed)).argmin())]
             weights[cluster] = a
             stands_for[cluster] = as_vector(mixture(m, models[cluster], a))
@@ -79,9 +79,9 @@ def weigh_by_losses(
             starts[client] = before.starts.get(client, 0.0)
             if client in before.parent_losses:
                 parent_losses[client] = before.parent_losses[client]
+        heard, losses = mixture_losses(m, {client: models[client] for client in heard}, fed)
         if not heard:
             continue
-        losses = mixture_losses(m, {client: models[client] for client in heard}, fed)
         for client, row in zip(heard, steadied(losses, counts(heard, fed), config.steadiness)):
             weights[client] = WEIGHTS[int(row.argmin())]
             was = before.parent_losses.get(client)
@@ -124,13 +124,18 @@ def mixture(parent: Model, own: Vector, a: float) -> Model:
     return Mix((as_vector(parent), own), (1 - a, a))
 
 
-def mixture_losses(parent: Vector, models: Mapping[NodeId, Vector], fed: Federation) -> Floats:
-    """Held-out losses for each client: a row of those of the mixtures of its model and `parent`."""
+def mixture_losses(
+    parent: Vector, models: Mapping[NodeId, Vector], fed: Federation
+) -> tuple[list[NodeId], Floats]:
+    """Held-out losses of the mixtures of each client's model and `parent`: a row for each client.
+
+    Those that could not be scored are left out.
+    """
     asks = [(c, mixture(parent, model, a)) for c, model in models.items() for a in WEIGHTS]
-    losses = np.array(
-        [score.loss for score in fed.held_out(asks, sent=True)]
-    )  # of models that the client has
-    return np.where(np.isfinite(losses), losses, np.inf).reshape(len(models), len(WEIGHTS))
+    scores = fed.held_out(asks, sent=True)  # the client has what they are made of
+    losses = np.array([score.loss for score in scores]).reshape(len(models), len(WEIGHTS))
+    scored = np.isfinite(losses).all(axis=1)
+    return [client for client, is_scored in zip(models, scored) if is_scored], losses[scored]
 
 
 def steadied(losses: Floats, counts: Floats, samples: float) -> Floats:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import TypeVar
 
 from sofa_fl.topology.clustering.candidates import Candidates
@@ -70,15 +70,23 @@ def paper_tree_rules(candidates: Candidates | None = None) -> TreeRules:
     """
     return TreeRules(
         build=partial(paper_dmac, candidates=candidates),
-        graft=by_positions(paper_grafts),
-        merge=by_positions(paper_merges),
-        split=by_positions(paper_splits),
+        graft=GRAFT,
+        merge=MERGE,
+        split=SPLIT,
     )
 
 
 def by_positions(rule: Callable[[Tree, Space, ShapeConfig], list[Edit]]) -> EditRule:
     """A rule that goes by the positions of the clients alone."""
-    return lambda tree, evidence, config: rule(tree, evidence.space, config)
+
+    @wraps(rule)
+    def asked(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+        return rule(tree, evidence.space, config)
+
+    return asked
+
+
+GRAFT, MERGE, SPLIT = map(by_positions, (paper_grafts, paper_merges, paper_splits))
 
 
 @one_thread()
