@@ -17,6 +17,8 @@ from tests.docs.blocks import DOCS, KINDS, Block, blocks_of, perform, small
 ELSEWHERE = {
     "results.md": "made by `sofa-fl reproduce docs`; its commands take hours",
     "drift.md": "made by `sofa-fl reproduce docs`; its commands take hours",
+    "natural.md": "made by `sofa-fl reproduce docs`; its commands take hours",
+    "tree.md": "made by `sofa-fl reproduce docs`; its commands take hours",
     "own.md": "has a test of its own",
     "ray.md": "has a test of its own",
     "deploy.md": "has a test of its own",

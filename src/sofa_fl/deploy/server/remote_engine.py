@@ -276,6 +276,7 @@ class RemoteEngine:
             # Whatever one machine sent, the run goes on without it.
             except Exception as error:
                 why = reason_of(error)
+                self._models.pop(machine, None)  # it may have lost the models that it had
                 silent = isinstance(answer, str) or isinstance(error, RefusalError)
                 self.roster.set_aside(machine, why, strike=not silent, silent=silent)
                 client = self.roster.client_of(machine)
