@@ -129,9 +129,7 @@ def test_what_a_machine_has_does_not_travel_again(tmp_path: Path) -> None:
         [line["bytes_down"] for line in lines(tmp_path / name) if "round" in line][-1]
         for name in ("forgets", "keeps")
     ]
-    saved, model = sent[0] - sent[1], NUM_CLIENTS * 4 * MODEL_SIZE
-    assert saved % model == 0
-    assert saved >= 3 * model
+    assert sent[0] - sent[1] == 8 * NUM_CLIENTS * 4 * MODEL_SIZE
 
 
 def test_a_machine_that_has_forgotten_its_models_is_not_scored_once(tmp_path: Path) -> None:
@@ -149,7 +147,7 @@ def test_a_machine_that_has_forgotten_its_models_is_not_scored_once(tmp_path: Pa
     machines[99].spoil = forget
     serve(config, tmp_path, machines)
     said = [line["why"] for line in lines(tmp_path) if "set_aside" in line]
-    assert 1 <= len(said) <= 2, "once per question of the round"
+    assert len(said) == 1
     assert "must hold the array" in said[0]
     scored = [event["accuracies"][1] is not None for event in events(tmp_path)]
     assert scored == [True, True, False, True, True]
