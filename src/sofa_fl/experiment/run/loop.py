@@ -18,7 +18,7 @@ from sofa_fl.data.federate import dealt_out
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
-from sofa_fl.errors import RunError
+from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import Config, OwnPart
 from sofa_fl.experiment.run.records import describe_round, summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
@@ -42,6 +42,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method, Notes, View
 from sofa_fl.methods.registry import find_method, info_of, make_method
 from sofa_fl.models.networks import NetworkFactory, network_factory
+from sofa_fl.privacy.private_engine import PrivateEngine
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import edit_from_json
@@ -80,6 +81,7 @@ class Experiment:
     """A method, a federation and an engine, from the first round to the last."""
 
     def __init__(self, config: Config, own: Own) -> None:
+        check_private(config, own)
         data = dealt_out(config.data, config.seed, own.data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
@@ -92,6 +94,8 @@ class Experiment:
             self.pick = Pick(config.engine, own.engine)
         self.config = config
         self.engine: Engine = self.pick.engine
+        self.private = made_private(config, data, self.pick.engine)
+        self.engine = self.private or self.engine
         if config.faults.are_there:
             self.engine = FaultyEngine(self.engine, config.faults, len(data.clients), config.seed)
         self.fed = Federation(
@@ -102,8 +106,9 @@ class Experiment:
             config.warmup,
             rounds=config.rounds,
             participation=config.participation,
-            lossy=config.faults.are_there or own.engine is not None,
+            lossy=config.faults.are_there or own.engine is not None or self.private is not None,
             guard=config.guard,
+            privacy=self.private,
         )
         self.examiner = Examiner(self.fed)
         self.info = find_method(config.method) if own.method is None else info_of(type(own.method))
@@ -232,6 +237,7 @@ class Experiment:
             meter.bytes_up,
             self.fingerprint,
             self.fed.register,
+            self.private.budgets.saved() if self.private else (),
         )
 
     def restore(self, folder: RunFolder, round: int) -> None:
@@ -252,7 +258,34 @@ class Experiment:
         meter.samples_trained = progress.samples_trained
         meter.bytes_down, meter.bytes_up = progress.bytes_down, progress.bytes_up
         self.fed = replace(self.fed, register=progress.register)
+        if self.private is not None:
+            self.private.budgets.restore(progress.spent)
         self.examiner.turn_to(self.fed.at(round))  # in case no round follows
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started
+
+
+def check_private(config: Config, own: Own) -> None:
+    """Raise if something would leave clients without noise although a run is to be private."""
+    if not config.privacy.epsilon:
+        return
+    if config.sharing.largest_ratio:
+        raise ConfigError(
+            f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}: shared samples "
+            "leave as they are"
+        )
+    if own.engine is not None:
+        raise ConfigError(
+            "privacy.epsilon is for simulations; in a deployment, each site sets it in its policy"
+        )
+
+
+def made_private(config: Config, data: FederatedData, engine: Engine) -> PrivateEngine | None:
+    """The engine with noise, if the configuration asks for it."""
+    if not config.privacy.epsilon:
+        return None
+    return PrivateEngine(
+        engine, data, config.privacy, config.local,
+        seed=config.seed, rounds=config.rounds, warmup=config.warmup,
+    )  # fmt: skip
