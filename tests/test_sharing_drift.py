@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sofa_fl.data.base import FederatedData, OwnedRows
 from sofa_fl.data.concepts import Concept, Phase, perform
+from sofa_fl.data.federated_data import FederatedData, OwnedRows
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.partition import Parts
 from sofa_fl.experiment.run.config import parse_config

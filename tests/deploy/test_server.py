@@ -19,7 +19,7 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, load_config
 from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.loop import Result
-from sofa_fl.experiment.serving.assign import assign
+from sofa_fl.experiment.serving.newcomers import assign
 from sofa_fl.methods.registry import built_in_methods
 from sofa_fl.models.networks import network_factory
 from tests.deploy.cases import (

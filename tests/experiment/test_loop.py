@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config, parse_config

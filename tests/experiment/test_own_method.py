@@ -13,7 +13,7 @@ import yaml
 from torch import nn
 
 import sofa_fl
-from sofa_fl.data.base import ClientData, FederatedData
+from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
 from sofa_fl.experiment.run.comparison import compare

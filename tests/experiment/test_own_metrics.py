@@ -15,8 +15,8 @@ from sklearn.metrics import f1_score
 from torch import nn
 
 import sofa_fl
-from sofa_fl.data.base import ClientData, FederatedData
 from sofa_fl.data.dealing import deal
+from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.errors import ConfigError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from sofa_fl.api.comparison import Comparison
-from sofa_fl.api.progress import ProgressLine, is_watched
+from sofa_fl.api.progress_line import ProgressLine, is_watched
 from sofa_fl.api.result import Result
 from sofa_fl.experiment.run import comparison, launch
 from sofa_fl.experiment.run.comparison import Methods

@@ -13,7 +13,7 @@ from sofa_fl.cli.run import with_progress
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
-    from sofa_fl.data.base import FederatedData
+    from sofa_fl.data.federated_data import FederatedData
     from sofa_fl.experiment.run.config import Config
     from sofa_fl.experiment.run.loop import Result
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.csv_clients import natural_clients
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
     Config,

@@ -13,8 +13,8 @@ from typing import Any, get_args
 
 import torch
 
-from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.federate import dealt_out
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine

@@ -13,7 +13,7 @@ from typing import Annotated
 import torch
 from annotated_types import Interval
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Prior
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
