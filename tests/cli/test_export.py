@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from sofa_fl.experiment.run.launch import run
+from sofa_fl.api.runs import run
 from tests.cli.cases import Cli, assert_refused
 from tests.experiment.cases import own_data, tiny
 from tests.experiment.test_model_files import own_network

@@ -58,10 +58,9 @@ class Result(loop.Result):
     method: Method[Any] | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, done: loop.Result, network: NetworkFactory | None, method: Any) -> Result:
-        """The same result, with what was passed from Python; a method's name is not."""
-        own = None if isinstance(method, str) else method
-        return cls(done.run, done.summary, done.view, network, own)
+    def of(cls, done: loop.Result, own: loop.Own) -> Result:
+        """The same result, with what was passed from Python."""
+        return cls(done.run, done.summary, done.view, own.network, own.method)
 
     @property
     def mean(self) -> float:
