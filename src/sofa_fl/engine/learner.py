@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sofa_fl.data.base import Arrays, Samples, Split
+from sofa_fl.data.federated_data import Arrays, Samples, Split
 from sofa_fl.engine.attention import ATTENTION_IF_DRAWING
 from sofa_fl.engine.base import (
     Exam,

@@ -13,8 +13,8 @@ from typing import Any, get_args
 
 import torch
 
-from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.federate import dealt_out
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
@@ -46,6 +46,8 @@ from sofa_fl.sharing import traffic
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import edit_from_json
 
+OwnData = FederatedData | tuple[Arrays, Arrays]
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -64,7 +66,7 @@ class Result:
 class Own:
     """What a caller passes in place of what the configuration would make."""
 
-    data: FederatedData | tuple[Arrays, Arrays] | None = None
+    data: OwnData | None = None
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
     metrics: Mapping[str, Metric] | None = None
