@@ -19,14 +19,22 @@ from study.design.contenders import ALL_CONTENDERS, CONTENDERS
 from study.design.drift_settings import EVERY
 from study.design.run_plan import Entry, Scope
 from study.design.settings import SETTINGS
-from study.pages import ablation_tables, drift_page, natural_page, paper_tables, tree_page
+from study.pages import (
+    ablation_tables,
+    disclosure_page,
+    drift_page,
+    natural_page,
+    paper_tables,
+    tree_page,
+)
 from study.pages.benchmark_tables import benchmark_tables
+from study.pages.disclosure_tables import DISCLOSURE
 from study.pages.results_page import write_pages
 from study.rows import figure_data
 from study.rows.figure_data import CLIENTS, LOSSES, Pieces
 from study.rows.row_files import Row, add_rows, make_row, read_rows, row_key
 
-PAGES = (drift_page, natural_page, tree_page)
+PAGES = (drift_page, disclosure_page, natural_page, tree_page)
 Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second says what they are for
 Save = Callable[[list[Row]], object]
 Planned = Callable[[Scope, Choices], list[Entry]]
@@ -130,6 +138,7 @@ def figures(study: Study) -> Outcome:
     if "tree" not in figure_data.read_figures(study.out):
         _keep_tree(study)
     from study.figures.benchmark_figure import draw_benchmark
+    from study.figures.disclosure_figure import draw_disclosure
     from study.figures.drift_figure import draw_drift
     from study.figures.paper_figures import draw_figures
 
@@ -141,6 +150,9 @@ def figures(study: Study) -> Outcome:
     if rows := [row for row in read_rows(study.out / drift_page.DRIFT) if row["changes"]]:
         files.append(folder / "drift.svg")
         draw_drift(rows, files[-1])
+    if rows := read_rows(study.out / DISCLOSURE):
+        files.append(folder / "disclosure.svg")
+        draw_disclosure(rows, files[-1])
     return Outcome(tuple(files))
 
 
