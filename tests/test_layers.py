@@ -46,8 +46,8 @@ OUTSIDE = {
     "ray": {"engine/ray_cluster", "engine/ray_worker"},
     "safetensors": {"experiment"},
     "PIL": {"data/pictures"},
-    "onnx": {"experiment/serving/export"},
-    "onnxscript": {"experiment/serving/export"},
+    "onnx": {"experiment/serving/model_files"},
+    "onnxscript": {"experiment/serving/model_files"},
     "tensorboard": {"experiment/tracking/tensorboard"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli", "deploy/server/server"},
@@ -173,7 +173,7 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
         ("study.tuning", {"matplotlib"}),
         ("sofa_fl.cli.main", {"torch", "numpy", "flwr"}),
         ("sofa_fl.deploy.server.server", {"flwr"}),
-        ("sofa_fl.deploy.flower.scaffold", {"torch"}),
+        ("sofa_fl.deploy.flower.new_app", {"torch"}),
     ],
 )
 def test_light_parts_stay_light(module: str, never: set[str]) -> None:

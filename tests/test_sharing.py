@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.sharing import (
     Shared,
     SharingConfig,

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sofa_fl.data.base import FederatedData, OwnedRows
+from sofa_fl.api.runs import run
 from sofa_fl.data.concepts import Concept, Phase, perform
+from sofa_fl.data.federated_data import FederatedData, OwnedRows
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.partition import Parts
 from sofa_fl.experiment.run.config import parse_config
-from sofa_fl.experiment.run.launch import run
 from sofa_fl.sharing import Ledger, Shared, SharingConfig, share
 from sofa_fl.topology.tree import NodeId, flat_tree
 

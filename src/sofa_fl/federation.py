@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from sofa_fl.data.base import FederatedData, Samples, Stage
+from sofa_fl.data.federated_data import FederatedData, Samples, Stage
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
 from sofa_fl.guard import GuardConfig, Register, Roll, draw, flaws_of, refuse_divergence
 from sofa_fl.models.flat import Vector

@@ -14,7 +14,7 @@ import numpy as np
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import FederatedData, OwnedRows, Samples, Stage
+from sofa_fl.data.federated_data import FederatedData, OwnedRows, Samples, Stage
 from sofa_fl.engine.base import Prior
 from sofa_fl.errors import ConfigError
 from sofa_fl.seeding import rng_for

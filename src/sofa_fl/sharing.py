@@ -13,7 +13,7 @@ import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import OwnedRows, Samples
+from sofa_fl.data.federated_data import OwnedRows, Samples
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 

@@ -19,12 +19,12 @@ import pytest
 import yaml
 from machines import Machine, closing, free_port, wait_until
 
+from sofa_fl.api.runs import run
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.privacy import PrivacyConfig
 from sofa_fl.deploy.machine.site import open_site
 from sofa_fl.experiment.run.config import load_config
-from sofa_fl.experiment.run.launch import run
 from tests.deploy.cases import events, lines
 from tests.deploy.nginx import require_nginx
 

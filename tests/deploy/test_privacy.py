@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from sofa_fl.data.base import Arrays
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import MachineData, example_data

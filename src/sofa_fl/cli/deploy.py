@@ -24,7 +24,7 @@ def new(
 ) -> None:
     """Write a Flower app that is ready to run, and a page that says how."""
     from sofa_fl.cli.screen import put
-    from sofa_fl.deploy.flower.scaffold import new_app
+    from sofa_fl.deploy.flower.new_app import new_app
 
     path = new_app(folder)
     put(f"wrote a Flower app to {path}; {path / 'README.md'} says what to run where")

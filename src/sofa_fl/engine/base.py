@@ -14,7 +14,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Interval
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Samples, Split
+from sofa_fl.data.federated_data import Samples, Split
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.topology.tree import NodeId

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Samples, Split
+from sofa_fl.data.federated_data import Samples, Split
 from sofa_fl.engine.base import Exam, Prior
 from sofa_fl.models.mix import IdentityDict, Model
 

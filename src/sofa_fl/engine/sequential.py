@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import FederatedData, Samples, Split
+from sofa_fl.data.federated_data import FederatedData, Samples, Split
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.exams import Sitting, Sums
 from sofa_fl.engine.learner import Learner, Store

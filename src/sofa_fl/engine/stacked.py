@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sofa_fl.data.base import FederatedData, Samples
+from sofa_fl.data.federated_data import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Part, Prior, Score, Task, batch_order
 from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
 from sofa_fl.engine.learner import cut, each_cross_entropy, each_square, pull_terms

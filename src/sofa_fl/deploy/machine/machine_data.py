@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Arrays, Samples
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
+from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.errors import DataError
 
 DIGEST_BITS = 128

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sofa_fl.data.base import Samples, Split, Stage
+from sofa_fl.data.federated_data import Samples, Split, Stage
 from sofa_fl.deploy.server.described_data import DescribedData, assign_rows
 from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.server.roster_file import Member, load_members, save_members

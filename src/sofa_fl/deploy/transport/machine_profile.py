@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Arrays, Samples
+from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage, shown
 from sofa_fl.errors import ConfigError
 

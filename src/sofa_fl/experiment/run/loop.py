@@ -13,18 +13,20 @@ from typing import Any, get_args
 
 import torch
 
-from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.federate import dealt_out
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
-from sofa_fl.errors import ConfigError, RunError
+from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, OwnPart
+from sofa_fl.experiment.run.private import check_private, made_private
 from sofa_fl.experiment.run.records import describe_round, summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import write_text
+from sofa_fl.experiment.storage.frozen_file import write_frozen
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.experiment.storage.saving import (
     RunProgress,
@@ -41,11 +43,13 @@ from sofa_fl.experiment.tracking.observers import Observer, notify
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method, Notes, View
 from sofa_fl.methods.registry import find_method, info_of, make_method
-from sofa_fl.models.networks import NetworkFactory, network_factory
-from sofa_fl.privacy.private_engine import PrivateEngine
+from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.networks import NetworkFactory, build, network_factory
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import edit_from_json
+
+OwnData = FederatedData | tuple[Arrays, Arrays]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Result:
 class Own:
     """What a caller passes in place of what the configuration would make."""
 
-    data: FederatedData | tuple[Arrays, Arrays] | None = None
+    data: OwnData | None = None
     network: NetworkFactory | None = None
     method: Method[Any] | None = None
     metrics: Mapping[str, Metric] | None = None
@@ -81,10 +85,11 @@ class Experiment:
     """A method, a federation and an engine, from the first round to the last."""
 
     def __init__(self, config: Config, own: Own) -> None:
-        check_private(config, own)
+        check_private(config, is_deployed=own.engine is not None)
         data = dealt_out(config.data, config.seed, own.data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
+        self.factory = factory
         self.own_metrics = OwnMetrics(own.metrics, factory) if own.metrics else None
         if own.engine is None:
             self.pick = pick_engine(config.engine, factory, data, config.local)
@@ -119,7 +124,8 @@ class Experiment:
         self.writer = Writer()
         self.seconds = 0.0
         self.started = time.perf_counter()
-        self.fingerprint = self.fed.fingerprint()
+        frozen = FlatNetwork(build(factory, 0)).frozen_digest
+        self.fingerprint = f"{self.fed.fingerprint()} {frozen}".rstrip()
 
     def __enter__(self) -> Experiment:
         return self
@@ -158,6 +164,7 @@ class Experiment:
     def begin(self, folder: RunFolder, observers: Sequence[Observer], note: str = "") -> Result:
         """Run the warm-up and all rounds, then write the summary."""
         folder.clear()
+        write_frozen(folder.path, self.factory)
         self.announce(folder, None, observers, note)
         self.state, notes = self.method.init(self.fed)
         self.close_round(folder, self.fed, notes, observers)
@@ -264,28 +271,3 @@ class Experiment:
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started
-
-
-def check_private(config: Config, own: Own) -> None:
-    """Raise if something would leave clients without noise although a run is to be private."""
-    if not config.privacy.epsilon:
-        return
-    if config.sharing.largest_ratio:
-        raise ConfigError(
-            f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}: shared samples "
-            "leave as they are"
-        )
-    if own.engine is not None:
-        raise ConfigError(
-            "privacy.epsilon is for simulations; in a deployment, each site sets it in its policy"
-        )
-
-
-def made_private(config: Config, data: FederatedData, engine: Engine) -> PrivateEngine | None:
-    """The engine with noise, if the configuration asks for it."""
-    if not config.privacy.epsilon:
-        return None
-    return PrivateEngine(
-        engine, data, config.privacy, config.local,
-        seed=config.seed, rounds=config.rounds, warmup=config.warmup,
-    )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sofa_fl.data.base import ClientData
+from sofa_fl.data.federated_data import ClientData
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.provenance import provenance
 from sofa_fl.experiment.scoring.metrics import (

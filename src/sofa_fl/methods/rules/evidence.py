@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import inherit, mean_of
 from sofa_fl.methods.rules.path import Models
