@@ -25,16 +25,18 @@ from study.pages import (
     drift_page,
     natural_page,
     paper_tables,
+    privacy_page,
     tree_page,
 )
 from study.pages.benchmark_tables import benchmark_tables
 from study.pages.disclosure_tables import DISCLOSURE
+from study.pages.privacy_tables import PRIVACY
 from study.pages.results_page import write_pages
 from study.rows import figure_data
 from study.rows.figure_data import CLIENTS, LOSSES, Pieces
 from study.rows.row_files import Row, add_rows, make_row, read_rows, row_key
 
-PAGES = (drift_page, disclosure_page, natural_page, tree_page)
+PAGES = (drift_page, disclosure_page, privacy_page, natural_page, tree_page)
 Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second says what they are for
 Save = Callable[[list[Row]], object]
 Planned = Callable[[Scope, Choices], list[Entry]]
@@ -141,6 +143,7 @@ def figures(study: Study) -> Outcome:
     from study.figures.disclosure_figure import draw_disclosure
     from study.figures.drift_figure import draw_drift
     from study.figures.paper_figures import draw_figures
+    from study.figures.privacy_figure import draw_privacy
 
     folder = study.pages / "images"
     files = draw_figures(figure_data.read_figures(study.out), folder)
@@ -153,6 +156,9 @@ def figures(study: Study) -> Outcome:
     if rows := read_rows(study.out / DISCLOSURE):
         files.append(folder / "disclosure.svg")
         draw_disclosure(rows, files[-1])
+    if rows := read_rows(study.out / PRIVACY):
+        files.append(folder / "privacy.svg")
+        draw_privacy(rows, files[-1])
     return Outcome(tuple(files))
 
 
