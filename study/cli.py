@@ -18,6 +18,7 @@ from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
 from study.design.contenders import CONTENDERS
+from study.design.disclosure_settings import DISCLOSURE_SETTINGS, DISCLOSURES
 from study.design.drift_settings import (
     DRIFTERS,
     FAULTY,
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from study.targets import Outcome, Study
 
 # The order of `all`.
-RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults", "natural", "tree")
+RUN = (
+    "table1", "table2", "benchmark", "ablation", "disclosure", "drift", "faults", "natural", "tree"
+)  # fmt: skip
 TARGETS = (*RUN, "sweep", "natural_sweep", "figures", "docs", "all")
 # All others have SEEDS.
 SEEDS_OF = {"sweep": SWEEP_SEEDS, "natural_sweep": SWEEP_SEEDS, "tree": TREE_SEEDS}
@@ -172,6 +175,7 @@ OWN: Mapping[str, Known] = {
         ("natural", "natural_sweep"),
         Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
     ),
+    "disclosure": Known(tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURES)),
     "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),
 }
 
@@ -206,7 +210,7 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
 
 def carry_out(target: str, study: Study) -> Outcome:
     """Make a target, or all of them; after Ctrl-C, say how to continue."""
-    from study import drift_targets, natural_targets, targets, tree_targets
+    from study import disclosure_targets, drift_targets, natural_targets, targets, tree_targets
     from study.design.choices import read_choices
     from study.tuning import sweep
 
@@ -215,6 +219,7 @@ def carry_out(target: str, study: Study) -> Outcome:
         "table2": targets.table2,
         "benchmark": targets.benchmark,
         "ablation": targets.ablation,
+        "disclosure": disclosure_targets.disclosure,
         "drift": drift_targets.drift,
         "faults": drift_targets.faults,
         "natural": natural_targets.natural,

@@ -19,8 +19,16 @@ from study.design.contenders import ALL_CONTENDERS, CONTENDERS
 from study.design.drift_settings import EVERY
 from study.design.run_plan import Entry, Scope
 from study.design.settings import SETTINGS
-from study.pages import ablation_tables, drift_page, natural_page, paper_tables, tree_page
+from study.pages import (
+    ablation_tables,
+    disclosure_page,
+    drift_page,
+    natural_page,
+    paper_tables,
+    tree_page,
+)
 from study.pages.benchmark_tables import benchmark_tables
+from study.pages.disclosure_tables import DISCLOSURE
 from study.pages.page_parts import write_page
 from study.pages.results_page import write_pages
 from study.rows import figure_data
@@ -161,6 +169,7 @@ def figures(study: Study) -> Outcome:
     if "tree" not in figure_data.read_figures(study.out):
         _keep_tree(study)
     from study.figures.benchmark_figure import draw_benchmark
+    from study.figures.disclosure_figure import draw_disclosure
     from study.figures.drift_figure import draw_drift
     from study.figures.paper_figures import draw_figures
 
@@ -172,6 +181,9 @@ def figures(study: Study) -> Outcome:
     if rows := [row for row in read_rows(study.out / drift_page.DRIFT) if row["changes"]]:
         files.append(folder / "drift.svg")
         draw_drift(rows, files[-1])
+    if rows := read_rows(study.out / DISCLOSURE):
+        files.append(folder / "disclosure.svg")
+        draw_disclosure(rows, files[-1])
     return Outcome(tuple(files))
 
 
@@ -180,6 +192,7 @@ def docs(study: Study) -> Outcome:
     written = write_pages(study.out, study.pages, study.readme)
     texts = {
         "drift.md": drift_page.drift_page(study.out, study.pages),
+        "disclosure.md": disclosure_page.disclosure_page(study.out, study.pages),
         "natural.md": natural_page.natural_page(study.out),
         "tree.md": tree_page.tree_page(study.out),
     }

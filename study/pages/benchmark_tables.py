@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Setting
 from study.pages.markdown import bold, difference, item, listed, share, table
+from study.pages.sharing_words import shared
 from study.rows.intervals import Paired, holm, paired
 from study.rows.row_files import Row, by_seed, column
 
@@ -39,7 +40,11 @@ def _parts(rows: Sequence[Row]) -> Iterator[str]:
         yield f"### {name}: {setting.title}\n"
         for sharing in sorted({row["sharing"] for row in here}):
             by = by_method(here, sharing)
-            what = f"With a sharing ratio of {sharing:g}" if sharing else "Without sharing"
+            what = (
+                f"With {shared([row for of in by.values() for row in of])}"
+                if sharing
+                else "Without sharing"
+            )
             yield f"{what}:\n\n{one_table(by)}\n{not_won(by)}{not_run(by, setting)}"
 
 

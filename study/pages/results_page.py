@@ -29,6 +29,7 @@ from study.pages.page_parts import (
 )
 from study.pages.paper_claims import fairness_claims, loss_claims, sharing_claims
 from study.pages.paper_tables import table1, table2
+from study.pages.sharing_words import shared
 from study.rows.figure_data import read_figures
 from study.rows.row_files import Row, of_method, read_rows
 
@@ -82,7 +83,7 @@ def compact_table(rows: Sequence[Row]) -> str:
             plus = [c.label for c in rivals if c.is_plus]
             shown = ["sofa", "fedavg", *(_best(by, labels) for labels in (published, plus))]
             highest = _best(by, [label for label in shown if label in by])
-            what = f"{sharing:g} shared" if sharing else "no sharing"
+            what = shared([row for of in by.values() for row in of]) or "no sharing"
             cells = [_pair(by.get(label, []), is_best=label == highest) for label in shown]
             names = ["", "", *(f"{title(label)} " if label else "" for label in shown[2:])]
             lines.append(

@@ -35,6 +35,8 @@ def make_row(
         for name, key in (("down", "bytes_down"), ("up", "bytes_up"))
         if key in summary  # a run of an older version has none
     }
+    if "sharing" in summary:
+        row["disclosed"] = summary["sharing"]["disclosed_mean"]
     if groups := summary.get("groups"):
         row |= {key: min(values) for key, values in groups.items()}
     origin = {ORIGIN: summary[ORIGIN]} if ORIGIN in summary else {}

@@ -124,9 +124,7 @@ def test_every_picture_is_there() -> None:
 def test_prose_has_one_sentence_per_line() -> None:
     """As far as its length can tell."""
     folders = ("", "benchmarks", "docs", "src", "study", "tests")
-    pages = [
-        page for name in folders for page in (ROOT / name).glob("**/*.md" if name else "*.md")
-    ]
+    pages = [page for name in folders for page in (ROOT / name).glob("**/*.md" if name else "*.md")]
     assert {"README.md", "CHANGELOG.md", "results.md", "NOTICE.md"} <= {page.name for page in pages}
     for page in pages:
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):

@@ -130,19 +130,36 @@ def test_a_loaded_vector_brings_back_the_counts() -> None:
     assert torch.equal(flat.vector, once)
 
 
-def test_frozen_parameters_are_carried_but_not_trained() -> None:
+def test_frozen_parameters_are_no_part_of_the_vector() -> None:
     network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
     network[0].requires_grad_(False)
     flat = FlatNetwork(network)
-    assert flat.num_trainable == 3 * 4 + 4
-    assert len(flat.vector) == flat.num_trainable + 2 * 3 + 3
-    vector = flat.vector
-    vector[: flat.num_trainable] = 0
-    flat.load(vector)
+    assert flat.num_trainable == len(flat.vector) == 3 * 4 + 4
+    before = {name: parameter.clone() for name, parameter in flat.frozen.items()}
+    assert before.keys() == {"0.weight", "0.bias"}
+    flat.load(torch.zeros(flat.size))
     assert not any(p.any() for p in network[1].parameters())
-    assert all(p.any() for p in network[0].parameters())
-    flat.load(vector.zero_())
-    assert not any(p.any() for p in network.parameters())
+    assert all(torch.equal(p, before[f"0.{name}"]) for name, p in network[0].named_parameters())
+    state = flat.state_dict(torch.ones(flat.size))
+    assert state["1.weight"].eq(1).all()
+    assert torch.equal(state["0.weight"], before["0.weight"]), "an exported model is whole"
+
+
+def test_a_trainable_parameter_leaves_the_memory_of_a_frozen_one() -> None:
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    second.weight = nn.Parameter(first.weight.data)
+    first.requires_grad_(False)
+    flat = FlatNetwork(nn.Sequential(first, second))
+    before = first.weight.clone()
+    flat.load(torch.zeros(flat.size))
+    assert torch.equal(first.weight, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_frozen_parameters_may_have_any_precision(dtype: torch.dtype) -> None:
+    network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+    network[0].to(dtype).requires_grad_(False)
+    assert {p.dtype for p in FlatNetwork(network).frozen.values()} == {dtype}
 
 
 @networks

@@ -136,7 +136,11 @@ def test_the_page_says_what_there_is(tmp_path: Path) -> None:
     assert "no results yet: `sofa-fl reproduce natural`" in text
     add_rows(tmp_path / NATURAL, rows_of("heart", "sofa", [0.8]) + rows_of("heart", "local", [0.7]))
     text = natural_page(tmp_path)
-    for words in ("FedAvg has 68.5", "class-mix correction: Local 70.00.", "Not run yet: `languages-"):
+    for words in (
+        "FedAvg has 68.5",
+        "class-mix correction: Local 70.00.",
+        "Not run yet: `languages-",
+    ):
         assert words in text
     assert "\n\n\n" not in text
 

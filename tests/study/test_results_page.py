@@ -101,7 +101,7 @@ def test_the_commands_are_those_that_made_the_rows(tmp_path: Path) -> None:
     assert "\nsofa-fl reproduce table2 --replace\n" in text
     assert "\nsofa-fl reproduce sweep --seeds 100 --set warmup=3 --replace\n" in text
     assert "\nsofa-fl reproduce ablation --set local.precision=bf16 --replace\n" in text
-    assert "(the paper's), 0.1 shared**" in text
+    assert "(the paper's), 0.1 shared every round, 89% disclosed**" in text
     assert "seed 100, by the mean client" in text
 
 

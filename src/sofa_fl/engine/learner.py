@@ -105,7 +105,7 @@ class Learner:
             raise ModelError(f"{out.shape[1]} outputs do not fit {y[:1].numel()} target values")
 
     def initial(self, seed: int) -> Vector:
-        return FlatNetwork(build(self.factory, seed), self.device).vector
+        return FlatNetwork(build(self.factory, seed)).vector.to(self.device)
 
     def train(self, task: Task) -> Outcome:
         """Minimize loss plus pulls, one optimizer step per batch."""

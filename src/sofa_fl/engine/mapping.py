@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 from torch.nn import functional
 
 from sofa_fl.engine.attention import ATTENTION
@@ -44,6 +45,11 @@ class _Mapped(torch.autograd.Function):
 
 def _rows(tensor: Tensor, dim: int | None, num: int) -> Tensor:
     return tensor.expand(num, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def _is_shared(weight: Tensor) -> bool:
+    """Whether all clients have one weight, as the frozen ones are: torch maps these well itself."""
+    return not is_batchedtensor(weight)
 
 
 def apart(x: Tensor, num: int) -> Tensor:
@@ -80,7 +86,9 @@ def _linear_rule(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return out.view(*x.shape[:-1], out.shape[-1])
 
 
-def linear(draws: Draws, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(draws: Draws, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    if _is_shared(weight):
+        return NotImplemented
     return _apply(_linear_rule, input, weight, bias)
 
 
@@ -114,7 +122,7 @@ def conv2d(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Any:
-    if groups != 1 or input.ndim != 4:
+    if groups != 1 or input.ndim != 4 or _is_shared(weight):
         return NotImplemented
     stride, dilation = _pair(stride), _pair(dilation)
     if isinstance(padding, str):
@@ -138,7 +146,7 @@ def conv1d(
     groups: int = 1,
 ) -> Any:
     """As a convolution of images of one row."""
-    if groups != 1 or input.ndim != 3:
+    if groups != 1 or input.ndim != 3 or _is_shared(weight):
         return NotImplemented
     steps = [(1, _pair(step)[0]) for step in (stride, dilation)]
     sides = padding if isinstance(padding, str) else (0, _pair(padding)[0])
@@ -188,7 +196,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    if max_norm is not None or scale_grad_by_freq or sparse:
+    if max_norm is not None or scale_grad_by_freq or sparse or _is_shared(weight):
         return NotImplemented
     out = _apply(_embedding_rule, input, weight)
     if padding_idx is None:

@@ -1,4 +1,7 @@
-"""Many networks of one kind as one: a tensor of theirs has a row per client."""
+"""Many networks of one kind as one: a tensor of theirs has a row per client.
+
+Frozen parameters have no rows: all clients of all stacks use the same.
+"""
 
 from __future__ import annotations
 
@@ -73,11 +76,16 @@ class Stack:
         raise NotImplementedError
 
 
+def _copy(flat: FlatNetwork) -> nn.Module:
+    """The network again, with the same frozen parameters: all stacks share them."""
+    return copy.deepcopy(flat.network, {id(p): p for p in flat.frozen.values()})
+
+
 class LayerStack(Stack):
     """The network's own `forward` over all samples at once, with layers of many networks in it."""
 
     def __init__(self, flat: FlatNetwork, num: int) -> None:
-        network = stack_layers(copy.deepcopy(flat.network), num).to(flat.device)
+        network = stack_layers(_copy(flat), num).to(flat.device)
         named = dict(network.named_parameters()) | dict(network.named_buffers())
         super().__init__(flat, num, network, {name: named[name] for name in flat.places})
 
@@ -97,7 +105,7 @@ class MappedStack(Stack):
             name: tensor.new_empty(num, *tensor.shape).requires_grad_(tensor.requires_grad)
             for name, tensor in flat.tensors.items()
         }
-        network = copy.deepcopy(flat.network)
+        network = _copy(flat)
         for module in network.modules():
             if isinstance(module, nn.RNNBase):  # lays out what is loaded for cuDNN, unless told not
                 module.flatten_parameters = lambda: None  # type: ignore[method-assign]

@@ -100,7 +100,10 @@ class StackedMaxPool(nn.Module):
 
 
 def _rows(tensor: Tensor, num: int) -> nn.Parameter:
-    return nn.Parameter(tensor.new_empty(num, *tensor.shape), requires_grad=tensor.requires_grad)
+    """A row per client; of a frozen tensor, the same one for all."""
+    if not tensor.requires_grad:
+        return nn.Parameter(tensor.detach().expand(num, *tensor.shape), requires_grad=False)
+    return nn.Parameter(tensor.new_empty(num, *tensor.shape))
 
 
 LAYERS: dict[type[nn.Module], Callable[[nn.Module, int], nn.Module]] = {
@@ -113,7 +116,7 @@ LAYERS: dict[type[nn.Module], Callable[[nn.Module, int], nn.Module]] = {
 
 def stack_layers(network: nn.Module, num: int) -> nn.Module:
     """`network`, changed: every module that has weights of its own in its stacked form."""
-    if type(network) in LAYERS:
+    if type(network) in LAYERS and not _is_constant(network):
         return LAYERS[type(network)](network, num)
     if type(network) is nn.MaxPool2d and _is_tiling(network):
         return StackedMaxPool(network)
@@ -141,6 +144,12 @@ def why_not(network: nn.Module) -> str | None:
             if (other := owners.setdefault(id(tensor), name)) != name:
                 return f"'{name}' and '{other}' share weights"
     return None
+
+
+def _is_constant(layer: nn.Module) -> bool:
+    """Whether training changes nothing of a layer, so that it serves all clients as it is."""
+    floats = [buffer for buffer in layer.buffers() if buffer.is_floating_point()]
+    return not floats and not any(p.requires_grad for p in layer.parameters())
 
 
 def _is_plain(module: nn.Module) -> bool:

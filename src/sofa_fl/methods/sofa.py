@@ -55,7 +55,7 @@ class Sofa:
         models = means_up(tree, {client: update.model for client, update in updates.items()}, fed)
         losses = compare_losses(tree, models, fed)
         shared = self.share(tree, space, Shared(), fed)
-        mixing = self.weigh(tree, models, Mixing(), updates, fed)
+        mixing = self.weigh(tree, models, losses, Mixing(), updates, fed)
         return self.finish(tree, models, losses, mixing, shared, (), updates, space, fed)
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
@@ -71,7 +71,7 @@ class Sofa:
         losses = compare_losses(tree, models, fed, known, updates)
         tree, edits, models = self.reshape(tree, space, models, fed)  # line 6: SHAPE
         losses = compare_losses(tree, models, fed, losses, updates)
-        mixing = self.weigh(tree, models, state.mixing, updates, fed)
+        mixing = self.weigh(tree, models, losses, state.mixing, updates, fed)
         shared = self.share(tree, space, state.shared, fed)  # line 7
         edits = (*moves, *joins, *edits)
         return self.finish(tree, models, losses, mixing, shared, edits, updates, space, fed)
@@ -121,10 +121,11 @@ class Sofa:
         return after, edits, dict(evidence.models)
 
     def weigh(
-        self, tree: Tree, models: Models, before: Mixing, updates: Updates, fed: Federation
-    ) -> Mixing:
+        self, tree: Tree, models: Models, losses: Losses, before: Mixing, updates: Updates,
+        fed: Federation,
+    ) -> Mixing:  # fmt: skip
         """How far every node goes its own way, by the held-out losses of those who answered."""
-        return self.rules.weigh(tree, models, before, updates, self.config, fed)
+        return self.rules.weigh(tree, models, losses, before, updates, self.config, fed)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
         """Gather samples up the tree, distribute them down, and record who got what."""

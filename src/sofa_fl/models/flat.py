@@ -1,7 +1,8 @@
-"""A network as one flat vector: trainable parameters first, then frozen ones and float buffers.
+"""A network as one flat vector: trainable parameters first, then float buffers.
 
-So aggregation is a weighted mean, distance is a norm, and stacking is rows. Integer buffers
-(BatchNorm counts its batches in one) are no part of the vector: they start anew with every load.
+So aggregation is a weighted mean, distance is a norm, and stacking is rows. Frozen parameters are
+no part of the vector: they are the same for all. Nor are integer buffers (BatchNorm counts its
+batches in one): they start anew with every load.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
+from sofa_fl.models.frozen import frozen_of, hold
 
 Vector = Tensor  # one-dimensional, float32
 
 
 class FlatNetwork:
-    """A network, and its parameters and float buffers as one flat vector.
+    """A network, and its trainable parameters and float buffers as one flat vector.
 
     The network keeps its tensors where torch put them: cuDNN reads 16 bytes at a time and fails on
-    tensors that lie closer together, as in a dense vector they would.
+    tensors that lie closer together, as in a dense vector they would. Frozen parameters share
+    memory with those of other networks in this process, and have `frozen_digest` in common.
     """
 
     def __init__(self, network: nn.Module, device: str | torch.device = "cpu") -> None:
-        self.network, self.device = network.to(device), torch.device(device)
+        self.device = torch.device(device)
+        self.frozen_digest = hold(network, self.device)
+        self.network = network.to(device)
         self.weights = [p for p in network.parameters() if p.requires_grad]
         if not self.weights:
             raise ModelError("the network has no parameters to train")
@@ -38,7 +43,7 @@ class FlatNetwork:
         self.num_head = sum(p.numel() for p in self.weights[self.first_of_head :])
         if wrong := [n for n, t in self.tensors.items() if t.dtype != torch.float32]:
             raise ModelError(
-                f"parameters and float buffers must be float32, these are not: {wrong}"
+                f"trainable parameters and float buffers must be float32, these are not: {wrong}"
             )
         self._separate()
         self.places: dict[str, slice] = {}  # where in the vector each tensor is
@@ -53,18 +58,19 @@ class FlatNetwork:
     def tensors(self) -> dict[str, Tensor]:
         """What the vector is made of, in order: read anew, since a network may replace buffers."""
         parameters, buffers = self.network.named_parameters(), self.network.named_buffers()
-        kinds: dict[bool, dict[str, Tensor]] = {True: {}, False: {}}
-        for name, parameter in parameters:
-            kinds[parameter.requires_grad][name] = parameter
         return {
-            **kinds[True],
-            **kinds[False],
+            **{n: p for n, p in parameters if p.requires_grad},
             **{n: b for n, b in buffers if b.is_floating_point()},
         }
 
+    @property
+    def frozen(self) -> dict[str, nn.Parameter]:
+        """What the vector leaves out, by name."""
+        return frozen_of(self.network)
+
     def _separate(self) -> None:
         """Give each tensor memory of its own: two parameters may have been made of one tensor."""
-        seen: set[int] = set()
+        seen = {parameter.data_ptr() for parameter in self.frozen.values()}
         for tensor in self.tensors.values():
             if tensor.numel() and tensor.data_ptr() in seen:
                 tensor.data = tensor.detach().clone()

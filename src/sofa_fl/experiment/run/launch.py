@@ -21,6 +21,7 @@ from sofa_fl.experiment.run.config import (
 )
 from sofa_fl.experiment.run.loop import Experiment, Own, Result
 from sofa_fl.experiment.run.values import differences, plain_values
+from sofa_fl.experiment.storage.frozen_file import with_frozen_of
 from sofa_fl.experiment.storage.run_folder import RunFolder, fresh_folder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
 from sofa_fl.methods.base import Method
@@ -93,6 +94,8 @@ def _continue(path: Path, own: Own, observers: Sequence[Observer]) -> Result:
     with folder.locked():
         config = replace(load_config(folder.config_file), out=str(path))
         check_passed_again(path, config.own, own)
+        if own.network is not None:
+            own = replace(own, network=with_frozen_of(path, own.network))
         with Experiment(config, own) as experiment:
             return experiment.run(folder, all_observers(config.track, observers))
 

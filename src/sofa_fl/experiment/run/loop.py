@@ -25,6 +25,7 @@ from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import write_text
+from sofa_fl.experiment.storage.frozen_file import write_frozen
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.experiment.storage.saving import (
     RunProgress,
@@ -41,7 +42,8 @@ from sofa_fl.experiment.tracking.observers import Observer, notify
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method, Notes, View
 from sofa_fl.methods.registry import find_method, info_of, make_method
-from sofa_fl.models.networks import NetworkFactory, network_factory
+from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.networks import NetworkFactory, build, network_factory
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import edit_from_json
@@ -85,6 +87,7 @@ class Experiment:
         data = dealt_out(config.data, config.seed, own.data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
+        self.factory = factory
         self.own_metrics = OwnMetrics(own.metrics, factory) if own.metrics else None
         if own.engine is None:
             self.pick = pick_engine(config.engine, factory, data, config.local)
@@ -116,7 +119,8 @@ class Experiment:
         self.writer = Writer()
         self.seconds = 0.0
         self.started = time.perf_counter()
-        self.fingerprint = self.fed.fingerprint()
+        frozen = FlatNetwork(build(factory, 0)).frozen_digest
+        self.fingerprint = f"{self.fed.fingerprint()} {frozen}".rstrip()
 
     def __enter__(self) -> Experiment:
         return self
@@ -155,6 +159,7 @@ class Experiment:
     def begin(self, folder: RunFolder, observers: Sequence[Observer], note: str = "") -> Result:
         """Run the warm-up and all rounds, then write the summary."""
         folder.clear()
+        write_frozen(folder.path, self.factory)
         self.announce(folder, None, observers, note)
         self.state, notes = self.method.init(self.fed)
         self.close_round(folder, self.fed, notes, observers)

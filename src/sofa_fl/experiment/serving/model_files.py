@@ -26,6 +26,7 @@ from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError, write_bytes
+from sofa_fl.experiment.storage.frozen_file import with_frozen_of
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.storage.saving import Serving, state_type
 from sofa_fl.methods.registry import make_method
@@ -203,6 +204,7 @@ def open_run(path: Path, network: NetworkFactory | None, method: Method[Any] | N
         chosen: Method[Any] = make_method(config) if method is None else method
         view = chosen.view(checkpoint.load(file, "state", state_type(chosen)))
         factory = network or network_factory(config.model, serving.shape, serving.num_outputs)
+        factory = with_frozen_of(path, factory)
         return OpenRun(path, file, round, serving, view, factory)
     raise RunError(f"{path} has no intact checkpoint to export a model from")
 

@@ -3,6 +3,7 @@
     config.yaml      complete, with every value resolved
     events.jsonl     one line per round
     checkpoints/     the newest states, by round
+    frozen-*         what of a network is not trained, if anything (`frozen_file.py`)
     summary.json     written when the run has ended
     .lock            held by the process that runs here
 
