@@ -32,9 +32,7 @@ def _refreshed(share: float) -> dict[str, Any]:
 
 ON_CURVE = (*map(label_of, SHARES), UNCAPPED)
 WAYS = (LESS, REFRESHED, TO_ALL)
-DEFAULT = label_of(
-    SharingConfig().largest_ratio
-)  # of the package
+DEFAULT = label_of(SharingConfig().largest_ratio)  # of the package
 DISCLOSURES: Mapping[str, Contender] = {
     label: Contender(label, "sofa", {**PLUS, **sharing}, ())
     for label, sharing in {
