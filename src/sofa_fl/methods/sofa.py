@@ -26,6 +26,7 @@ from sofa_fl.methods.rules.state import (
     let_leave,
     move_contradicted,
 )
+from sofa_fl.methods.rules.unweighed import parent_models
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
@@ -115,7 +116,12 @@ class Sofa:
     def reshape(
         self, tree: Tree, space: Space, models: Models, fed: Federation
     ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
-        """The tree after SHAPE, the edits that led to it, and the models of its nodes."""
+        """The tree after SHAPE, the edits that led to it, and the models of its nodes.
+
+        Without held-out losses the tree stays as DMAC built it.
+        """
+        if not fed.has_scores:
+            return tree, (), dict(models)
         evidence = FederationEvidence(tree, space, models, fed)
         after, edits, evidence = shape(tree, evidence, self.config.shape, self.rules)
         return after, edits, dict(evidence.models)
@@ -125,7 +131,8 @@ class Sofa:
         fed: Federation,
     ) -> Mixing:  # fmt: skip
         """How far every node goes its own way, by the held-out losses of those who answered."""
-        return self.rules.weigh(tree, models, losses, before, updates, self.config, fed)
+        weigh = self.rules.weigh if fed.has_scores else parent_models
+        return weigh(tree, models, losses, before, updates, self.config, fed)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
         """Gather samples up the tree, distribute them down, and record who got what."""
