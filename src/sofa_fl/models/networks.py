@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from sofa_fl.errors import ModelError
+from sofa_fl.models.pretrained import Pretrained, is_pretrained
 from sofa_fl.seeding import seed_for
 
 NetworkFactory = Callable[[], nn.Module]
@@ -126,6 +127,8 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
         network = factory()
     if not isinstance(network, nn.Module):
         raise ModelError(f"a network must be a torch.nn.Module, got {type(network).__name__}")
+    if is_pretrained(network):
+        network = Pretrained(network)
     parameters: list[tuple[str, object]] = list(network.named_parameters())
     if lazy := [name for name, p in parameters if isinstance(p, UninitializedParameter)]:
         raise ModelError(
