@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Noising, Outcome, Task
 from sofa_fl.engine.learner import Learner, each_cross_entropy, optimizer_for, pull_terms
 from sofa_fl.errors import ModelError
@@ -91,7 +91,7 @@ def train_privately(learner: Learner, task: Task, noising: Noising, source: Nois
         for step in range(task.batches):
             chosen = source.chosen(task.samples, rate)
             noise = source.normal(sum(sizes) + 1)
-            drawn = (noise_scale(noising) * noise[:-1].to(device)).split(sizes)
+            drawn = torch.split(noise_scale(noising) * noise[:-1].to(device), sizes)
             sums, total = clipped_sums(
                 learner, torch.from_numpy(chosen).to(device), prior, noising, span
             )

@@ -41,7 +41,7 @@ def train_stack_privately(
     for step in range(tasks[0].batches):
         chosen = [s.chosen(t.samples, rate) for s, t, rate in zip(sources, tasks, rates)]
         noise = torch.stack([source.normal(stack.size + 1) for source in sources])
-        drawn = (scales[:, None] * noise[:, :-1]).to(device).split(stack.sizes, dim=1)
+        drawn = torch.split((scales[:, None] * noise[:, :-1]).to(device), stack.sizes, dim=1)
         sums, totals = stack.clipped_sums(chosen, noising)
         for weight, summed, extra, constant in zip(stack.weights, sums, drawn, stack.constants):
             decay = stack.decays.view(-1, *[1] * (weight.ndim - 1))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import FederatedData, Samples
+from sofa_fl.data.federated_data import FederatedData, Samples
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Noising, Outcome, Score, Task
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.models.flat import Vector

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.deploy.machine.privacy import PrivacyConfig
 from sofa_fl.engine.base import Exam, Noising, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sofa_fl.data.base import FederatedData
+from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine.base import Engine
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -88,7 +89,7 @@ class FederationEvidence:
             self.samples(client) < FEW and self.fed.judged_on(client) is not self.fed.owned[client]
         )
 
-    def after(self, tree: Tree, edits: Sequence[Edit]) -> FederationEvidence:
+    def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
         models, edited = inherit(tree, self.models, edits, self.fed), apply_all(tree, edits)
         same = {  # a node that stays keeps its model, but means are of what is below nodes
             (question, more): loss
