@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 		|| { echo "Python 3.11, 3.12 or 3.13 is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@test -z "$(TORCH)" || $(BIN)/python -m pip install --quiet -c constraints.txt torch --index-url "$(TORCH)"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx,adapters]'
 	@touch $@
 
 demo: $(STAMP)  ## a tree that finds groups, grows, and follows clients that change

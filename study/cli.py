@@ -83,6 +83,9 @@ def reproduce(
     missing: Annotated[
         bool, typer.Option("--missing", help="Make only the runs that the results lack.")
     ] = False,
+    replaces: Annotated[
+        bool, typer.Option("--replace", help="Make rows again that the results have already.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the results; results/ by default."),
@@ -95,9 +98,10 @@ def reproduce(
     if target not in TARGETS:
         raise ConfigError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
     scope = read_scope(target, seeds, settings, methods, sets, data_dir, quick=quick)
+    may_replace = replaces or (quick and out is None)  # in QUICK_OUT there is nothing to lose
     out = out or (QUICK_OUT if quick else Path("results"))
     study = study_of(scope, out, jobs, quiet=quiet)
-    outcome = carry_out(target, replace(study, only_missing=missing))
+    outcome = carry_out(target, replace(study, only_missing=missing, may_replace=may_replace))
     from sofa_fl.cli.screen import console, put, shell
 
     if as_json:

@@ -75,6 +75,7 @@ PUBLIC = [
     "from_dataset",
     "from_folder",
     "from_partitions",
+    "from_peft",
     "load_config",
     "paper_rules",
     "predict",

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sofa_fl.experiment.storage.disk import write_text
 from study.pages.disclosure_tables import DISCLOSURE, disclosure_table, findings, ways
-from study.pages.markdown import listed
-from study.pages.results_page import common, made_from, over, picture
+from study.pages.page_parts import (
+    command,
+    common,
+    engines_of,
+    in_common,
+    made_from,
+    over,
+    picture,
+)
 from study.rows.row_files import Row, read_rows
-
-PAGE = "disclosure.md"
-
-
-def write_page(out: Path, pages: Path) -> Path:
-    """Write `docs/disclosure.md`."""
-    pages.mkdir(parents=True, exist_ok=True)
-    write_text(pages / PAGE, disclosure_page(out, pages))
-    return pages / PAGE
 
 
 def disclosure_page(out: Path, pages: Path) -> str:
@@ -67,10 +64,6 @@ All three disclose 5%; the differences are in points, with 95% intervals.
 
 
 def _what_was_run(rows: Sequence[Row]) -> str:
-    given = [f"{key}={value}" for key, value in common(rows, ()).items()]
-    also = f"All runs have {listed([f'`{each}`' for each in given])}.\n" if given else ""
-    sets = "".join(f" --set {each}" for each in given)
-    engines = listed(sorted({row["engine"] for row in rows}))
-    return (
-        f"{over(rows)}\nEngine: {engines}.\n{also}\n```\nsofa-fl reproduce disclosure{sets}\n```\n"
-    )
+    given = common(rows, ())
+    head = f"{over(rows)}\n{engines_of(rows)}{in_common(given)}"
+    return f"{head}\n{command('disclosure', rows, given)}"

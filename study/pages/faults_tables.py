@@ -123,7 +123,7 @@ def _said_attendance(rows: Sequence[Row]) -> Iterator[str]:
                 )
                 yield (
                     f"- {where}: if {name}, the mean client has {difference(gap)} points against "
-                    f"full participation, with {asked / full:.0%} of its samples asked for.\n"
+                    f"full participation.\n  Of its samples {asked / full:.0%} are asked for.\n"
                 )
 
 

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sofa_fl.experiment.storage.disk import write_text
-from study.pages.markdown import listed
+from study.pages.page_parts import command, common, engines_of, made_from, over, picture
 from study.pages.privacy_tables import PRIVACY, privacy_tables, verdicts
-from study.pages.results_page import common, made_from, over, picture
 from study.rows.row_files import Row, read_rows
-
-PAGE = "privacy.md"
-
-
-def write_page(out: Path, pages: Path) -> Path:
-    """Write `docs/privacy.md`."""
-    pages.mkdir(parents=True, exist_ok=True)
-    write_text(pages / PAGE, privacy_page(out, pages))
-    return pages / PAGE
 
 
 def privacy_page(out: Path, pages: Path) -> str:
@@ -49,10 +38,13 @@ GUARANTEE = """\
 sofa-fl run --set sharing.ratio=0 --set privacy.epsilon=2 --set local.batch_size=250
 ```
 
-- **Training** is DP-SGD ([Abadi et al.](https://arxiv.org/abs/1607.00133)): batches are drawn sample by sample, the gradient of each sample is cut to `privacy.clip`, and noise is added to their sum. The losses of batches are noised with them.
+- **Training** is DP-SGD ([Abadi et al.](https://arxiv.org/abs/1607.00133)): batches are drawn sample by sample.
+  The gradient of each sample is cut to `privacy.clip`, and noise is added to their sum.
+  The losses of batches are noised with them.
 - **The class mix** of a client is noised once (`privacy.count_noise`).
 - **Held-out losses** are cut to `privacy.max_loss` and noised. A client answers `privacy.scores` of them per round; by default none.
-- **The noise** follows from epsilon, delta, rounds, batches and the size of a client; [dp-accounting](https://github.com/google/differential-privacy/tree/main/python/dp_accounting) adds up what is spent.
+- **The noise** follows from epsilon, delta, rounds, batches and the size of a client.
+  [dp-accounting](https://pypi.org/project/dp-accounting/) adds up what is spent.
   The summary says what was spent, and a client whose budget is spent does not answer any more.
 
 Everything else (the tree, clusters' models, what a client uses) is made from these answers alone and costs nothing more.
@@ -67,7 +59,8 @@ METHOD = """\
 Held-out losses on a hundred samples say little once they are noised, so by default SOFA-FL goes by the noised models alone.
 
 - Noise makes updates long, but two clients' updates agree only in what they learned.
-  So clients are placed by the inner products of their updates with those of others; that of an update with itself, which noise fills, is replaced by the largest of the others.
+  So clients are placed by the inner products of their updates with those of others.
+  That of an update with itself, which noise fills, is replaced by the largest of the others.
 - Clients of a cluster start every round from the same model, so their updates add up over rounds while the noise cancels.
   In rounds 0, 1, 2, 4, 8 and so on DMAC looks at these sums, and a cluster is divided if the agreement within the parts could not be chance.
 - A client uses its cluster's model, the noise of which is averaged out over the clients of the cluster.
@@ -76,8 +69,10 @@ With `privacy.scores` above 0, SHAPE and the mixing weights go by noised losses,
 """
 
 COMPARED = """\
-Two federations, each at epsilon = 8, 4, 2 and 1 with delta = 1e-5: *turned* has 20 clients in four rotations of MNIST, and *S4* has 24 in four rotations with two variants of the labels.
-All methods train an MLP with a hidden layer of 32 by plain descent at a rate of 1 that falls to 0.3, a warm-up of 25 batches and 20 rounds of 5 batches of 250 samples on average.
+There are two federations, each at epsilon = 8, 4, 2 and 1 with delta = 1e-5.
+*turned* has 20 clients in four rotations of MNIST, and *S4* has 24 in four rotations with two variants of the labels.
+All methods train an MLP with a hidden layer of 32 by plain descent at a rate of 1 that falls to 0.3.
+After a warm-up of 25 batches there are 20 rounds of 5 batches, of 250 samples on average.
 So all have the same noise at the same epsilon.
 HypCluster is told the number of groups, and chooses by the noised held-out losses of all its models in every round.
 The oracle is told the groups themselves.
@@ -90,7 +85,4 @@ Bold marks the best method that is not told the groups.
 
 
 def _what_was_run(rows: Sequence[Row]) -> str:
-    given = {k: v for k, v in common(rows, ()).items() if k != "privacy.scores"}
-    sets = "".join(f" --set {key}={value}" for key, value in given.items())
-    engines = listed(sorted({row["engine"] for row in rows}))
-    return f"{over(rows)}\nEngine: {engines}.\n\n```\nsofa-fl reproduce privacy{sets}\n```\n"
+    return f"{over(rows)}\n{engines_of(rows)}\n{command('privacy', rows, common(rows, ()))}"

@@ -72,6 +72,12 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     write_text(path, f"[\n{lines}\n]\n" if rows else "[]\n")
 
 
+def as_read(row: Row) -> Row:
+    """A row as it is read from a file: lists for tuples."""
+    read: Row = json.loads(json.dumps(row))
+    return read
+
+
 def row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in KEYS)
 

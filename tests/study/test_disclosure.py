@@ -19,7 +19,7 @@ from study.design.disclosure_settings import (
 from study.design.run_plan import Scope
 from study.disclosure_targets import planned
 from study.figures.disclosure_figure import draw_disclosure
-from study.pages.disclosure_page import disclosure_page, write_page
+from study.pages.disclosure_page import disclosure_page
 from study.pages.disclosure_tables import DISCLOSURE, disclosure_table, findings
 from study.pages.sharing_words import shared
 from study.rows.row_files import Row, add_rows
@@ -95,7 +95,7 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_the_page_says_what_there_is(tmp_path: Path) -> None:
-    text = write_page(tmp_path, tmp_path / "pages").read_text(encoding="utf-8")
+    text = disclosure_page(tmp_path, tmp_path)
     assert "no results yet: `sofa-fl reproduce disclosure`" in text
     add_rows(tmp_path / DISCLOSURE, every("S2", 0.02))
     text = disclosure_page(tmp_path, tmp_path)

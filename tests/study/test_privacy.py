@@ -7,7 +7,7 @@ from pathlib import Path
 from study.design.privacy_settings import EPSILONS, PRIVATE, PRIVATE_SETTINGS
 from study.design.run_plan import Scope
 from study.figures.privacy_figure import draw_privacy
-from study.pages.privacy_page import privacy_page, write_page
+from study.pages.privacy_page import privacy_page
 from study.pages.privacy_tables import PRIVACY, privacy_tables, verdicts
 from study.privacy_targets import planned, privacy_row
 from study.rows.row_files import Row, add_rows
@@ -91,7 +91,7 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_the_page_says_what_there_is(tmp_path: Path) -> None:
-    text = write_page(tmp_path, tmp_path / "pages").read_text(encoding="utf-8")
+    text = privacy_page(tmp_path, tmp_path)
     assert "no results yet: `sofa-fl reproduce privacy`" in text
     add_rows(tmp_path / PRIVACY, every())
     text = privacy_page(tmp_path, tmp_path)

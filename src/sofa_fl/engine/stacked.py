@@ -32,7 +32,8 @@ from sofa_fl.models.networks import NetworkFactory
 EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for the paper's CNN
 FEWEST = 64  # of these, if memory does not last
 SITTING = 512  # samples of one model in one row of a stack
-KEPT = 2  # stacks kept for the next call, of training and of exams; each has its own memory
+KEPT = 2  # steppers kept for the next call; each has its own memory
+KEPT_STACKS = 8  # stacks for exams
 
 T = TypeVar("T")
 
@@ -134,8 +135,10 @@ class StackedEngine:
         learner, num = self._learner, len(asked)
         models = {identity(sitting.model): sitting.model for sitting in asked}
         vectors = {key: as_vector(model) for key, model in models.items()}
+        num = round_up(num)  # few sizes of stacks, so that they are made once
         stack = self._stack(num)
-        stack.load([vectors[identity(sitting.model)] for sitting in asked])
+        loaded = [vectors[identity(sitting.model)] for sitting in asked]
+        stack.load(loaded + loaded[-1:] * (num - len(loaded)))
         rows = np.full((num, max(sitting.num_samples for sitting in asked)), -1, dtype=np.int64)
         for row, sitting in zip(rows, asked):
             row[: sitting.num_samples] = np.concatenate(sitting.sets)
@@ -207,10 +210,10 @@ class StackedEngine:
                 stack, store, self._loss, learner.local, pulls, learner.num_outputs, span
             )
 
-        return _recall(self._steppers, (num, pulls, part), make)
+        return _recall(self._steppers, (num, pulls, part), make, KEPT)
 
     def _stack(self, num: int) -> Stack:
-        return _recall(self._stacks, num, lambda: self._new_stack(num))
+        return _recall(self._stacks, num, lambda: self._new_stack(num), KEPT_STACKS)
 
     def _new_stack(self, num: int) -> Stack:
         assert self._make is not None
@@ -226,11 +229,17 @@ class StackedEngine:
 K = TypeVar("K")
 
 
-def _recall(kept: dict[K, T], key: K, make: Callable[[], T]) -> T:
+def round_up(num: int) -> int:
+    """The next of few numbers: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 and so on."""
+    step = max(1, (1 << (num - 1).bit_length()) // 8)
+    return -(-num // step) * step
+
+
+def _recall(kept: dict[K, T], key: K, make: Callable[[], T], most: int) -> T:
     """`kept[key]`, made if need be; of the others only those used last are kept."""
     value = kept.pop(key) if key in kept else None
     if value is None:
-        while len(kept) >= KEPT:
+        while len(kept) >= most:
             kept.pop(next(iter(kept)))
         value = make()
     kept[key] = value

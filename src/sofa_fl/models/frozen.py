@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.networks import NetworkFactory
+from sofa_fl.models.networks import NetworkFactory, made
 
 # By content and device, the parameters that have these numbers: they lie in memory once.
 _held: dict[tuple[str, str], list[weakref.ref[Tensor]]] = {}
@@ -49,12 +49,12 @@ def with_frozen(factory: NetworkFactory, frozen: Mapping[str, Tensor]) -> Networ
     """A factory of the same network with these frozen parameters in place of its own."""
 
     def make() -> nn.Module:
-        network = factory()
+        network = made(factory)
         own = frozen_of(network)
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in frozen.items()}:
             raise ModelError(
-                f"the network must have the frozen parameters of the run, {len(frozen)} in all, "
-                f"but has {len(own)}, or others; pass the network that the run was started with"
+                f"the network must have the {len(frozen)} frozen parameters of the run, got "
+                f"{len(own)}, or others; pass the network that the run was started with"
             )
         for name, parameter in own.items():
             parameter.data = frozen[name].to(parameter.dtype)

@@ -65,5 +65,5 @@ class Budgets:
         """Go back to what `saved` returned."""
         self.spent.clear()
         for client, part, rate, noise, steps in saved:
-            which: Part = "train" if part == "train" else "holdout"
-            self.spent[NodeId(client), which][rate, noise] = steps
+            account: Account = NodeId(client), "train" if part == "train" else "holdout"
+            self.spent[account][rate, noise] = steps

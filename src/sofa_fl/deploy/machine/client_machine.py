@@ -149,6 +149,7 @@ class ClientMachine:
                 train.shift,
             ),
             number=self.number,
+            name=self.policy.name,
             identity=self.site.identity,
             fingerprint=self.fingerprint,
             cap=self.policy.max_disclosure,
