@@ -17,6 +17,7 @@ import typer
 from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
+from study.design.adapter_settings import ADAPTED, FEDERATIONS
 from study.design.contenders import CONTENDERS
 from study.design.drift_settings import (
     DRIFTERS,
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 # The order of `all`.
 RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults", "natural", "tree")
-TARGETS = (*RUN, "sweep", "natural_sweep", "figures", "docs", "all")
+# `adapters` takes an encoder and queries that do not ship, so that it is asked for by name.
+TARGETS = (*RUN, "adapters", "sweep", "natural_sweep", "figures", "docs", "all")
 # All others have SEEDS.
 SEEDS_OF = {"sweep": SWEEP_SEEDS, "natural_sweep": SWEEP_SEEDS, "tree": TREE_SEEDS}
 QUICK_OUT = Path("runs") / "quick"
@@ -169,6 +171,7 @@ OWN: Mapping[str, Known] = {
         Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
     ),
     "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),
+    "adapters": Known(tuple(FEDERATIONS), tuple(FEDERATIONS), tuple(ADAPTED)),
 }
 
 
@@ -202,7 +205,7 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
 
 def carry_out(target: str, study: Study) -> Outcome:
     """Make a target, or all of them; after Ctrl-C, say how to continue."""
-    from study import drift_targets, natural_targets, targets, tree_targets
+    from study import adapter_targets, drift_targets, natural_targets, targets, tree_targets
     from study.design.choices import read_choices
     from study.tuning import sweep
 
@@ -216,6 +219,7 @@ def carry_out(target: str, study: Study) -> Outcome:
         "natural": natural_targets.natural,
         "natural_sweep": natural_targets.natural_sweep,
         "tree": tree_targets.tree,
+        "adapters": adapter_targets.adapters,
         "sweep": sweep,
         "figures": targets.figures,
         "docs": targets.docs,
