@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import sofa_fl
-from sofa_fl.data.base import ClientData, FederatedData
+from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.experiment.run.config import override, parse_config
 from sofa_fl.experiment.scoring.outputs import outputs_of
 

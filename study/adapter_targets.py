@@ -11,16 +11,19 @@ from typing import Any
 
 import torch
 
+from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, config_to_dict
 from sofa_fl.experiment.run.launch import run_or_resume
+from sofa_fl.experiment.run.loop import Own
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from study.design.adapter_settings import ADAPTED, COMMON, FEDERATIONS, QUICK, SWAP_AT
-from study.design.run_plan import Scope, configure
+from study.design.run_plan import UNTOLD, Scope, configure
+from study.design.settings import Overrides
 from study.intents import federation, find_base, network_of, read_queries
 from study.pages.adapter_tables import ADAPTERS, adapter_tables
 from study.rows.recovery import AGREES, until
 from study.rows.row_files import Row, add_rows, make_row, read_rows, row_key
-from study.targets import Outcome, Study
+from study.targets import Outcome, Study, whole_key
 
 queries = cache(read_queries)
 
@@ -28,17 +31,33 @@ queries = cache(read_queries)
 def adapters(study: Study) -> Outcome:
     """Every contender in every federation, with every seed; runs that have ended are kept."""
     scope, file = study.scope, study.out / ADAPTERS
-    there = {row_key(row): row for row in read_rows(file)} if study.only_missing else {}
+    there, told = read_rows(file), overrides_of(scope)
+    known = {whole_key(row) for row in there}
+    asked: list[Row] = [
+        {"setting": setting, "method": method, "sharing": 0.0, "seed": seed, "overrides": told}
+        for setting in scope.settings
+        for method in scope.methods
+        for seed in scope.seeds
+    ]
+    if study.only_missing:
+        asked = [keys for keys in asked if whole_key(keys) not in known]
+    changed = {row_key(row) for row in there} & {row_key(keys) for keys in asked}
+    if changed and not study.may_replace:
+        raise RunError(
+            f"{file} already has {len(changed)} of these {len(asked)} rows; --missing leaves them "
+            "as they are, --replace makes them again, and --out DIR writes elsewhere"
+        )
     made = []
-    for setting in scope.settings:
-        for method in scope.methods:
-            for seed in scope.seeds:
-                if (setting, method, 0.0, seed) in there:
-                    continue
-                study.say(f"{setting}, {method}, seed {seed}")
-                made.append(one_run(scope, study.runs, setting, method, seed))
-                add_rows(file, made[-1:])
+    for keys in asked:
+        study.say(f"{keys['setting']}, {keys['method']}, seed {keys['seed']}")
+        made.append(one_run(scope, study.runs, keys["setting"], keys["method"], keys["seed"]))
+        add_rows(file, made[-1:])
     return Outcome((file,), tuple(made), adapter_tables(read_rows(file)))
+
+
+def overrides_of(scope: Scope) -> Overrides:
+    """What a row says was changed."""
+    return {name: value for name, value in scope.extra.items() if name not in UNTOLD}
 
 
 def one_run(scope: Scope, runs: Path, setting: str, method: str, seed: int) -> Row:
@@ -54,8 +73,8 @@ def one_run(scope: Scope, runs: Path, setting: str, method: str, seed: int) -> R
     folder = runs / f"{setting}-{method}-{seed}-{_short(config)}"
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    result = run_or_resume(replace(config, out=str(folder)), data=data, network=network)
-    row = make_row(setting, method, 0.0, seed, scope.extra, result.summary)
+    result = run_or_resume(replace(config, out=str(folder)), Own(data, network))
+    row = make_row(setting, method, 0.0, seed, overrides_of(scope), result.summary)
     return {**row, **_measured(folder, swap_at)}
 
 

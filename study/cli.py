@@ -19,6 +19,7 @@ from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
 from study.design.adapter_settings import ADAPTED, FEDERATIONS
 from study.design.contenders import CONTENDERS
+from study.design.disclosure_settings import DISCLOSURE_SETTINGS, DISCLOSURES
 from study.design.drift_settings import (
     DRIFTERS,
     FAULTY,
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from study.targets import Outcome, Study
 
 # The order of `all`.
-RUN = ("table1", "table2", "benchmark", "ablation", "drift", "faults", "natural", "tree")
+RUN = (
+    "table1", "table2", "benchmark", "ablation", "disclosure", "drift", "faults", "natural", "tree"
+)  # fmt: skip
 # `adapters` takes an encoder and queries that do not ship, so that it is asked for by name.
 TARGETS = (*RUN, "adapters", "sweep", "natural_sweep", "figures", "docs", "all")
 # All others have SEEDS.
@@ -80,6 +83,9 @@ def reproduce(
     missing: Annotated[
         bool, typer.Option("--missing", help="Make only the runs that the results lack.")
     ] = False,
+    replaces: Annotated[
+        bool, typer.Option("--replace", help="Make rows again that the results have already.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the results; results/ by default."),
@@ -92,9 +98,10 @@ def reproduce(
     if target not in TARGETS:
         raise ConfigError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
     scope = read_scope(target, seeds, settings, methods, sets, data_dir, quick=quick)
+    may_replace = replaces or (quick and out is None)  # in QUICK_OUT there is nothing to lose
     out = out or (QUICK_OUT if quick else Path("results"))
     study = study_of(scope, out, jobs, quiet=quiet)
-    outcome = carry_out(target, replace(study, only_missing=missing))
+    outcome = carry_out(target, replace(study, only_missing=missing, may_replace=may_replace))
     from sofa_fl.cli.screen import console, put, shell
 
     if as_json:
@@ -170,6 +177,7 @@ OWN: Mapping[str, Known] = {
         ("natural", "natural_sweep"),
         Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
     ),
+    "disclosure": Known(tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURES)),
     "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),
     "adapters": Known(tuple(FEDERATIONS), tuple(FEDERATIONS), tuple(ADAPTED)),
 }
@@ -205,7 +213,8 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
 
 def carry_out(target: str, study: Study) -> Outcome:
     """Make a target, or all of them; after Ctrl-C, say how to continue."""
-    from study import adapter_targets, drift_targets, natural_targets, targets, tree_targets
+    from study import disclosure_targets, drift_targets, natural_targets, targets, tree_targets
+    from study.adapter_targets import adapters
     from study.design.choices import read_choices
     from study.tuning import sweep
 
@@ -214,12 +223,13 @@ def carry_out(target: str, study: Study) -> Outcome:
         "table2": targets.table2,
         "benchmark": targets.benchmark,
         "ablation": targets.ablation,
+        "disclosure": disclosure_targets.disclosure,
         "drift": drift_targets.drift,
         "faults": drift_targets.faults,
         "natural": natural_targets.natural,
         "natural_sweep": natural_targets.natural_sweep,
         "tree": tree_targets.tree,
-        "adapters": adapter_targets.adapters,
+        "adapters": adapters,
         "sweep": sweep,
         "figures": targets.figures,
         "docs": targets.docs,

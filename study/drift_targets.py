@@ -19,7 +19,7 @@ from study.pages.drift_tables import drift_tables
 from study.pages.faults_tables import faults_tables
 from study.rows.drift_rows import drift_row, faults_row, rounded
 from study.rows.row_files import Row, add_rows, read_rows
-from study.targets import Outcome, RowOf, Study
+from study.targets import Outcome, RowOf, Study, whole_key
 
 
 def drift(study: Study) -> Outcome:
@@ -44,7 +44,9 @@ def chosen(study: Study) -> Choices:
     file = study.out / TRIED
     save = partial(add_rows, file, key=_trial_key)
     once = replace(study, only_missing=True)
-    rows = once.run_missing(entries, "choices for drift", save, read_rows(file), tried_row)
+    rows = once.run_missing(
+        entries, "choices for drift", save, read_rows(file), tried_row, whole_key
+    )
     return {key: own_of(row) for key, row in choose(rows).items()}
 
 

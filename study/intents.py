@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples, Stage
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Samples, Stage
 from sofa_fl.errors import DataError
 from sofa_fl.models.pretrained import MeanPooled, from_peft
 from sofa_fl.seeding import rng_for

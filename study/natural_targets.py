@@ -18,7 +18,7 @@ from study.design.run_plan import Entry
 from study.pages.natural_choices import TRIED, chosen_table, read_chosen
 from study.pages.natural_tables import NATURAL, natural_tables
 from study.rows.row_files import Row, add_rows, read_rows
-from study.targets import Outcome, Study, summary_row
+from study.targets import Outcome, Study, summary_row, whole_key
 
 
 def natural(study: Study) -> Outcome:
@@ -38,7 +38,7 @@ def natural_sweep(study: Study) -> Outcome:
         study.say("note: none of these methods has a parameter to choose")
     save = partial(add_rows, file, key=_trial_key)
     once = replace(study, only_missing=True)
-    rows = once.run_missing(entries, "choices", save, read_rows(file), tried_row)
+    rows = once.run_missing(entries, "choices", save, read_rows(file), tried_row, whole_key)
     return Outcome((file,), tuple(rows), chosen_table(study.out))
 
 

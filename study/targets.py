@@ -19,14 +19,22 @@ from study.design.contenders import ALL_CONTENDERS, CONTENDERS
 from study.design.drift_settings import EVERY
 from study.design.run_plan import Entry, Scope
 from study.design.settings import SETTINGS
-from study.pages import ablation_tables, drift_page, natural_page, paper_tables, tree_page
+from study.pages import (
+    ablation_tables,
+    disclosure_page,
+    drift_page,
+    natural_page,
+    paper_tables,
+    tree_page,
+)
 from study.pages.benchmark_tables import benchmark_tables
+from study.pages.disclosure_tables import DISCLOSURE
+from study.pages.page_parts import write_page
 from study.pages.results_page import write_pages
 from study.rows import figure_data
 from study.rows.figure_data import CLIENTS, LOSSES, Pieces
-from study.rows.row_files import Row, add_rows, make_row, read_rows, row_key
+from study.rows.row_files import Row, add_rows, as_read, make_row, read_rows, row_key
 
-PAGES = (drift_page, natural_page, tree_page)
 Run = Callable[[Sequence[Job], str, OnSummary], list[Summary]]  # the second says what they are for
 Save = Callable[[list[Row]], object]
 Planned = Callable[[Scope, Choices], list[Entry]]
@@ -43,7 +51,8 @@ def summary_row(entry: Entry, summary: Summary, _folder: Path) -> Row:
 class Study:
     """What is asked for, where the results go, how jobs are run and how notes are shown.
 
-    With `only_missing`, rows that are in the results are used as they are.
+    With `only_missing`, rows that are in the results are used as they are; only with `may_replace`
+    are they made again.
     """
 
     scope: Scope
@@ -51,6 +60,7 @@ class Study:
     run: Run
     say: Callable[[str], None]
     only_missing: bool = False
+    may_replace: bool = False
     runs: Path = RUNS
     pages: Path = Path("docs")  # of results.md and images/
     readme: Path | None = Path("README.md")
@@ -65,13 +75,42 @@ class Study:
         save: Save,
         there: Sequence[Row],
         row_of: RowOf = summary_row,
+        key: Callable[[Mapping[str, Any]], Any] = row_key,
     ) -> list[Row]:
-        """As `run_entries`, but with `only_missing` not for entries whose rows are `there`."""
-        known = {_key(row): row for row in there} if self.only_missing else {}
-        missing = [entry for entry in entries if _key(entry.keys) not in known]
+        """As `run_entries`, but with `only_missing` not for entries whose rows are `there`.
+
+        A row with the same `key` is replaced, which only `may_replace` allows.
+        """
+        known = {whole_key(row): row for row in there} if self.only_missing else {}
+        missing = [entry for entry in entries if whole_key(entry.keys) not in known]
+        if not self.may_replace:
+            self.check_new(missing, {key(row): row for row in there}, row_of, key)
         made = self.run_entries(missing, what, save, row_of) if missing else []
-        known |= {_key(entry.keys): row for entry, row in zip(missing, made)}
-        return [known[_key(entry.keys)] for entry in entries]
+        known |= {whole_key(entry.keys): row for entry, row in zip(missing, made)}
+        return [known[whole_key(entry.keys)] for entry in entries]
+
+    def check_new(
+        self,
+        entries: Sequence[Entry],
+        there: Mapping[Any, Row],
+        row_of: RowOf,
+        key: Callable[[Mapping[str, Any]], Any],
+    ) -> None:
+        """Raise if rows would change; those that this command made before it was stopped do not."""
+        changed = 0
+        for entry in entries:
+            if (old := there.get(key(entry.keys))) is None:
+                continue
+            run = RunFolder(self.job(entry).folder)
+            summary = run.summary() if is_ended(run) else None
+            new = {} if summary is None else as_read(row_of(entry, summary, run.path))
+            changed += not new or any(old[name] != new[name] for name in old.keys() & new.keys())
+        if changed:
+            raise RunError(
+                f"{self.out} already has {changed} of these {len(entries)} rows; --missing leaves "
+                "them as they are and makes the others, --replace makes them again, and --out DIR "
+                "writes elsewhere"
+            )
 
     def run_entries(
         self, entries: Sequence[Entry], what: str, save: Save, row_of: RowOf = summary_row
@@ -130,6 +169,7 @@ def figures(study: Study) -> Outcome:
     if "tree" not in figure_data.read_figures(study.out):
         _keep_tree(study)
     from study.figures.benchmark_figure import draw_benchmark
+    from study.figures.disclosure_figure import draw_disclosure
     from study.figures.drift_figure import draw_drift
     from study.figures.paper_figures import draw_figures
 
@@ -141,13 +181,22 @@ def figures(study: Study) -> Outcome:
     if rows := [row for row in read_rows(study.out / drift_page.DRIFT) if row["changes"]]:
         files.append(folder / "drift.svg")
         draw_drift(rows, files[-1])
+    if rows := read_rows(study.out / DISCLOSURE):
+        files.append(folder / "disclosure.svg")
+        draw_disclosure(rows, files[-1])
     return Outcome(tuple(files))
 
 
 def docs(study: Study) -> Outcome:
     """The pages with the results."""
     written = write_pages(study.out, study.pages, study.readme)
-    more = (page.write_page(study.out, study.pages) for page in PAGES)
+    texts = {
+        "drift.md": drift_page.drift_page(study.out, study.pages),
+        "disclosure.md": disclosure_page.disclosure_page(study.out, study.pages),
+        "natural.md": natural_page.natural_page(study.out),
+        "tree.md": tree_page.tree_page(study.out),
+    }
+    more = [write_page(study.pages / name, text) for name, text in texts.items()]
     return Outcome((*written, *more))
 
 
@@ -159,8 +208,7 @@ def need_matplotlib() -> None:
 
 def _complete(study: Study, planned: Planned, pieces: Pieces) -> None:
     """Make the runs whose pieces a figure lacks, with one seed; rows are left as they are."""
-    data = figure_data.read_figures(study.out)
-    seed = data[pieces.figure]["seed"] if pieces.figure in data else study.scope.seeds[0]
+    seed = pieces.seed_of(figure_data.read_figures(study.out), study.scope.seeds[0])
     scope = replace(study.scope, seeds=(seed,))
     add_pieces(study, planned(scope, read_choices(study.out)), pieces)
 
@@ -209,7 +257,9 @@ def _reproduce(
     file = study.out / f"{name}.json"
     rows = study.run_missing(entries, name, partial(add_rows, file), read_rows(file))
     if pieces:
-        add_pieces(study, [e for e in entries if e.seed == entries[0].seed], pieces)
+        seed = pieces.seed_of(figure_data.read_figures(study.out), entries[0].seed)
+        if with_seed := [entry for entry in entries if entry.seed == seed]:
+            add_pieces(study, with_seed, pieces)
     return Outcome((file,), tuple(rows), render(read_rows(file)))
 
 
@@ -231,7 +281,7 @@ def _choices(study: Study, planned: Planned) -> Choices:
     return choices
 
 
-def _key(keys: Mapping[str, Any]) -> str:
+def whole_key(keys: Mapping[str, Any]) -> str:
     """A run and its overrides: another choice is another run."""
     return json.dumps([*row_key(keys), keys["overrides"]], sort_keys=True)
 

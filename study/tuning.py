@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sofa_fl.errors import RunError
 from study.design.choices import FILE, TRIED, Key, choices_table, choose, key_of
 from study.design.contenders import CONTENDERS, RATE
 from study.design.run_plan import Entry, Scope, make_entry
 from study.design.settings import SETTINGS, VALIDATION, Overrides
 from study.rows.row_files import Row, add_rows, read_rows
-from study.targets import Outcome, Study
+from study.targets import Outcome, Study, whole_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,15 @@ def sweep(study: Study) -> Outcome:
     rows += _try(study, second, "own parameters") if second else []
     chosen = choose(rows)
     file = study.out / FILE
+    before = {key_of(row): row["overrides"] for row in read_rows(file)}
+    others = [
+        key for key, row in chosen.items() if before.get(key, row["overrides"]) != row["overrides"]
+    ]
+    if others and not study.may_replace:
+        raise RunError(
+            f"{len(others)} of the {len(before)} choices in {file} would change; --replace changes "
+            "them, and --out DIR writes elsewhere; all trials are recorded"
+        )
     everything = add_rows(file, chosen.values(), key=key_of)
     return Outcome((study.out / TRIED, file), tuple(chosen.values()), choices_table(everything))
 
@@ -71,7 +81,8 @@ def _try(study: Study, trials: Sequence[Trial], what: str) -> list[Row]:
         {**row, "overrides": {**row["overrides"], **row["extra"], **VALIDATION}}
         for row in read_rows(study.out / TRIED)
     ]
-    return [_tried(row, extra) for row in study.run_missing(entries, what, save, there)]
+    rows = study.run_missing(entries, what, save, there, key=whole_key)
+    return [_tried(row, extra) for row in rows]
 
 
 def _tried(row: Row, extra: Overrides) -> Row:

@@ -13,7 +13,6 @@ import pytest
 from torch import nn
 
 import sofa_fl
-from sofa_fl.experiment.run import comparison, launch
 from sofa_fl.report import page
 from tests.experiment.cases import tiny
 
@@ -40,17 +39,15 @@ def test_a_report_that_fails_loses_nothing(
     ]
 
 
-def test_they_are_called_as_those_of_the_experiment() -> None:
-    """With `progress` besides."""
-    for ours, theirs in (
-        (sofa_fl.run, launch.run),
-        (sofa_fl.resume, launch.resume),
-        (sofa_fl.run_or_resume, launch.run_or_resume),
-        (sofa_fl.compare, comparison.compare),
+def test_all_ways_to_run_take_the_same_parts() -> None:
+    parts = {"data", "network", "metrics", "observers", "progress"}
+    for function, others in (
+        (sofa_fl.run, {"config", "method"}),
+        (sofa_fl.resume, {"path", "method"}),
+        (sofa_fl.run_or_resume, {"config", "method"}),
+        (sofa_fl.compare, {"methods", "config", "seeds"}),
     ):
-        given = dict(inspect.signature(ours).parameters)
-        assert given.pop("progress").default is None
-        assert given == dict(inspect.signature(theirs).parameters)
+        assert set(inspect.signature(function).parameters) == parts | others
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sofa_fl.data.base import Stage
+from sofa_fl.data.federated_data import Stage
 from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.errors import ModelError
 from sofa_fl.federation import Federation, answered

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.sharing import (
     Shared,
     SharingConfig,
@@ -81,7 +81,9 @@ configs = st.builds(
     SharingConfig,
     ratio=st.one_of(fractions, st.lists(fractions, min_size=1, max_size=3).map(tuple)),
     mode=st.sampled_from(["random", "fixed"]),
-    max_disclosure=st.one_of(fractions, st.dictionaries(st.integers(0, 6), fractions, max_size=4)),
+    max_disclosure=st.one_of(
+        st.none(), fractions, st.dictionaries(st.integers(0, 6), fractions, max_size=4)
+    ),
     accumulate=st.booleans(),
     reshare=st.booleans(),
 )
@@ -170,9 +172,32 @@ def test_fixed_discloses_the_ratio_and_stays_there() -> None:
             np.testing.assert_array_equal(shared.pools[cluster], rows)
 
 
-def test_random_discloses_more_every_round() -> None:
+@pytest.mark.parametrize("mode", ["random", "fixed"])
+@pytest.mark.parametrize("ratio", [0.1, (0.05, 0.1), (0.1, 0.5, 0.02)])
+def test_by_default_no_more_than_the_ratio_is_ever_disclosed(
+    mode: str, ratio: float | tuple[float, ...]
+) -> None:
     world = world_of([[0, 1, 2], [3, 4]], 1000)
-    history = world.rounds(SharingConfig(ratio=0.1), 20)
+    config = SharingConfig(ratio=ratio, mode="fixed" if mode == "fixed" else "random")
+    most = 1000 * (max(ratio) if isinstance(ratio, tuple) else ratio)
+    for shared in world.rounds(config, 20):
+        assert 0 < max(world.disclosed(shared).values()) <= most
+
+
+def test_at_the_cap_the_same_samples_stay_in_use() -> None:
+    """What is disclosed cannot be taken back, so that using less of it would protect nobody."""
+    world = world_of([[0, 1, 2], [3, 4]], 1000)
+    first, *later = world.rounds(SharingConfig(ratio=0.1), 10)
+    root, *clusters = world.tree.clusters
+    for shared in later:
+        for cluster in clusters:
+            np.testing.assert_array_equal(shared.pools[cluster], first.pools[cluster])
+    assert len({shared.pools[root].tobytes() for shared in later}) > 1, "farther away it is redrawn"
+
+
+def test_random_without_a_cap_discloses_more_every_round() -> None:
+    world = world_of([[0, 1, 2], [3, 4]], 1000)
+    history = world.rounds(SharingConfig(ratio=0.1, max_disclosure=1.0), 20)
     for client in world.owned:
         amounts = [world.disclosed(shared)[client] for shared in history]
         assert amounts[0] == 100
@@ -186,7 +211,7 @@ def test_a_cap_ends_the_growth_of_random() -> None:
     history = world.rounds(SharingConfig(ratio=0.1, max_disclosure=caps), 12)
     last = world.disclosed(history[-1])
     assert (last[NodeId(0)], last[NodeId(1)], last[NodeId(2)]) == (0, 10, 60)
-    assert last[NodeId(3)] > 60, "those not named may share all"
+    assert last[NodeId(3)] == 20, "those not named share the ratio"
     # What is disclosed already goes on being shared.
     parent = world.tree.parent[NodeId(1)]
     assert parent is not None

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sofa_fl.data.base import FederatedData, OwnedRows
+from sofa_fl.api.runs import run
 from sofa_fl.data.concepts import Concept, Phase, perform
+from sofa_fl.data.federated_data import FederatedData, OwnedRows
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.partition import Parts
 from sofa_fl.experiment.run.config import parse_config
-from sofa_fl.experiment.run.launch import run
 from sofa_fl.sharing import Ledger, Shared, SharingConfig, share
 from sofa_fl.topology.tree import NodeId, flat_tree
 
@@ -52,8 +52,10 @@ def seen_of(data: FederatedData, shared: Shared) -> Mapping[int, set[int]]:
 
 @pytest.mark.parametrize("mode", ["random", "fixed"])
 @pytest.mark.parametrize("accumulate", [False, True])
-@pytest.mark.parametrize("cap", [0.1, 0.5])
-def test_turned_copies_count_as_their_sample(mode: str, accumulate: bool, cap: float) -> None:
+@pytest.mark.parametrize("cap", [0.1, 0.5, None])
+def test_turned_copies_count_as_their_sample(
+    mode: str, accumulate: bool, cap: float | None
+) -> None:
     data = drifting()
     config = parse_config(
         {
@@ -63,12 +65,12 @@ def test_turned_copies_count_as_their_sample(mode: str, accumulate: bool, cap: f
         }
     ).sharing  # fmt: skip
     tree = flat_tree([NodeId(i) for i in range(NUM)], NUM)
-    shared = Shared()
+    shared, most = Shared(), 0.3 if cap is None else cap
     for round in range(2 * PHASES):
         shared = share(tree, owned_at(data, round), shared, config, seed=0, round=round)
         disclosed = shared.ledger.disclosed(owned_at(data, round))
         for client, seen in seen_of(data, shared).items():
-            assert 0 < len(seen) <= cap * EACH
+            assert 0 < len(seen) <= most * EACH
             assert len(disclosed[NodeId(client)]) == len(seen), "the record says what is so"
 
 
@@ -97,9 +99,9 @@ def test_a_run_under_drift_keeps_its_cap(tmp_path: Path) -> None:
     assert max(map(len, seen.values())) > 0
 
 
-def test_the_default_shares_as_before() -> None:
+def test_a_cap_of_1_shares_as_before() -> None:
     """A cap of 1 holds nobody back, so that knowing about copies changes no draw."""
-    data, config = drifting(), SharingConfig(ratio=0.3)
+    data, config = drifting(), SharingConfig(ratio=0.3, max_disclosure=1.0)
     tree = flat_tree([NodeId(i) for i in range(NUM)], NUM)
     ours = theirs = Shared()
     for round in range(2 * PHASES):

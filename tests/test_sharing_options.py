@@ -72,7 +72,10 @@ def test_pools_accumulate_what_is_drawn_in_every_round() -> None:
     world = world_of([0, 1], 1000)
     sizes = [
         [len(shared.pools[world.tree.root]) for shared in world.rounds(config, 3)]
-        for config in (SharingConfig(ratio=0.1), SharingConfig(ratio=0.1, accumulate=True))
+        for config in (
+            SharingConfig(ratio=0.1, max_disclosure=1.0),
+            SharingConfig(ratio=0.1, max_disclosure=1.0, accumulate=True),
+        )
     ]
     assert sizes[0] == [200, 200, 200]
     assert sizes[1][0] == 200
@@ -86,7 +89,8 @@ def test_reshared_samples_come_from_whoever_was_given_them() -> None:
     low = world.tree.parent[NodeId(0)]
     assert low is not None
     plain, passed_on = (
-        world.rounds(SharingConfig(ratio=0.1, reshare=reshare), 2)[1] for reshare in (False, True)
+        world.rounds(SharingConfig(ratio=0.1, max_disclosure=1.0, reshare=reshare), 2)[1]
+        for reshare in (False, True)
     )
     far = np.concatenate([world.owned[NodeId(2)], world.owned[NodeId(3)]])
     assert not np.isin(plain.pools[low], far).any()
@@ -97,7 +101,7 @@ def test_reshared_samples_come_from_whoever_was_given_them() -> None:
 
 def test_what_a_client_was_given_does_not_use_up_its_own_cap() -> None:
     world = world_of([0, 1], 100)
-    config = SharingConfig(ratio=0.2, reshare=True, max_disclosure={0: 0.5})
+    config = SharingConfig(ratio=0.2, reshare=True, max_disclosure={0: 0.5, 1: 1.0})
     last = world.rounds(config, 40)[-1]
     assert world.disclosed(last) == {NodeId(0): 50, NodeId(1): 100}
 
@@ -138,7 +142,8 @@ def test_with_both_off_the_draws_are_what_they_were() -> None:
     world = world_of([[0, 1, 2], [3, 4]], [30, 40, 50, 60, 70])
     digest = hashlib.sha256()
     for mode in ("random", "fixed"):
-        config = SharingConfig(ratio=0.3, mode=mode, max_disclosure={1: 0.4})
+        caps = {**dict.fromkeys(range(5), 1.0), 1: 0.4}
+        config = SharingConfig(ratio=0.3, mode=mode, max_disclosure=caps)
         for shared in world.rounds(config, 4, seed=7):
             for cluster in world.tree.clusters:
                 digest.update(shared.pools[cluster].astype(np.int64).tobytes())
@@ -149,7 +154,7 @@ def test_of_few_samples_one_is_shared_now_and_then() -> None:
     """A client with four samples shares a tenth of them on average, not nothing."""
     tree = flat_tree([NodeId(0), NodeId(1)])
     owned = {NodeId(0): np.arange(4), NodeId(1): np.arange(4, 104)}
-    config = SharingConfig(ratio=0.1)
+    config = SharingConfig(ratio=0.1, max_disclosure=1.0)
     pools = [
         share(tree, owned, Shared(), config, seed=0, round=round).pools[tree.root]
         for round in range(400)

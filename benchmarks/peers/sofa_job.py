@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from job import BATCH_SIZE, BATCHES, LEARNING_RATE, WEIGHT_DECAY, Clock, arguments
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import Exam, LocalConfig
 from sofa_fl.engine.select import make_engine
 from sofa_fl.federation import Federation

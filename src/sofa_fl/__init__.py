@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from sofa_fl.api.runs import resume as resume
     from sofa_fl.api.runs import run as run
     from sofa_fl.api.runs import run_or_resume as run_or_resume
-    from sofa_fl.data.base import Arrays as Arrays
-    from sofa_fl.data.base import ClientData as ClientData
-    from sofa_fl.data.base import FederatedData as FederatedData
-    from sofa_fl.data.base import Stage as Stage
     from sofa_fl.data.concepts import Concept as Concept
     from sofa_fl.data.concepts import Phase as Phase
     from sofa_fl.data.config import DataConfig as DataConfig
@@ -35,6 +31,10 @@ if TYPE_CHECKING:
     from sofa_fl.data.dealing import deal as deal
     from sofa_fl.data.dealing import split as split
     from sofa_fl.data.federate import federate as federate
+    from sofa_fl.data.federated_data import Arrays as Arrays
+    from sofa_fl.data.federated_data import ClientData as ClientData
+    from sofa_fl.data.federated_data import FederatedData as FederatedData
+    from sofa_fl.data.federated_data import Stage as Stage
     from sofa_fl.data.own import from_arrays as from_arrays
     from sofa_fl.data.own import from_dataset as from_dataset
     from sofa_fl.data.pictures import from_folder as from_folder
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.run.config import Config as Config
     from sofa_fl.experiment.run.config import load_config as load_config
     from sofa_fl.experiment.run.config import preset as preset
-    from sofa_fl.experiment.serving.assign import Assigned as Assigned
-    from sofa_fl.experiment.serving.assign import assign as assign
-    from sofa_fl.experiment.serving.export import Exported as Exported
-    from sofa_fl.experiment.serving.export import export as export
-    from sofa_fl.experiment.serving.export import predict as predict
+    from sofa_fl.experiment.serving.model_files import Exported as Exported
+    from sofa_fl.experiment.serving.model_files import export as export
+    from sofa_fl.experiment.serving.model_files import predict as predict
+    from sofa_fl.experiment.serving.newcomers import Assigned as Assigned
+    from sofa_fl.experiment.serving.newcomers import assign as assign
     from sofa_fl.federation import Federation as Federation
     from sofa_fl.guard import GuardConfig as GuardConfig
     from sofa_fl.methods.base import Method as Method
@@ -98,10 +98,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Arrays": "data.base",
-    "ClientData": "data.base",
-    "FederatedData": "data.base",
-    "Stage": "data.base",
+    "Arrays": "data.federated_data",
+    "ClientData": "data.federated_data",
+    "FederatedData": "data.federated_data",
+    "Stage": "data.federated_data",
     "Concept": "data.concepts",
     "Phase": "data.concepts",
     "DataConfig": "data.config",
@@ -125,11 +125,11 @@ _HOME = {
     "Config": "experiment.run.config",
     "load_config": "experiment.run.config",
     "preset": "experiment.run.config",
-    "Assigned": "experiment.serving.assign",
-    "assign": "experiment.serving.assign",
-    "Exported": "experiment.serving.export",
-    "export": "experiment.serving.export",
-    "predict": "experiment.serving.export",
+    "Assigned": "experiment.serving.newcomers",
+    "assign": "experiment.serving.newcomers",
+    "Exported": "experiment.serving.model_files",
+    "export": "experiment.serving.model_files",
+    "predict": "experiment.serving.model_files",
     "ClientScore": "api.result",
     "Comparison": "api.comparison",
     "Result": "api.result",

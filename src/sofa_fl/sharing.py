@@ -13,7 +13,7 @@ import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import OwnedRows, Samples
+from sofa_fl.data.federated_data import OwnedRows, Samples
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -31,11 +31,12 @@ class SharingConfig:
         ratio: Fraction of what a child holds that its parent gathers; or one fraction per level
             (of the parent, from 1 up; the last one goes on). 0 shares nothing. Of a child that
             holds so little that this is less than one sample, one is drawn with this probability.
-        mode: `random` draws anew every round; `fixed` repeats the draw of the first round, which is
-            the same samples as long as a child holds the same.
+        mode: `random` draws anew every round, from what is disclosed already once the cap is
+            reached; `fixed` repeats the draw of the first round while a child holds the same.
         adaptive: Share less in a cluster that is less coherent: `ratio / (1 + incoherence)`.
         max_disclosure: Fraction of a client's samples that may ever leave it, over the whole run:
-            one number, or one by client number (1 for those not named). 0 shares nothing.
+            one number, or one by client number. The default, also for clients not named, is the
+            ratio (the largest, if there are several). 0 shares nothing; 1 is no cap.
         accumulate: Add what is gathered to a pool instead of replacing it, as the paper writes it.
             A new cluster starts with an empty pool.
         reshare: Gather also from the samples that a child was given, not only from its own, as the
@@ -45,19 +46,22 @@ class SharingConfig:
     ratio: Fraction | tuple[Fraction, ...] = 0.1
     mode: Literal["random", "fixed"] = "random"
     adaptive: bool = False
-    max_disclosure: Fraction | dict[int, Fraction] = 1.0
+    max_disclosure: Fraction | dict[int, Fraction] | None = None
     accumulate: bool = False
     reshare: bool = False
 
+    @property
+    def largest_ratio(self) -> float:
+        return max(self.ratio, default=0.0) if isinstance(self.ratio, tuple) else self.ratio
+
     def ratio_at(self, level: int) -> float:
-        if isinstance(self.ratio, tuple):
-            return self.ratio[min(level, len(self.ratio)) - 1] if self.ratio else 0.0
-        return self.ratio
+        ratios = self.ratio if isinstance(self.ratio, tuple) else (self.ratio,)
+        return ratios[min(level, len(ratios)) - 1] if ratios else 0.0
 
     def cap_of(self, client: NodeId) -> float:
-        if isinstance(self.max_disclosure, dict):
-            return self.max_disclosure.get(client, 1.0)
-        return self.max_disclosure
+        cap = self.max_disclosure
+        named = cap.get(client) if isinstance(cap, dict) else cap
+        return self.largest_ratio if named is None else named
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ def share(
     incoherence: Mapping[NodeId, float] | None = None,
 ) -> Shared:
     """Gather upward, distribute downward, and write it into the ledger."""
-    if max(config.ratio_at(level) for level in range(1, tree.depth + 2)) == 0:
+    if config.largest_ratio == 0:
         return Shared(dict.fromkeys(tree.clusters, _NONE), before.ledger)
     is_owned = _is_owned(owned, _num_rows(owned))
     kept = still_owned(before.pools, owned) if config.accumulate else {}
@@ -203,8 +207,6 @@ def training_sets(
 
 def traffic(tree: Tree, pools: Pools, owned: Owned) -> tuple[int, int]:
     """How many samples clients sent up and were sent down for these pools."""
-    if not any(map(len, pools.values())):
-        return 0, 0
     up = len(union(list(pools.values())))
     return up, sum(map(len, foreign(tree, pools, owned).values()))
 

@@ -30,6 +30,7 @@ CAPTIONS: Mapping[str, str] = {
     "benchmark": "All methods, settings and ways of sharing: the mean and the worst client.",
     "clients": "The paper's comparison of SOFA-FL and HypCluster, client by client.",
     "tree": "The tree that SOFA-FL built in S4, at the end of a run.",
+    "disclosure": "What sharing brings by the share of the samples that it discloses.",
     "drift": "Accuracy and agreement with the true groups, round by round.",
     **{each.file: f"{each.title}. {LOSS_CAPTION}" for each in LOSS_FIGURES.values()},
 }

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from study.design.contenders import ABLATION, FULL, NO_TREE
 from study.design.settings import SETTINGS
 from study.pages.markdown import difference, share, table
+from study.pages.sharing_words import shared
 from study.rows.intervals import estimate, holm, paired
 from study.rows.row_files import Row, by_seed, column, of_method
 
@@ -17,16 +18,11 @@ def ablation(rows: Sequence[Row]) -> str:
     for setting in SETTINGS.values():
         here = [row for row in rows if row["setting"] == setting.name]
         if here:
-            heading = f"**{setting.name}: {setting.title}{_shared(here)}**\n"
+            told = f", {words}" if (words := shared(of_method(here, FULL) or here)) else ""
+            heading = f"**{setting.name}: {setting.title}{told}**\n"
             tree = "\n".join(_tree_alone(here))
             parts += [heading, _ablation(here), *([f"{tree}\n"] if tree else [])]
     return "\n".join(parts)
-
-
-def _shared(rows: Sequence[Row]) -> str:
-    """`, 0.1 shared`: the sharing ratio of SOFA-FL as a whole."""
-    most = max(row["sharing"] for row in rows)
-    return f", {most:g} shared" if most else ""
 
 
 def _tree_alone(rows: Sequence[Row]) -> Iterator[str]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Setting
-from study.pages.markdown import bold, difference, listed, share, table
+from study.pages.markdown import bold, difference, item, listed, share, table
+from study.pages.sharing_words import shared
 from study.rows.intervals import Paired, holm, paired
 from study.rows.row_files import Row, by_seed, column
 
@@ -39,7 +40,11 @@ def _parts(rows: Sequence[Row]) -> Iterator[str]:
         yield f"### {name}: {setting.title}\n"
         for sharing in sorted({row["sharing"] for row in here}):
             by = by_method(here, sharing)
-            what = f"With a sharing ratio of {sharing:g}" if sharing else "Without sharing"
+            what = (
+                f"With {shared([row for of in by.values() for row in of])}"
+                if sharing
+                else "Without sharing"
+            )
             yield f"{what}:\n\n{one_table(by)}\n{not_won(by)}{not_run(by, setting)}"
 
 
@@ -95,8 +100,9 @@ def not_won(by: By) -> str:
     """A sentence per measure: what SOFA-FL is behind, and what it is not clearly ahead of."""
     if "sofa" not in by or len(by) < 2:
         return ""
-    said = [f"- {_sentence(by, key, name)}" for key, name in NAMES.items() if _all_have(by, key)]
-    return "\n".join(said) + "\n"
+    return "".join(
+        item(*_sentences(by, key, name)) for key, name in NAMES.items() if _all_have(by, key)
+    )
 
 
 def not_run(by: By, setting: Setting) -> str:
@@ -109,30 +115,32 @@ def not_run(by: By, setting: Setting) -> str:
         for label in by
         if len(by[label]) < most
     ]
-    lines = [f"- Not run: {listed(none)}.\n"] if none else []
-    lines += [f"- Not yet with all seeds: {listed(fewer)}.\n"] if fewer else []
-    return "".join(lines)
+    return left_out(none, fewer)
 
 
-def _sentence(by: By, key: str, name: str) -> str:
+def left_out(none: Sequence[str], fewer: Sequence[str]) -> str:
+    """Who was not run, and who not with all seeds."""
+    text = item(f"Not run: {listed(none)}.") if none else ""
+    return text + item(f"Not yet with all seeds: {listed(fewer)}.") if fewer else text
+
+
+def _sentences(by: By, key: str, name: str) -> Iterator[str]:
     gaps = gaps_of(by, key)
     behind = [label for label, gap in gaps.items() if gap.is_behind]
     unclear = [label for label, gap in gaps.items() if label not in behind and not _leads(gap)]
     slight = [
         label for label, gap in gaps.items() if label not in behind + unclear and not gap.is_ahead
     ]
-    told = {
-        "behind": _named(gaps, behind),
-        "not clearly ahead of": _named(gaps, unclear, with_seeds=True),
-    }
-    lost = [f"{words} {listed(names)}" for words, names in told.items() if names]
-    if lost:
-        text = f"On {name} SOFA-FL does **not** win: it is {', and '.join(lost)}"
+    if behind or unclear:
+        yield f"On {name} SOFA-FL does **not** win."
     else:
-        text = f"On {name} SOFA-FL is ahead of all others in at least {CLEAR:.0%} of the seeds"
+        yield f"On {name} SOFA-FL is ahead of all others in at least {CLEAR:.0%} of the seeds."
+    if behind:
+        yield f"It is behind {listed(_named(gaps, behind))}."
+    if unclear:
+        yield f"It is not clearly ahead of {listed(_named(gaps, unclear, with_seeds=True))}."
     if slight:
-        text += f"; its lead over {listed(_named(gaps, slight))} may be chance"
-    return f"{text}."
+        yield f"Its lead over {listed(_named(gaps, slight))} may be chance."
 
 
 def _leads(gap: Paired) -> bool:
@@ -197,12 +205,15 @@ def counted(places: Sequence[By], what: str) -> str:
             continue
         (ahead, behind), (clearly, not_at_all) = map(_split, (gaps, holm(gaps)))
         said.append(
-            f"- On {name}: {len(gaps)} comparisons ({what}); the 95% "
-            f"interval of SOFA-FL's lead is above zero in {ahead}, below zero in {behind}, and "
-            f"contains zero in {len(gaps) - ahead - behind}; after Holm's correction for all of "
-            f"them, it is above zero in {clearly} and below in {not_at_all}."
+            item(
+                f"On {name}: {len(gaps)} comparisons ({what}).",
+                f"The 95% interval of SOFA-FL's lead is above zero in {ahead}, below zero in "
+                f"{behind}, and contains zero in {len(gaps) - ahead - behind}.",
+                f"After Holm's correction for all of them, it is above zero in {clearly} and below "
+                f"in {not_at_all}.",
+            )
         )
-    return "\n".join(said) + "\n"
+    return "".join(said)
 
 
 def _split(gaps: Mapping[tuple[int, str], Paired]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from study.design.contenders import title
 from study.design.drift_settings import REGROUP, SCENARIOS, SOFA, STILL
 from study.pages.benchmark_tables import against
 from study.pages.drift_tables import By, by_label, rounds_to_ours
-from study.pages.markdown import difference, listed, share, table
+from study.pages.markdown import difference, item, listed, share, table
 from study.rows.intervals import Paired, paired
 from study.rows.recovery import (
     LEVEL_ROUNDS,
@@ -67,13 +67,15 @@ def _said(name: str, flags: Mapping[str, Sequence[list[bool]]], there: Sequence[
     rest = [label for label in flags if label not in there and label != SOFA]
     by_accuracy = [title(label) for label in rest if _all(flags[label][1])]
     verb = "recovers in all seeds" if SOFA in there else "does **not** recover in all seeds"
-    text = f"- **{name}**: SOFA-FL {verb}"
-    text += f"; so {_do(others)} {listed(others)}" if others else ""
-    text += f"; not in all seeds: {listed([title(label) for label in rest])}" if rest else ""
+    said = [
+        f"**{name}**: SOFA-FL {verb}" + (f"; so {_do(others)} {listed(others)}." if others else ".")
+    ]
+    if rest:
+        said.append(f"Not in all seeds: {listed([title(label) for label in rest])}.")
     if by_accuracy:
         are = "are" if len(by_accuracy) > 1 else "is"
-        text += f" (of these, {listed(by_accuracy)} {are} back by accuracy, but not by the tree)"
-    return f"{text}.\n"
+        said.append(f"Of these, {listed(by_accuracy)} {are} back by accuracy, but not by the tree.")
+    return item(*said)
 
 
 def _do(names: Sequence[str]) -> str:
@@ -151,15 +153,15 @@ def _still_cells(rows: Sequence[Row]) -> list[str]:
 
 def _said_still(name: str, by: By) -> str:
     quiet = [not any(_last(row)) for row in by[SOFA]]
-    text = f"- **{name}**: in {_of(quiet)} seeds SOFA-FL makes no edit in the second half"
+    text = f"**{name}**: in {_of(quiet)} seeds SOFA-FL makes no edit in the second half."
     if REGROUP not in by:
-        return f"{text}.\n"
+        return item(text)
     ours, theirs = (sum(sum(row["moved"]) for row in by[label]) for label in (SOFA, REGROUP))
-    text += f"; {ours} clients change their cluster over all seeds, {theirs} with DMAC every round"
+    moved = f"{ours} clients change their cluster over all seeds, {theirs} with DMAC every round"
     if not theirs:
-        return f"{text}, so that there is nothing to compare.\n"
+        return item(text, f"{moved}, so that there is nothing to compare.")
     verdict = "less than" if ours < FIFTH * theirs else "**not** less than"
-    return f"{text}: {verdict} a fifth, which is the goal.\n"
+    return item(text, f"{moved}: {verdict} a fifth, which is the goal.")
 
 
 def _last(row: Row) -> list[int]:

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.experiment.storage.disk import write_text
 from study.design.drift_settings import BAD, DRIFTERS, FAULTY, SITUATIONS, VARIANTS
 from study.pages import drift_goals as goals
 from study.pages.drift_tables import drift_tables, standing
 from study.pages.faults_tables import attendance_parts, bad_parts
 from study.pages.markdown import listed, table
-from study.pages.results_page import (
+from study.pages.page_parts import (
+    command,
     common,
+    engines_of,
     has_setting,
+    in_common,
     made_from,
     over,
     picture,
@@ -23,14 +25,6 @@ from study.pages.results_page import (
 from study.rows.row_files import Row, read_rows
 
 DRIFT, FAULTS, TRIED = "drift.json", "faults.json", "drift_sweep.json"
-PAGE = "drift.md"
-
-
-def write_page(out: Path, pages: Path) -> Path:
-    """Write `docs/drift.md`."""
-    pages.mkdir(parents=True, exist_ok=True)
-    write_text(pages / PAGE, drift_page(out, pages))
-    return pages / PAGE
 
 
 def drift_page(out: Path, pages: Path) -> str:
@@ -90,14 +84,16 @@ The oracle is FedAvg within the true groups, which it is told in every round; a 
 """
 
 READING = """\
-*Before*, *first round after* and *mean after* are the mean client in the round before the change, in the first round with the new data, and over all rounds since the change, in %.
+*Before*, *first round after* and *mean after* are the mean client, in %.
+They are taken in the round before the change, in the first round with the new data, and over all rounds since the change.
 *Worst after* is the worst client over all rounds since the change.
 Rounds are counted from the change: round 1 is the first with the new data.
 *Rounds to the truth* ends when the tree agrees with the true groups (adjusted Rand index of at least 0.95).
 The next two columns end when the mean client is within a point of SOFA-FL's level before the change, and of its own.
 All three must last until the next change; with two changes, a cell has one number for each.
 *Edits* are edits of the tree, and *moved* is the number of clients that changed their cluster, both since the change.
-Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t) after Holm's correction for all differences of a column.
+Differences are SOFA-FL's number minus the other's, seed by seed, in points.
+Their 95% intervals (Student's t) are after Holm's correction for all differences of a column.
 """
 
 SOFA_ALONE = "All of these runs are SOFA-FL with its defaults, except for what is stated.\n"
@@ -118,8 +114,9 @@ A client that does not answer, or finishes only part of its batches, counts in f
 GOALS = (
     (
         "Recovery in time",
-        "After a change, the tree should agree with the new truth within 3 rounds, and the mean "
-        "client should be within a point of SOFA-FL's level before the change within 5 rounds.\n"
+        "After a change, the tree should agree with the new truth within 3 rounds.\n"
+        "The mean client should be within a point of SOFA-FL's level before the change within 5 "
+        "rounds.\n"
         "Both must last.\nThe table has the number of seeds in which that is so.\n",
         goals.recovery_words,
     ),
@@ -143,20 +140,15 @@ def _what_was_run(rows: Sequence[Row], target: str) -> str:
     known = SITUATIONS if target == "drift" else FAULTY
     varied = {key for values in VARIANTS.values() for key in values}
     varied |= {key for contender in DRIFTERS.values() for v in contender.grid for key in v}
-    given = [f"{key}={value}" for key, value in common(rows, varied).items()]
-    also = f"All runs have {listed([f'`{each}`' for each in given])}.\n" if given else ""
+    given = common(rows, varied)
     lines = [f"- {s.name}: {s.title}" for s in known.values() if has_setting(rows, s.name)]
-    sets = "".join(f" --set {each}" for each in given)
-    seeds = sorted({row["seed"] for row in rows})
-    engines = listed(sorted({row["engine"] for row in rows}))
-    precision = "" if any("precision" in each for each in given) else "Precision: float32.\n"
+    precision = "" if "local.precision" in given else "Precision: float32.\n"
     return (
         "\n".join(lines)
         + f"\n\n{over(rows)}\n"
         + "The data are MNIST, the network is the paper's CNN, and a client trains 25 batches of "
         + f"100 samples in a round.\n{DRIFTING if target == 'drift' else ''}"
-        + f"Engine: {engines}.\n{precision}{also}\n"
-        + f"```\nsofa-fl reproduce {target} --seeds {','.join(map(str, seeds))}{sets}\n```\n"
+        + f"{engines_of(rows)}{precision}{in_common(given)}\n{command(target, rows, given)}"
     )
 
 

@@ -16,6 +16,7 @@ from study.design.drift_settings import (
     variant,
 )
 from study.pages.markdown import NOTHING, difference, listed, share, table
+from study.pages.sharing_words import shared
 from study.rows.intervals import Paired, paired
 from study.rows.recovery import POINT
 from study.rows.row_files import Row
@@ -122,7 +123,7 @@ def _said_attendance(rows: Sequence[Row]) -> Iterator[str]:
                 )
                 yield (
                     f"- {where}: if {name}, the mean client has {difference(gap)} points against "
-                    f"full participation, with {asked / full:.0%} of its samples asked for.\n"
+                    f"full participation.\n  Of its samples {asked / full:.0%} are asked for.\n"
                 )
 
 
@@ -133,7 +134,7 @@ def _places(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, list[Row]]]]:
             here = [r for r in rows if (r["setting"], r["sharing"]) == (name, sharing)]
             by = {label: [r for r in here if r["method"] == label] for label in VARIANTS}
             if here:
-                words = f", {sharing:g} shared" if sharing else ""
+                words = f", {shared(here)}" if sharing else ""
                 yield f"{name}{words}", {label: of for label, of in by.items() if of}
 
 

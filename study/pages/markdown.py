@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
+from textwrap import wrap
 
 from study.rows.intervals import Estimate, Paired
 
 NOTHING = "–"
+WIDTH = 140
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -45,6 +47,14 @@ def points(value: float) -> str:
 
 def bold(text: str) -> str:
     return f"**{text}**"
+
+
+def item(*sentences: str) -> str:
+    """An item of a list, a sentence per line; one with many names takes several."""
+    whole = (each.replace(" ± ", "±") for each in sentences)  # not to be torn apart
+    folded = (wrap(each, WIDTH, break_long_words=False, break_on_hyphens=False) for each in whole)
+    lines = (line.replace("±", " ± ") for lines in folded for line in lines)
+    return "- " + "\n  ".join(lines) + "\n"
 
 
 def listed(words: Sequence[str]) -> str:

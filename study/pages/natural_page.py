@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sofa_fl.experiment.storage.disk import write_text
 from study.design.natural_contenders import FIXED, NATURALS
 from study.design.natural_settings import NATURAL_SETTINGS
 from study.pages.markdown import NOTHING, listed
@@ -18,17 +17,17 @@ from study.pages.natural_tables import (
     published,
     standing,
 )
-from study.pages.results_page import common, has_setting, made_from, over, seeds_told
+from study.pages.page_parts import (
+    command,
+    common,
+    engines_of,
+    has_setting,
+    in_common,
+    made_from,
+    over,
+    seeds_told,
+)
 from study.rows.row_files import Row, read_rows
-
-PAGE = "natural.md"
-
-
-def write_page(out: Path, pages: Path) -> Path:
-    """Write `docs/natural.md`."""
-    pages.mkdir(parents=True, exist_ok=True)
-    write_text(pages / PAGE, natural_page(out))
-    return pages / PAGE
 
 
 def natural_page(out: Path) -> str:
@@ -70,7 +69,8 @@ def _chosen(out: Path) -> str:
 FEDERATIONS = """\
 Clients of three datasets are what they are; [Own data](data.md#natural-federations) describes them.
 
-- `languages-2000` and `languages-300`: 33 languages with up to 2,000 and 300 samples each; an MLP with hidden layers of 256 and 128, 25 batches of 50 and 15 of 20.
+- `languages-2000` and `languages-300`: 33 languages with up to 2,000 and 300 samples each.
+  The network is an MLP with hidden layers of 256 and 128; there are 25 batches of 50, and 15 of 20.
 - `weather`: 49 weather stations; an MLP with hidden layers of 64 and 32, 20 batches of 50.
 - `years`: the same stations, but the years come one after the other: until 2009 first, and from round 4 on another year every two rounds.
 - `heart`: four hospitals; logistic regression, 100 batches of 4, and 15 rounds with the warm-up as the first.
@@ -86,8 +86,8 @@ The others are made of MNIST and show what the benchmark does not; in all but S7
 """
 
 WHO = """\
-All methods have the same samples, budget, network and local training: a learning rate of 2e-3 (`heart`: 1e-3) that falls to 0.3 of it, and the class-mix correction.
-That is what the `+` of a baseline's name means.
+All methods have the same samples, budget and network.
+All have a learning rate of 2e-3 (`heart`: 1e-3) that falls to 0.3 of it, and the class-mix correction: that is what the `+` of a baseline's name means.
 SCAFFOLD corrects gradients, so it trains by plain descent, by default at a rate of 0.1.
 Nothing is shared, because samples that leave a client are not part of this comparison.
 The defaults of SOFA-FL are the same in all federations.
@@ -102,24 +102,22 @@ Differences are SOFA-FL's number minus the other's, seed by seed, in points, wit
 """
 
 FLAMBY = """\
-FLamby (Fed-Heart-Disease) publishes the mean accuracy over the four hospitals, of 5 seeds: FedAvg 68.5, each hospital on its own 73.0, FedYogi 73.1, all data pooled 73.5.
+FLamby (Fed-Heart-Disease) publishes the mean accuracy over the four hospitals, of 5 seeds.
+FedAvg has 68.5, each hospital on its own 73.0, FedYogi 73.1, and all data pooled 73.5.
 Patients, inputs, split, model, optimizer, learning rate and batches are the same here.
-There are 15 rounds of 100 batches, as with FLamby; here a client holds out 5% of its training samples, and inputs are standardized by the samples that a hospital trains on.
+There are 15 rounds of 100 batches, as with FLamby.
+Two things differ: a client holds out 5% of its training samples, and inputs are standardized by the samples that a hospital trains on.
 """
 
 
 def _what_was_run(rows: Sequence[Row]) -> str:
     fixed = {key for of in FIXED.values() for key in of}
     fixed |= {key for c in NATURALS.values() for values in c.grid for key in values}
-    given = [f"{key}={value}" for key, value in common(rows, fixed).items()]
-    also = f"All runs have {listed([f'`{each}`' for each in given])}.\n" if given else ""
+    given = common(rows, fixed)
     missing = [f"`{name}`" for name in NATURAL_SETTINGS if not has_setting(rows, name)]
     left = f"Not run yet: {listed(missing)}.\n" if missing else ""
-    seeds = ",".join(map(str, sorted({row["seed"] for row in rows})))
-    sets = "".join(f" --set {each}" for each in given)
-    engines = listed(sorted({row["engine"] for row in rows}))
     return (
-        f"{over(rows)}\nEngine: {engines}.\n{also}{left}\n"
-        f"```\nsofa-fl reproduce natural --seeds {seeds}{sets} --data-dir DIR\n```\n\n"
+        f"{over(rows)}\n{engines_of(rows)}{in_common(given)}{left}\n"
+        f"{command('natural', rows, given, ' --data-dir DIR')}\n"
         "`DIR` has `weather.npz`; `--settings` leaves out what needs it.\n"
     )

@@ -8,7 +8,7 @@ from statistics import fmean
 from study.design.contenders import title
 from study.design.natural_contenders import AS_PUBLISHED, NATURALS, fitting
 from study.design.natural_settings import NATURAL_SETTINGS
-from study.pages.benchmark_tables import By, against, counted, not_won, one_table
+from study.pages.benchmark_tables import By, against, counted, left_out, not_won, one_table
 from study.pages.markdown import NOTHING, bold, difference, listed, points, share, table
 from study.rows.row_files import Row, by_seed
 
@@ -117,8 +117,7 @@ def _not_run(setting: str, by: By) -> str:
     most = max(map(len, by.values()))
     none = [title(c.label) for c in fitting(setting) if c.label not in by]
     fewer = [f"{title(label)} ({len(of)} of {most})" for label, of in by.items() if len(of) < most]
-    lines = [f"- Not run: {listed(none)}.\n"] if none else []
-    return "".join(lines + ([f"- Not yet with all seeds: {listed(fewer)}.\n"] if fewer else []))
+    return left_out(none, fewer)
 
 
 def published(rows: Sequence[Row]) -> str:

@@ -110,11 +110,12 @@ def loss_claims(curves: Curves, seed: int) -> str:
     if not said:
         return ""
     return (
-        "The paper's text says that the local loss surges at the beginning of a round with random "
-        "sharing, because new samples arrive, and that it does not with fixed sharing or none.\n"
-        "The table has the rise: the loss at the beginning of a round (the highest of its first "
-        f"{EDGE} batches) divided by the loss at the end of the round before (the mean of its last "
-        f"{EDGE}).\n"
+        "The paper's text says that with random sharing the local loss surges at the beginning of "
+        "a round, because new samples arrive.\n"
+        "With fixed sharing or none, it says, the loss does not.\n"
+        "The table has the rise: the loss at the beginning of a round divided by the loss at the "
+        "end of the round before.\n"
+        f"These are the highest of the first {EDGE} batches and the mean of the last {EDGE}.\n"
         f"It is the geometric mean over all rounds from the second on, with its 95% interval, for "
         f"seed {seed}.\n\n"
         + table(["sharing", *map(title, columns)], lines)
@@ -163,11 +164,11 @@ def _surge(label: str, with_sharing: Mapping[int, float], without: Mapping[int, 
     assert gap is not None  # rounds are the same in all runs
     ratio = f"{exp(gap.estimate.mean):.2f} times the rise without sharing"
     if gap.is_ahead:
-        said = f"{ratio}: random sharing makes the loss surge, {SAME}"
+        said = f"{ratio}.\n  Random sharing makes the loss surge, {SAME}"
     elif gap.is_behind:
-        said = f"{ratio}: random sharing does not make the loss surge, {bold(OPPOSITE)}"
+        said = f"{ratio}.\n  Random sharing does not make the loss surge, {bold(OPPOSITE)}"
     else:
-        said = f"{ratio}, which {CHANCE}: the surge is **not** confirmed"
+        said = f"{ratio}, which {CHANCE}.\n  The surge is **not** confirmed"
     return f"{title(label)}: the rise with random sharing is {said}."
 
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
-from study.design.captions import CAPTIONS, LOSS_FIGURES
+from study.design.captions import LOSS_FIGURES
 from study.design.choices import FILE, TRIED, choices_table
-from study.design.contenders import AS_WRITTEN, CHOSEN, CONTENDERS, title
+from study.design.contenders import AS_WRITTEN, CONTENDERS, title
 from study.design.settings import SETTINGS
 from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import By, benchmark_tables, by_method, standing
 from study.pages.markdown import NOTHING, bold, listed, share, table
+from study.pages.page_parts import (
+    as_options,
+    common,
+    engines_of,
+    has_setting,
+    made_from,
+    over,
+    picture,
+    seeds_told,
+    write_page,
+)
 from study.pages.paper_claims import fairness_claims, loss_claims, sharing_claims
 from study.pages.paper_tables import table1, table2
+from study.pages.sharing_words import shared
 from study.rows.figure_data import read_figures
 from study.rows.row_files import Row, of_method, read_rows
 
@@ -34,8 +46,7 @@ OLDER = (
 def write_pages(out: Path, pages: Path, readme: Path | None) -> tuple[Path, ...]:
     """Write both; a README without the markers stays as it is."""
     page = pages / "results.md"
-    pages.mkdir(parents=True, exist_ok=True)
-    write_text(page, results_page(out, pages))
+    write_page(page, results_page(out, pages))
     if readme is None or not readme.exists():
         return (page,)
     text = readme.read_text(encoding="utf-8")
@@ -72,7 +83,7 @@ def compact_table(rows: Sequence[Row]) -> str:
             plus = [c.label for c in rivals if c.is_plus]
             shown = ["sofa", "fedavg", *(_best(by, labels) for labels in (published, plus))]
             highest = _best(by, [label for label in shown if label in by])
-            what = f"{sharing:g} shared" if sharing else "no sharing"
+            what = shared([row for of in by.values() for row in of]) or "no sharing"
             cells = [_pair(by.get(label, []), is_best=label == highest) for label in shown]
             names = ["", "", *(f"{title(label)} " if label else "" for label in shown[2:])]
             lines.append(
@@ -117,14 +128,6 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         yield f"## Hyperparameters\n\n{_chosen(out, choices)}\n{choices_table(choices)}"
 
 
-def made_from(out: Path) -> str:
-    """Where a page comes from."""
-    return (
-        f"`sofa-fl reproduce docs` makes this page from `{out.name}/*.json`; do not edit it.\n"
-        "The command is part of the repository, not of the installed package.\n"
-    )
-
-
 def _contenders(rows: Sequence[Row]) -> str:
     """What the columns of the first table are, where there is more than ours."""
     if not of_method(rows, AS_WRITTEN):
@@ -148,7 +151,8 @@ def _losses(out: Path, pages: Path) -> Iterator[str]:
 
 READING = """\
 A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, and nothing else of SOFA-FL.
-Differences are SOFA-FL's number minus the other method's, seed by seed, in points, with 95% intervals (Student's t) after Holm's correction for all differences of a column.
+Differences are SOFA-FL's number minus the other method's, seed by seed, in points.
+Their 95% intervals (Student's t) are after Holm's correction for all differences of a column.
 Bold marks the best number of a column.
 *FScore* says how well each true group is some cluster of the tree, at whatever depth; 1 is exact.
 *MB a round* count the models and samples sent to all clients together and back, with a model kept by its client counted as if the server kept it.
@@ -163,7 +167,6 @@ Differences are seed by seed, in points, with intervals after Holm's correction 
 
 def _what_was_run(found: dict[str, list[Row]], tried: Sequence[Row], choices: Sequence[Row]) -> str:
     rows = [row for rows in found.values() for row in rows]
-    engines = listed(sorted({row["engine"] for row in rows}))
     budgets = listed([f"{n:,}" for n in sorted({row["samples_trained"] for row in rows})])
     chosen = (
         "The hyperparameters of the baselines were chosen per setting and sharing, on validation "
@@ -173,17 +176,18 @@ def _what_was_run(found: dict[str, list[Row]], tried: Sequence[Row], choices: Se
     )
     lines = [f"- {s.name}: {s.title}" for s in SETTINGS.values() if has_setting(rows, s.name)]
     given = {name: common(of) for name, of in found.items() if of}
-    commands = [f"{name}{_sets(overrides)}" for name, overrides in given.items()]
+    commands = [f"{name}{as_options(overrides)}" for name, overrides in given.items()]
     if choices:
-        sets = _sets(common([{"overrides": row["extra"]} for row in tried])) if tried else ""
+        sets = as_options(common([{"overrides": row["extra"]} for row in tried])) if tried else ""
         commands.insert(0, f"sweep --seeds {','.join(map(str, swept(choices)))}{sets}")
     return (
         "\n".join(lines)
         + f"\n\n{over(rows)}\n"
         + "A run has 20 rounds of 25 batches of 100 samples per client, with the paper's CNN.\n"
-        + f"Samples trained per run: {budgets}.\nEngine: {engines}.\n"
+        + f"Samples trained per run: {budgets}.\n{engines_of(rows)}"
         + f"{''.join(_overridden(given))}{chosen}\n\n```\n"
-        + "\n".join(f"sofa-fl reproduce {words}" for words in [*commands, "figures", "docs"])
+        + "\n".join(f"sofa-fl reproduce {words} --replace" for words in commands)
+        + "\nsofa-fl reproduce figures\nsofa-fl reproduce docs"
         + "\n```\n"
     )
 
@@ -195,11 +199,6 @@ def _overridden(given: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         names = [name for name, of in words.items() if override in of]
         whose = "All runs" if len(names) == len(words) else f"The runs of {listed(names)}"
         yield f"{whose} have {override}.\n"
-
-
-def _sets(overrides: Mapping[str, Any]) -> str:
-    """` --set rounds=3`: overrides as options of a command."""
-    return "".join(f" --set {key}={value}" for key, value in overrides.items())
 
 
 def _chosen(out: Path, choices: Sequence[Row]) -> str:
@@ -218,38 +217,6 @@ def swept(choices: Sequence[Row]) -> list[int]:
     return sorted({seed for row in choices for seed in row["seeds"]})
 
 
-def common(rows: Sequence[Row], but: Collection[str] = CHOSEN) -> dict[str, Any]:
-    """The overrides that all runs have in common, without hyperparameters."""
-    first = rows[0]["overrides"]
-    return {
-        key: value
-        for key, value in first.items()
-        if key not in but and all(row["overrides"].get(key) == value for row in rows)
-    }
-
-
-def over(rows: Sequence[Row]) -> str:
-    """The seeds that a number is a mean over, and what ± means."""
-    seeds = sorted({row["seed"] for row in rows})
-    if len(seeds) == 1:
-        return f"Seed {seeds[0]} alone: no intervals."
-    return f"Numbers are means over {seeds_told(seeds)}; ± is a 95% interval."
-
-
-def seeds_told(seeds: Sequence[int]) -> str:
-    """`seed 100`, `seeds 0 and 1`."""
-    return f"seed{'s' * (len(seeds) > 1)} {listed(list(map(str, seeds)))}"
-
-
-def picture(pages: Path, *names: str) -> Iterator[str]:
-    """The figures whose files are there, with their captions."""
-    for name in names:
-        if (pages / "images" / f"{name}.svg").exists():
-            caption = CAPTIONS[name]
-            short = caption.split(". ")[0].removesuffix(".")
-            yield f"![{short}](images/{name}.svg)\n\n*{caption}*\n"
-
-
 def _best(by: By, labels: Sequence[str]) -> str:
     """The label with the highest mean client, or an empty one if there are no labels."""
     return max(labels, key=lambda label: _mean(by[label], "mean"), default="")
@@ -264,7 +231,3 @@ def _pair(rows: Sequence[Row], *, is_best: bool) -> str:
 
 def _mean(rows: Sequence[Row], key: str) -> float:
     return fmean(row[key] for row in rows)
-
-
-def has_setting(rows: Sequence[Row], setting: str) -> bool:
-    return any(row["setting"] == setting for row in rows)

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sofa_fl.experiment.storage.disk import write_text
-from study.pages.markdown import listed
-from study.pages.results_page import common, made_from, over
+from study.pages.page_parts import command, common, engines_of, in_common, made_from, over
 from study.pages.tree_tables import TREE, against_others, tree_tables, verdict
 from study.rows.row_files import Row, read_rows
-
-PAGE = "tree.md"
-
-
-def write_page(out: Path, pages: Path) -> Path:
-    """Write `docs/tree.md`."""
-    pages.mkdir(parents=True, exist_ok=True)
-    write_text(pages / PAGE, tree_page(out))
-    return pages / PAGE
 
 
 def tree_page(out: Path) -> str:
@@ -70,8 +59,10 @@ The claim holds if two levels are better in all four; whatever else comes out is
 **Expected besides.** In S4 two levels are not better than one at any size, and in S9 the lead shrinks as samples grow.
 These, and all other trees, are reported with plain 95% intervals and decide nothing.
 
-Before this was registered, a run each of three trees was made in S9 with 25 samples, the MLP and seed 0, to see that the command works: 69.2% with two levels, 63.8% with one and 64.0% with DMAC.
-Runs are not repeated with other settings after the results are known; if the method changes, all of them are made again with the same seeds, and the page says so.
+Before this was registered, three runs were made to see that the command works, in S9 with 25 samples, the MLP and seed 0.
+They had 69.2% with two levels, 63.8% with one and 64.0% with DMAC.
+Runs are not repeated with other settings after the results are known.
+If the method changes, all of them are made again with the same seeds, and the page says so.
 """
 
 AGAINST = """\
@@ -80,12 +71,6 @@ The mean client with two levels minus that with the tree of the row, in points, 
 
 
 def _what_was_run(rows: Sequence[Row]) -> str:
-    given = [f"{key}={value}" for key, value in common(rows, ()).items()]
-    also = f"All runs have {listed([f'`{each}`' for each in given])}.\n" if given else ""
-    seeds = ",".join(map(str, sorted({row["seed"] for row in rows})))
-    sets = "".join(f" --set {each}" for each in given)
-    engines = listed(sorted({row["engine"] for row in rows}))
-    return (
-        f"{over(rows)}\nEngine: {engines}.\n{also}\n"
-        f"```\nsofa-fl reproduce tree --seeds {seeds}{sets}\n```\n"
-    )
+    given = common(rows, ())
+    head = f"{over(rows)}\n{engines_of(rows)}{in_common(given)}"
+    return f"{head}\n{command('tree', rows, given)}"

@@ -33,6 +33,10 @@ class Pieces:
     part: str
     read: Callable[[Path], Any]
 
+    def seed_of(self, data: Mapping[str, Any], first: int) -> int:
+        """The seed of the figure that is there, else `first`."""
+        return int(data[self.figure]["seed"]) if self.figure in data else first
+
     def labels(self, data: Mapping[str, Any], seed: int) -> set[str]:
         """The runs with this seed whose pieces are there."""
         figure = data.get(self.figure)

@@ -35,6 +35,8 @@ def make_row(
         for name, key in (("down", "bytes_down"), ("up", "bytes_up"))
         if key in summary  # a run of an older version has none
     }
+    if "sharing" in summary:
+        row["disclosed"] = summary["sharing"]["disclosed_mean"]
     if groups := summary.get("groups"):
         row |= {key: min(values) for key, values in groups.items()}
     origin = {ORIGIN: summary[ORIGIN]} if ORIGIN in summary else {}
@@ -68,6 +70,12 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, f"[\n{lines}\n]\n" if rows else "[]\n")
+
+
+def as_read(row: Row) -> Row:
+    """A row as it is read from a file: lists for tuples."""
+    read: Row = json.loads(json.dumps(row))
+    return read
 
 
 def row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:

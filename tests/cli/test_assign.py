@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import load_file
 
-from sofa_fl.experiment.serving.assign import assign
+from sofa_fl.experiment.serving.newcomers import assign
 from tests.cli.cases import Cli, assert_refused
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from sofa_fl.experiment.run.launch import run
+from sofa_fl.api.runs import run
 from tests.cli.cases import Cli, assert_refused
 from tests.experiment.cases import own_data, tiny
-from tests.experiment.test_export import own_network
+from tests.experiment.test_model_files import own_network
 
 
 def test_a_model_beside_the_run(cli: Cli, finished: Path, work_dir: Path) -> None:

@@ -70,6 +70,30 @@ def test_the_benchmark_keeps_what_was_there(cli: Cli, work_dir: Path) -> None:
     assert "## In short" in (work_dir / "docs" / "results.md").read_text()
 
 
+def test_rows_that_are_there_are_replaced_only_if_asked_for(cli: Cli, work_dir: Path) -> None:
+    command = ("reproduce", "benchmark", *PAIR, "--out", "here", "--json")
+    assert cli(*command).exit_code == 0
+    file = work_dir / "here" / "benchmark.json"
+    before = file.read_text()
+    # Stopped and repeated, it goes on with what it made.
+    assert cli(*command).exit_code == 0
+    assert file.read_text() == before
+    # Rows that other runs made, here or on another machine, stay as they are.
+    shutil.rmtree(work_dir / "runs")
+    sentence = "here already has 4 of these 4 rows", "--missing", "--replace", "--out DIR"
+    assert_refused(cli(*command), *sentence)
+    assert not (work_dir / "runs").exists()
+    assert_refused(cli(*command, "--set", "rounds=1"), "4 of these 4")
+    assert file.read_text() == before
+    replaced = cli(*command, "--replace")
+    assert replaced.exit_code == 0, replaced.stderr
+    old, new = json.loads(before), json.loads(file.read_text())
+    assert [row["mean"] for row in old] == [row["mean"] for row in new]
+    assert [row["seconds"] for row in old] != [row["seconds"] for row in new]
+    assert cli(*command, "--missing", "--replace", "--set", "rounds=1").exit_code == 0
+    assert all(row["overrides"]["rounds"] == 1 for row in json.loads(file.read_text()))
+
+
 def test_drift_and_faults_end_to_end(cli: Cli, work_dir: Path) -> None:
     drift = ("reproduce", "drift", "--quick", "--settings", "churn,groups")
     made = cli(*drift, "--methods", "sofa,regroup")

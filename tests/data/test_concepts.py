@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tests.engine.cases import NUM_CLASSES, images
 
-from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.concepts import Concept, Phase, Script, perform, turn
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.data.partition import Parts, iid
 from sofa_fl.errors import DataError
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sofa_fl.data.base import Arrays
 from sofa_fl.data.dealing import deal, split
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.data.own import from_arrays
 from sofa_fl.errors import DataError
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from sofa_fl.data.base import Arrays
 from sofa_fl.data.concepts import turn
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.data.groups import client_groups, draw_swaps, form_groups, form_odd, form_sites
 from sofa_fl.data.partition import iid
 from sofa_fl.errors import DataError

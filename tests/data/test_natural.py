@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sofa_fl.data.base import FederatedData
 from sofa_fl.data.config import DataConfig, PartitionName
 from sofa_fl.data.federate import federate
+from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.data.natural.heart import read_heart
 from sofa_fl.data.natural.languages import FILE, NAMES, one_hot, read_languages
 from sofa_fl.data.natural.weather import STATE_OF, read_weather

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sofa_fl.data.base import Arrays
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import dealt_out, federate
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName
 from sofa_fl.errors import DataError

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from tests.engine.cases import images
 
-from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.concepts import Concept, Script, turn
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName, script_of
 from sofa_fl.errors import DataError
 

@@ -60,7 +60,8 @@ def test_a_score_that_cannot_be(score: list[float], tmp_path: Path) -> None:
     [
         {"num_classes": 1 << 40}, {"num_train": 1 << 50}, {"input": ["uint8", 1 << 62]},
         {"num_test": 1 << 62}, {"num_test": 1_000_001}, {"scale": math.nan},
-        {"number": 1 << 40}, {"cap": math.inf},
+        {"number": 1 << 40}, {"cap": math.inf}, {"name": 3},
+        {"name": "client 0"}, {"name": "a" * 65},
     ],
     ids=str,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sofa_fl.data.base import Arrays, Samples
+from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.disclosure import (

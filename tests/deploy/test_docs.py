@@ -19,22 +19,23 @@ import pytest
 import yaml
 from machines import Machine, closing, free_port, wait_until
 
+from sofa_fl.api.runs import run
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.privacy import PrivacyConfig
 from sofa_fl.deploy.machine.site import open_site
 from sofa_fl.experiment.run.config import load_config
-from sofa_fl.experiment.run.launch import run
 from tests.deploy.cases import events, lines
 from tests.deploy.nginx import require_nginx
 
 pytest.importorskip("flwr")
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 MACHINES = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
+SEED = 2
 SMALL = {
-    "seed": 3,  # in round 2 a cluster is split
+    "seed": SEED,
     "rounds": 3,
-    "warmup": 4,
+    "warmup": 2,  # too short to see the two groups, so that the root is split in round 1
     "engine": "sequential",
     "data": {
         "num_clients": 4, "num_train": 1500, "num_test": 600,
@@ -42,7 +43,7 @@ SMALL = {
     },
     "model": {"name": "mlp", "hidden": 32},
     "local": {"batches": 8, "batch_size": 50, "learning_rate": 4e-3},
-    "sharing": {"ratio": 0.2},
+    "sharing": {"ratio": 0.2, "max_disclosure": 1},  # the sites' own caps are lower
 }  # fmt: skip
 
 
@@ -183,6 +184,8 @@ def is_open(port: int) -> bool:
 def test_the_result_is_that_of_one_machine(world: World) -> None:
     ours, theirs = events(world.run), events(world.reference)
     assert len(ours) == len(theirs) == 4
+    assert [edit["edit"] for edit in ours[1]["edits"]] == ["split"]
+    assert ours[-1]["names"] == list(MACHINES), "sites are called as their policies say"
     for here, there in zip(ours, theirs):
         assert here["tree"] == there["tree"]
         assert here["edits"] == there["edits"]
@@ -225,7 +228,7 @@ def test_no_sample_lies_in_flowers_database(world: World) -> None:
     folder = world.machines["server"].folder / "clinics" / ".flwr"
     database = b"".join(path.read_bytes() for path in folder.glob("state.db*"))
     assert len(database) > 100_000
-    data = example_data(load_config(SMALL).data, 3, 0)
+    data = example_data(load_config(SMALL).data, SEED, 0)
     images = [image.tobytes() for image in data.train.x]
     assert not [image for image in images if image[200:600] in database]
     for name in (b"fingerprint", b"outcomes", b"given_x", b"worked"):

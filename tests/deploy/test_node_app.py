@@ -21,8 +21,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from sofa_fl.deploy.flower import apps
 from sofa_fl.deploy.flower.app_process import ClientAppProcess
 from sofa_fl.deploy.flower.flower_messages import from_record, to_record
+from sofa_fl.deploy.flower.new_app import new_app
 from sofa_fl.deploy.flower.node_site import POLICY
-from sofa_fl.deploy.flower.scaffold import new_app
 from sofa_fl.deploy.flower.sealing import new_key, public_of
 from sofa_fl.deploy.machine.machine_data import MachineConfig, MachineData, example_data
 from sofa_fl.deploy.machine.policy import load_policy

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sofa_fl.data.base import ClientData
+from sofa_fl.data.federated_data import ClientData
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.site import Site

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sofa_fl.api.runs import run
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.server.roster_file import load_members
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, VERSION, WireMessage
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, load_config
-from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.loop import Result
-from sofa_fl.experiment.serving.assign import assign
+from sofa_fl.experiment.serving.newcomers import assign
 from sofa_fl.methods.registry import built_in_methods
 from sofa_fl.models.networks import network_factory
 from tests.deploy.cases import (

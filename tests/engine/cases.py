@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Samples
 from sofa_fl.engine.base import LocalConfig, Outcome, Prior, SureEngine, Task
 from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.sequential import SequentialEngine

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from sofa_fl.data.base import Arrays, FederatedData
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.base import Exam
 from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.networks import Mlp

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sofa_fl.data.base import Arrays, FederatedData
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.learner import Store
 from sofa_fl.engine.select import make_engine, pick_engine
 from sofa_fl.engine.sequential import SequentialEngine

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import vector_to_parameters
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import LocalConfig, Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sofa_fl.data.base import Arrays, FederatedData
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.ray_cluster import ENVIRONMENT, import_ray
 from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.ray_worker import RayWorker, WorkerSetup

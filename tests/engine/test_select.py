@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 import torch
 
-from sofa_fl.data.base import FederatedData
+from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine import select
 from sofa_fl.engine.base import SureEngine
 from sofa_fl.engine.select import EngineName, make_engine, pick_engine

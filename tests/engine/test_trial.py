@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from sofa_fl.data.base import FederatedData
+from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine import trial
 from sofa_fl.engine.base import SureEngine
 from sofa_fl.engine.sequential import SequentialEngine

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import Engine, Outcome, Task
 from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory

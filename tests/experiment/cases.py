@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.data.base import Arrays
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.experiment.run.config import Config, parse_config
 from tests.engine.cases import images
 

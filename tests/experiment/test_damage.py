@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from sofa_fl.api.runs import resume, run
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from tests.experiment.cases import events_of, own_data, summary_of, tiny
 from tests.experiment.faults import full_disk, small_files

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from sofa_fl.experiment.run.launch import resume, run
+from sofa_fl.api.runs import resume, run
 from sofa_fl.experiment.storage import checkpoint, saving
 from sofa_fl.experiment.storage.checkpoint import Packed
 from sofa_fl.experiment.storage.disk import temporary_for

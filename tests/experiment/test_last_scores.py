@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sofa_fl.api.runs import resume, run
 from sofa_fl.cli.show import show_run
 from sofa_fl.experiment.run import records
-from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.scoring.metrics import full_accuracies
 from sofa_fl.report.history import read_round
 from tests.experiment.cases import own_data, tiny

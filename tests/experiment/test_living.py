@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sofa_fl.api.runs import resume, run
 from sofa_fl.data.concepts import Concept, Phase
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.faulty import draw_bad
 from sofa_fl.experiment.run.config import load_config
-from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.saving import RunProgress
 from sofa_fl.guard import Register

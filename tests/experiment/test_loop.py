@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData
+from sofa_fl.api.runs import resume, run
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config, parse_config
-from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.data.base import Arrays
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.errors import DataError
 from sofa_fl.experiment.scoring.metrics import (

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from sofa_fl.api.runs import run
 from sofa_fl.cli.main import app
-from sofa_fl.data.base import ClientData, FederatedData
 from sofa_fl.data.dealing import deal
+from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.errors import DataError, RunError
-from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.loop import Result
-from sofa_fl.experiment.serving.export import export
+from sofa_fl.experiment.serving.model_files import export
 from sofa_fl.report.history import read_round
 from sofa_fl.report.page_data import read_run
 from sofa_fl.report.tree_svg import tree_svg

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sofa_fl.experiment.run.launch import resume, run
+from sofa_fl.api.runs import resume, run
 from sofa_fl.experiment.tracking.observers import guarded
 from tests.experiment.cases import events_of, own_data, summary_of, tiny
 

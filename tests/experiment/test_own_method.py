@@ -13,12 +13,12 @@ import yaml
 from torch import nn
 
 import sofa_fl
-from sofa_fl.data.base import ClientData, FederatedData
+from sofa_fl.api.runs import compare, resume, run, run_or_resume
+from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
-from sofa_fl.experiment.run.comparison import compare
 from sofa_fl.experiment.run.config import Config, load_config
-from sofa_fl.experiment.run.launch import resume, run, run_once, run_or_resume
+from sofa_fl.experiment.run.launch import run_once
 from sofa_fl.methods.baselines.fedprox import FedProx, FedProxConfig
 from sofa_fl.report.page_data import RunReader
 from sofa_fl.sharing import SharingConfig

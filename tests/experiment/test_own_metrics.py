@@ -15,13 +15,12 @@ from sklearn.metrics import f1_score
 from torch import nn
 
 import sofa_fl
-from sofa_fl.data.base import ClientData, FederatedData
+from sofa_fl.api.runs import compare, resume, run
 from sofa_fl.data.dealing import deal
+from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.run.comparison import compare
-from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.run.loop import Own
 from sofa_fl.experiment.scoring.own_metrics import spread
 from sofa_fl.experiment.tracking.observers import scalars

@@ -13,13 +13,13 @@ import safetensors
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
+from sofa_fl.api.runs import run
 from sofa_fl.data.csv_files import read_csv
 from sofa_fl.data.dealing import deal
 from sofa_fl.data.own import from_arrays
 from sofa_fl.errors import DataError, RunError
-from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.loop import Result
-from sofa_fl.experiment.serving.export import export, predict
+from sofa_fl.experiment.serving.model_files import export, predict
 from tests.experiment.cases import tiny
 
 LOCAL = {"batches": 30, "batch_size": 16, "learning_rate": 0.02}

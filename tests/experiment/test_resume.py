@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from sofa_fl.api.runs import resume, run
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run import loop
-from sofa_fl.experiment.run.launch import resume, run
 from sofa_fl.experiment.storage import checkpoint, saving
 from sofa_fl.experiment.storage.checkpoint import Packed
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder

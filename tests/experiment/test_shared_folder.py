@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sofa_fl.api.runs import resume, run, run_or_resume
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.run.launch import resume, run, run_or_resume
 from sofa_fl.experiment.storage.checkpoint import pack, save
 from sofa_fl.experiment.storage.disk import append_bytes, create, temporary_for, write_bytes
 from sofa_fl.experiment.storage.run_folder import RunFolder

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sofa_fl.experiment.run.launch import resume, run
+from sofa_fl.api.runs import resume, run
 from sofa_fl.experiment.tracking.observers import TrackerName
 from tests.experiment.cases import own_data, tiny
 

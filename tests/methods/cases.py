@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import FederatedData, Samples
+from sofa_fl.data.federated_data import FederatedData, Samples
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.federation import Federation

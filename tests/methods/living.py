@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sofa_fl.data.base import FederatedData, Stage
 from sofa_fl.data.concepts import Concept, Phase, Script
+from sofa_fl.data.federated_data import FederatedData, Stage
 from sofa_fl.engine.base import Engine, Outcome, Task
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.engine.quadratic import quadratic_data

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Exam
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.models.mix import as_vector

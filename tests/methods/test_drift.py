@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from sofa_fl.data.base import Stage
 from sofa_fl.data.concepts import Concept, Phase
+from sofa_fl.data.federated_data import Stage
 from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName, script_of
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.federation import Federation

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import (
     WEIGHTS,
@@ -16,9 +18,12 @@ from sofa_fl.methods.rules.mixing import (
     is_left,
     mixture,
     own_models,
+    start_weight,
     steadied,
+    steadied_counts,
     weigh_by_losses,
 )
+from sofa_fl.methods.rules.path import Models, compare_losses
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft
@@ -30,7 +35,20 @@ ROOT, A, B, C = map(NodeId, range(20, 24))
 TREE = Tree(
     {ROOT: None, A: ROOT, B: ROOT, C: ROOT, **{c: (A, B, C)[c // 3] for c in CLIENTS}}, CLIENTS, 24
 )
-CONFIG = SofaConfig(steadiness=0.0)
+CONFIG = SofaConfig(steadiness=0.0, chance=0.05)
+
+
+def weigh(
+    tree: Tree,
+    models: Models,
+    before: Mixing,
+    asked: Collection[NodeId],
+    config: SofaConfig,
+    fed: Federation = FED,
+) -> Mixing:
+    """By the losses of `models`, which are known before."""
+    losses = compare_losses(tree, models, replace(fed, meter=type(fed.meter)()))
+    return weigh_by_losses(tree, models, losses, before, asked, config, fed)
 
 
 def targets() -> dict[NodeId, torch.Tensor]:
@@ -48,7 +66,7 @@ def test_a_client_whose_model_is_best_goes_its_own_way_and_others_stay() -> None
     best = targets()
     models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent}
     models |= {A: best[NodeId(0)], NodeId(0): best[NodeId(0)] + 100, NodeId(3): best[NodeId(3)]}
-    found = weigh_by_losses(TREE, models, Mixing(), CLIENTS, CONFIG, FED)
+    found = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
     assert found.weights[NodeId(0)] == 0, "its parent has what it needs"
     assert found.weights[NodeId(3)] == 1
     assert set(found.weights) == set(TREE.parent) - {ROOT}
@@ -60,7 +78,7 @@ def test_weights_are_those_of_the_mixture_that_loses_least() -> None:
     models = {
         node: torch.from_numpy(rng.normal(size=len(FED.initial()))).float() for node in TREE.parent
     }
-    found = weigh_by_losses(TREE, models, Mixing(), CLIENTS, CONFIG, FED)
+    found = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
     root = models[ROOT]
     for cluster in (A, B, C):
         below = TREE.clients_of(cluster)
@@ -83,7 +101,7 @@ def test_weights_are_those_of_the_mixture_that_loses_least() -> None:
 def test_who_was_not_asked_keeps_what_it_has() -> None:
     models = {node: FED.initial(int(node)) for node in TREE.parent}
     before = Mixing({NodeId(0): 0.5, A: 0.25}, {NodeId(0): 0.9}, {NodeId(0): (A, 7.0)})
-    found = weigh_by_losses(TREE, models, before, CLIENTS[3:], CONFIG, FED)
+    found = weigh(TREE, models, before, CLIENTS[3:], CONFIG)
     assert found.weights[NodeId(0)] == 0.5
     assert found.weights[A] == 0.25
     assert found.starts[NodeId(0)] == 0.9
@@ -95,17 +113,17 @@ def test_the_first_start_is_the_parents_and_a_client_that_left_stays_away() -> N
     """Of a new parent nobody knows how fast it learns."""
     best = targets()
     models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
-    first = weigh_by_losses(TREE, models, Mixing(), CLIENTS, CONFIG, FED)
+    first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
     assert not any(first.starts.values())
-    second = weigh_by_losses(TREE, models, first, CLIENTS, CONFIG, FED)
+    second = weigh(TREE, models, first, CLIENTS, CONFIG)
     assert all(second.starts.values()), "the parent learned nothing, and loses more"
     moved = Graft(CLIENTS[0], B).apply(TREE)
-    third = weigh_by_losses(moved, models, second, CLIENTS, CONFIG, FED)
+    third = weigh(moved, models, second, CLIENTS, CONFIG)
     assert third.starts[CLIENTS[0]] > 0
     fresh = after_moves(second, TREE, moved)
     assert CLIENTS[0] not in fresh.starts
     assert fresh.starts[CLIENTS[1]] == second.starts[CLIENTS[1]]
-    assert not weigh_by_losses(moved, models, fresh, CLIENTS, CONFIG, FED).starts[CLIENTS[0]]
+    assert not weigh(moved, models, fresh, CLIENTS, CONFIG).starts[CLIENTS[0]]
 
 
 @pytest.mark.parametrize(
@@ -134,13 +152,49 @@ def test_losses_are_steadied_by_those_of_siblings() -> None:
     np.testing.assert_allclose(steadied(losses, counts, 0.0), losses)
 
 
+def test_what_steadied_losses_are_worth() -> None:
+    """Their variance, by simulation: own samples and all siblings' samples, each of variance 1."""
+    counts = np.array([4.0, 12.0])
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(20_000, 2)) / np.sqrt(counts)
+    variances = np.var([steadied(row[:, None], counts, 8.0)[:, 0] for row in draws], axis=0)
+    alone = steadied_counts(counts, 0.0)
+    np.testing.assert_allclose(alone, counts)
+    # Own samples are also in the mean; taken as independent, that errs on the side of more.
+    assert (steadied_counts(counts, 8.0) > alone).all()
+    assert (1 / variances > 0.5 * steadied_counts(counts, 8.0)).all()
+    assert (1 / variances < steadied_counts(counts, 8.0)).all()
+
+
+def test_few_samples_do_not_make_a_client_leave() -> None:
+    best = targets()
+    models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
+    before = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
+    assert all(weigh(TREE, models, before, CLIENTS, CONFIG).starts.values())
+    unsure = replace(CONFIG, chance=1e6)
+    assert not any(weigh(TREE, models, before, CLIENTS, unsure).starts.values())
+
+
+@pytest.mark.parametrize(
+    ("losses", "start"),
+    [
+        ([1.0, 0.9, 0.6, 0.5, 0.50, 0.80], 0.75),
+        ([1.0, 0.9, 0.6, 0.5, 0.50, 0.51], 1.0),  # 0.01 of 1.5: a trifle
+        ([1.0, 0.9, 0.6, 0.5, 0.50, 0.52], 0.75),
+        ([1.0, 1.0, 1.0, 1.0, 1.00, 0.99], 0.0),  # not left
+    ],
+)
+def test_where_a_client_starts(losses: list[float], start: float) -> None:
+    assert start_weight(np.array(losses), 0.0, 0.05, blind_loss=2.0) == start
+
+
 def test_mixtures_cost_no_bytes_and_the_paper_asks_nothing() -> None:
     assert isinstance(FED.engine, Spy)
     fed = replace(FED, meter=type(FED.meter)())
     models = {node: FED.initial(int(node)) for node in TREE.parent}
-    weigh_by_losses(TREE, models, Mixing(), CLIENTS, CONFIG, fed)
+    weigh(TREE, models, Mixing(), CLIENTS, CONFIG, fed)
     assert fed.meter.bytes_down == 0
     FED.engine.exams.clear()
-    found = own_models(TREE, models, Mixing(), CLIENTS, CONFIG, fed)
+    found = own_models(TREE, models, {}, Mixing(), CLIENTS, CONFIG, fed)
     assert not FED.engine.exams
     assert set(found.weights.values()) == {1.0}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import sofa_fl
-from sofa_fl.data.base import Arrays, ClientData, FederatedData
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from sofa_fl.errors import DataError
+from sofa_fl.errors import DataError, RunError
 from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.networks import build
 from study.adapter_targets import adapters, planned
@@ -99,6 +99,8 @@ def test_rows_of_quick_runs(folder: Path, tmp_path: Path) -> None:
     assert up["sofa"] < up["fedit"], "one factor travels, not two"
     assert "| SOFA-FL, a tree of adapters |" in outcome.text
     assert adapters(replace(study, only_missing=True)).rows == ()
+    with pytest.raises(RunError, match="already has 4 of these 4 rows; --missing"):
+        adapters(study)
     assert not torch.cuda.is_available() or kept[0]["gpu"] > 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from study.figures.drift_figure import draw_drift, shown_of
-from study.pages.drift_page import DRIFT, FAULTS, TRIED, drift_page, write_page
+from study.pages.drift_page import DRIFT, FAULTS, TRIED, drift_page
 from study.pages.drift_tables import by_label
 from study.rows.row_files import Row, add_rows
 from tests.study.drift_cases import drifting, faulty, still
@@ -32,14 +32,14 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_without_rows_it_says_how_to_get_them(tmp_path: Path) -> None:
-    text = write_page(tmp_path, tmp_path / "pages").read_text(encoding="utf-8")
+    text = drift_page(tmp_path, tmp_path)
     assert "no results yet: `sofa-fl reproduce drift`" in text
 
 
 def test_the_page_has_what_there_is_and_how_it_came_about(tmp_path: Path) -> None:
     add_rows(tmp_path / DRIFT, rows_of_all())
     text = drift_page(tmp_path, tmp_path)
-    assert "\nsofa-fl reproduce drift --seeds 0,1 --set local.precision=bf16\n" in text
+    assert "\nsofa-fl reproduce drift --seeds 0,1 --set local.precision=bf16 --replace\n" in text
     assert "Engine: stacked.\nAll runs have `local.precision=bf16`.\n" in text
     for words in ("### Recovery in time", "### Where nothing changes", "### recur: ", "- groups: "):
         assert words in text
@@ -60,7 +60,7 @@ def test_the_page_has_what_there_is_and_how_it_came_about(tmp_path: Path) -> Non
         "Precision: float32.",
     ):
         assert words in text
-    assert "\nsofa-fl reproduce faults --seeds 0\n" in text
+    assert "\nsofa-fl reproduce faults --seeds 0 --replace\n" in text
     assert "\n\n\n" not in text
 
 

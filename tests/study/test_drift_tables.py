@@ -22,9 +22,9 @@ def test_who_gets_there_and_who_does_not() -> None:
     made = recovery_words(both(after=[0.6, 0.7, 0.8, 0.8], ari=LOST))
     assert "| swap: SOFA-FL | 5 of 5 | 5 of 5 | 5 of 5 | yes |" in made
     assert "| swap: frozen tree | 0 of 5 | 0 of 5 | 0 of 5 | no |" in made
-    assert "SOFA-FL recovers in all seeds; not in all seeds: frozen tree.\n" in made
+    assert "SOFA-FL recovers in all seeds.\n  Not in all seeds: frozen tree.\n" in made
     by_accuracy = recovery_words(both(ari=LOST))
-    assert "(of these, frozen tree is back by accuracy, but not by the tree)." in by_accuracy
+    assert "Of these, frozen tree is back by accuracy, but not by the tree." in by_accuracy
     level = recovery_words(both())
     assert "SOFA-FL recovers in all seeds; so does frozen tree.\n" in level
 
@@ -71,7 +71,8 @@ def test_where_nothing_changes_edits_should_cease_and_few_should_move() -> None:
     made = still_words([ours, still("regroup", moved=[0, 3, 2, 2, 2, 2, 2])])
     assert "four rotations): SOFA-FL | 0.33 | 3.0 | 0.0 | 1 | 1 |" in made
     assert (
-        "in 1 of 1 seeds SOFA-FL makes no edit in the second half; 2 clients change their" in made
+        "in 1 of 1 seeds SOFA-FL makes no edit in the second half.\n  2 clients change their"
+        in made
     )
     assert "13 with DMAC every round: less than a fifth, which is the goal." in made
     late = still("sofa", edits=[0, 0, 0, 0, 1, 0, 0], moved=[0, 3, 0, 0, 0, 0, 0])
@@ -91,7 +92,7 @@ def test_a_scenario_has_a_table_and_says_who_is_level() -> None:
     assert cells[2:6] == ["90.00", "60.00", "72.50", "62.50"]
     assert cells[6:10] == ["0.30", "never", "never", "never"]
     assert cells[13].startswith("+18.8")
-    assert "does **not** win: it is not clearly ahead of FedDrift (+0.00 ± 0.00" in made
+    assert "does **not** win.\n  It is not clearly ahead of FedDrift (+0.00 ± 0.00" in made
     told = standing([*rows, *level])
     assert "2 comparisons (a method, a scenario; means since the change)" in told
     assert "above zero in 1, below zero in 0, and contains zero in 1" in told

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from sofa_fl.errors import RunError
 from sofa_fl.jobs.runner import Job, OnSummary, Summary
 from study.design.run_plan import Scope
 from study.drift_targets import chosen, drift
@@ -48,9 +51,12 @@ def test_feddrift_is_tuned_first_and_once(tmp_path: Path) -> None:
     rows = read_rows(tmp_path / "drift_sweep.json")
     assert [row["mean"] for row in rows] == [0.7, 0.9, 0.2]
     assert "### swap" in outcome.text
-    # Choices that are there are not made again; rows are, unless those that are there do.
+    # Choices that are there are not made again; rows are, if that is asked for.
     seen.clear()
-    drift(study)
+    with pytest.raises(RunError, match="already has 4 of these 4 rows"):
+        drift(study)
+    assert not seen
+    drift(replace(study, may_replace=True))
     assert [job.config.seed for job in seen] == [0, 1] * 2
     seen.clear()
     assert drift(replace(study, only_missing=True)).rows == outcome.rows

@@ -35,7 +35,10 @@ def test_few_clients_for_more_rounds_and_late_ones() -> None:
     made = faults_tables(rows)
     assert "| groups: all, every round | 90.00 | 90.00 |  |  | 2 | 100 | 72 | 1.00 | 1 |" in made
     assert "| 67 | 98 |" in made
-    assert "the mean client has −1.00 points against full participation, with 98% of" in made
+    assert (
+        "the mean client has −1.00 points against full participation.\n  Of its samples 98% "
+        in made
+    )
     assert "if half are stragglers, the mean client has +1.00 points" in made
     assert "Bad" not in made
 
@@ -43,6 +46,6 @@ def test_few_clients_for_more_rounds_and_late_ones() -> None:
 def test_groups_that_are_not_known_have_no_agreement() -> None:
     row = {**faulty("nan/mean"), "setting": "S1", "sharing": 0.1}
     del row["ari"], row["honest_ari"]
-    assert "**S1, 0.1 shared**" in faults_tables([row])
+    assert "**S1, 0.1 shared every round, 89% disclosed**" in faults_tables([row])
     assert "| NaN, mean | 90.00 | – |" in faults_tables([row])
     assert faults_tables([]) == ""

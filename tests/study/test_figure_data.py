@@ -72,6 +72,13 @@ def test_what_is_there_stays_and_only_what_is_missing_is_run(tmp_path: Path) -> 
     assert curves["0.2, fixed"] == curves["sofa_paper: no sharing"] == CURVE
 
 
+def test_a_table_of_other_seeds_leaves_the_figure(tmp_path: Path) -> None:
+    kept = {"losses": {"seed": 7, "curves": {"no sharing": CURVE}}}
+    write_figures(tmp_path, kept)
+    table2(study_of(tmp_path, []))
+    assert read_figures(tmp_path) == kept
+
+
 def test_pieces_of_another_seed_are_dropped() -> None:
     data = {"losses": {"seed": 0, "curves": {"no sharing": CURVE}}}
     assert LOSSES.labels(data, 0) == {"no sharing"}

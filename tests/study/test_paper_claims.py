@@ -82,12 +82,12 @@ def test_the_rise_is_the_beginning_of_a_round_over_the_end_of_the_one_before() -
 def test_the_surge() -> None:
     none = curve(1.0, 1.1, 1.0, 1.1)
     higher = loss_claims({"no sharing": none, "0.1, random": curve(2.0, 2.1, 2.2, 2.3)}, 0)
-    assert "random sharing makes the loss surge, as the paper says." in higher
+    assert "Random sharing makes the loss surge, as the paper says." in higher
     assert "| no sharing | 1.05 (0.96 to 1.14) |" in higher
     lower = loss_claims({"no sharing": curve(2.0, 2.1, 2.2, 2.3), "0.1, random": none}, 0)
     assert "does not make the loss surge, **the opposite of what the paper says**." in lower
     same = loss_claims({"no sharing": none, "0.1, random": curve(1.1, 1.0, 1.1, 1.0)}, 3)
-    assert "which could be chance: the surge is **not** confirmed." in same
+    assert "which could be chance.\n  The surge is **not** confirmed." in same
     assert "for seed 3" in same
     written = {f"sofa_paper: {name}": none for name in ("no sharing", "0.1, random", "0.2, fixed")}
     assert "| 0.2, fixed | 1.05 (0.96 to 1.14) |" in loss_claims(written, 0)

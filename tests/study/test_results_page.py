@@ -11,10 +11,10 @@ from sofa_fl.errors import RunError
 from study.design.contenders import FULL, NO_TREE
 from study.pages.benchmark_tables import standing
 from study.pages.markdown import difference
+from study.pages.page_parts import common
 from study.pages.results_page import (
     BEGIN,
     END,
-    common,
     compact_table,
     results_page,
     with_results,
@@ -43,7 +43,9 @@ def test_the_readme_is_up_to_date() -> None:
 def test_the_readme_tells_the_counts_and_the_tree_as_they_are() -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     told = standing(read_rows(ROOT / "results" / "benchmark.json"))
-    found = re.findall(r"(\d+) comparisons .*? above zero in (\d+), below zero in 0,", told)
+    found = re.findall(
+        r"(\d+) comparisons .*?above zero in (\d+), below zero\s+in 0,", told, re.DOTALL
+    )
     (num, mean), (_, worst) = found
     assert f"Over all {num} comparisons" in readme
     assert f"above zero in {mean} and below in none on the mean client, in {worst} and" in readme
@@ -96,10 +98,10 @@ def test_the_commands_are_those_that_made_the_rows(tmp_path: Path) -> None:
     add_rows(tmp_path / "table2.json", rows("no sharing", [0.9, 0.8]))
     text = results_page(tmp_path, tmp_path)
     assert "\nThe runs of ablation have `local.precision=bf16`.\n" in text
-    assert "\nsofa-fl reproduce table2\n" in text
-    assert "\nsofa-fl reproduce sweep --seeds 100 --set warmup=3\n" in text
-    assert "\nsofa-fl reproduce ablation --set local.precision=bf16\n" in text
-    assert "(the paper's), 0.1 shared**" in text
+    assert "\nsofa-fl reproduce table2 --replace\n" in text
+    assert "\nsofa-fl reproduce sweep --seeds 100 --set warmup=3 --replace\n" in text
+    assert "\nsofa-fl reproduce ablation --set local.precision=bf16 --replace\n" in text
+    assert "(the paper's), 0.1 shared every round, 89% disclosed**" in text
     assert "seed 100, by the mean client" in text
 
 
@@ -120,7 +122,7 @@ def test_the_page_has_what_there_is(tmp_path: Path) -> None:
     ):
         assert words in text
     assert "first table" not in text
-    assert "\nsofa-fl reproduce table2\n" in text
+    assert "\nsofa-fl reproduce table2 --replace\n" in text
     assert "*Without partial data sharing. Local loss, mean over all clients" in text
     assert "clients.svg" not in text
     assert "\n\n\n" not in text

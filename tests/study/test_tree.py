@@ -18,7 +18,7 @@ from sofa_fl.topology.tree.agreement import ari
 from study.design.run_plan import Scope
 from study.design.tree_settings import CELLS, PRIMARY, TREE_SEEDS, TREE_SETTINGS, TREES
 from study.fixed_tree import FixedTree, Kind, TreeConfig, given_tree
-from study.pages.tree_page import tree_page, write_page
+from study.pages.tree_page import tree_page
 from study.pages.tree_tables import TREE, against_others, verdict
 from study.rows.row_files import Row, add_rows
 from study.tree_targets import planned
@@ -109,7 +109,7 @@ def test_the_claim_holds_only_if_all_four_do() -> None:
 def test_the_page_is_up_to_date_and_registers_before_there_are_results(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "tree.md").read_text(encoding="utf-8")
     assert page == tree_page(ROOT / "results"), AGAIN
-    text = write_page(tmp_path, tmp_path / "pages").read_text(encoding="utf-8")
+    text = tree_page(tmp_path)
     assert "**Claim.** Two levels beat one" in text
     assert "no results yet: `sofa-fl reproduce tree`" in text
     add_rows(tmp_path / TREE, runs("S9-25-mlp", "two levels", lambda s: 0.8))

@@ -14,7 +14,7 @@ from sofa_fl.data.columns import Table
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run import loop
 from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
-from sofa_fl.experiment.serving import export as serving
+from sofa_fl.experiment.serving import model_files as serving
 from sofa_fl.methods.base import Method
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.report.history import Round, read_round, read_rounds
@@ -58,10 +58,9 @@ class Result(loop.Result):
     method: Method[Any] | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, done: loop.Result, network: NetworkFactory | None, method: Any) -> Result:
-        """The same result, with what was passed from Python; a method's name is not."""
-        own = None if isinstance(method, str) else method
-        return cls(done.run, done.summary, done.view, network, own)
+    def of(cls, done: loop.Result, own: loop.Own) -> Result:
+        """The same result, with what was passed from Python."""
+        return cls(done.run, done.summary, done.view, own.network, own.method)
 
     @property
     def mean(self) -> float:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
 from sofa_fl.api.comparison import Comparison
-from sofa_fl.api.progress import ProgressLine, is_watched
+from sofa_fl.api.progress_line import ProgressLine, is_watched
 from sofa_fl.api.result import Result
-from sofa_fl.experiment.run import comparison, launch
-from sofa_fl.experiment.run.comparison import Methods
-from sofa_fl.experiment.run.config import Config
-from sofa_fl.experiment.run.launch import OwnData
+from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.run import launch
+from sofa_fl.experiment.run.config import Config, for_method
+from sofa_fl.experiment.run.loop import Own, OwnData
 from sofa_fl.experiment.scoring.own_metrics import Metric
 from sofa_fl.experiment.tracking.observers import Observer
 from sofa_fl.methods.base import Method
+from sofa_fl.methods.registry import check_method, find_method
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.report.page import write_report_at_end
+
+Methods = Sequence[str] | Mapping[str, Method[Any] | str | None]
 
 
 def run(
@@ -45,15 +49,8 @@ def run(
             left out.
         progress: Show a line per round on stderr; by default on a terminal and in a notebook.
     """
-    done = launch.run(
-        config,
-        data=data,
-        network=network,
-        method=method,
-        metrics=metrics,
-        observers=_all(observers, progress),
-    )
-    return Result.of(done, network, method)
+    config, own = with_own(config, Own(data, network, metrics=metrics), method)
+    return Result.of(launch.run(config, own, _all(observers, progress)), own)
 
 
 def resume(
@@ -73,15 +70,8 @@ def resume(
     a method that was named by its import path need not. Metrics that are not passed again are no
     longer computed, with a warning. `progress` is as in `run`.
     """
-    done = launch.resume(
-        path,
-        data=data,
-        network=network,
-        method=method,
-        metrics=metrics,
-        observers=_all(observers, progress),
-    )
-    return Result.of(done, network, method)
+    own = Own(data, network, checked_method(method), metrics)
+    return Result.of(launch.resume(Path(path), own, _all(observers, progress)), own)
 
 
 def run_or_resume(
@@ -98,15 +88,8 @@ def run_or_resume(
 
     A run that is there must be of the same configuration. `progress` is as in `run`.
     """
-    done = launch.run_or_resume(
-        config,
-        data=data,
-        network=network,
-        method=method,
-        metrics=metrics,
-        observers=_all(observers, progress),
-    )
-    return Result.of(done, network, method)
+    config, own = with_own(config, Own(data, network, metrics=metrics), method)
+    return Result.of(launch.run_or_resume(config, own, _all(observers, progress)), own)
 
 
 @overload
@@ -166,21 +149,57 @@ def compare(
         The result of every method by name; with `seeds`, a `Comparison`: a list of results by name,
         one per seed, with means, differences seed by seed, and their 95% intervals.
     """
-    done = comparison.compare(
-        methods,
-        config,
-        seeds=[config.seed if config else 0] if seeds is None else seeds,
-        data=data,
-        network=network,
-        metrics=metrics,
-        observers=_all(observers, progress),
-    )
-    own = methods if isinstance(methods, Mapping) else {}
+    config, common = with_own(config, Own(data, network, metrics=metrics), None)
+    folder = Path(config.out or Path("runs") / "compare")
+    plans: dict[str, list[tuple[Config, Own]]] = {}
+    for name, (title, method) in _named(methods).items():
+        for seed in dict.fromkeys([config.seed] if seeds is None else seeds):
+            each = replace(config, seed=seed, out=str(folder / f"{name}-{seed}"), title=title)
+            each, own = with_own(each, common, method)
+            launch.recorded_config(each, own)  # an error is raised now, not after hours of runs
+            plans.setdefault(name, []).append((each, own))
+    told = _all(observers, progress)
     results = Comparison(
-        (name, [Result.of(each, network, own.get(name)) for each in runs])
-        for name, runs in done.items()
+        (name, [Result.of(launch.run_or_resume(each, own, told), own) for each, own in plan])
+        for name, plan in plans.items()
     )
     return {name: runs[0] for name, runs in results.items()} if seeds is None else results
+
+
+def _named(methods: Methods) -> dict[str, tuple[str | None, Method[Any] | str]]:
+    """By the name that a run folder has, the title (None for the method's own) and the method."""
+    if isinstance(methods, str):
+        methods = [methods]
+    if not isinstance(methods, Mapping):
+        return {find_method(method).name: (None, method) for method in methods}
+    return {
+        name: (None, name) if method is None else (name, method) for name, method in methods.items()
+    }
+
+
+def with_own(config: Config | None, own: Own, method: object) -> tuple[Config, Own]:
+    """A configuration and what goes with it; a method's name is part of the former."""
+    config = Config() if config is None else config
+    if not isinstance(config, Config):
+        raise ConfigError(
+            f"config must be a sofa_fl.Config, got {type(config).__name__}; make one with "
+            "sofa_fl.Config(...) or sofa_fl.load_config(...)"
+        )
+    if isinstance(method, str):
+        return for_method(config, method), own
+    return config, replace(own, method=checked_method(method))
+
+
+def checked_method(method: object) -> Any:
+    """A method that was passed as an object, or None."""
+    if isinstance(method, type):
+        raise ConfigError(
+            f"method must be a name or an object, got the class {method.__name__}; pass "
+            f"{method.__name__}(...)"
+        )
+    if method is not None:
+        check_method(type(method), "method")
+    return method
 
 
 def _all(observers: Sequence[Observer], progress: bool | None) -> list[Observer]:

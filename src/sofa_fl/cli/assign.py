@@ -43,14 +43,14 @@ def assign(
 
     RunFolder.open(run)  # before loading torch, which takes seconds
     from sofa_fl.cli.screen import put, shell
-    from sofa_fl.experiment.serving import assign as assigning
-    from sofa_fl.experiment.serving.export import open_run
+    from sofa_fl.experiment.serving import newcomers
+    from sofa_fl.experiment.serving.model_files import open_run
 
     x, y = read_samples(data)
     shape = open_run(run, None, None).serving.shape
     if x.ndim == 2 and x.shape[1:] != shape and x[0].size == _size(shape):
         x = x.reshape(len(x), *shape)
-    found = assigning.assign(run, x, y, file=out)
+    found = newcomers.assign(run, x, y, file=out)
     if as_json:
         about: dict[str, Any] = {name: getattr(found, name) for name in ("node", "path", "clients")}
         put(json.dumps({**about, "file": None if out is None else str(out)}))

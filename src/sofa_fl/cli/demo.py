@@ -13,7 +13,7 @@ from sofa_fl.cli.run import with_progress
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
-    from sofa_fl.data.base import FederatedData
+    from sofa_fl.data.federated_data import FederatedData
     from sofa_fl.experiment.run.config import Config
     from sofa_fl.experiment.run.loop import Result
 
@@ -44,11 +44,12 @@ def demo(
 
     def start(follower: Follower) -> Result:
         from sofa_fl.experiment.run import launch
+        from sofa_fl.experiment.run.loop import Own
         from sofa_fl.report.page import write_report_at_end
 
         config = demo_config(seed, out)
         data = demo_data(config)
-        return launch.run(config, data=data, observers=[follower, write_report_at_end])
+        return launch.run(config, Own(data), observers=[follower, write_report_at_end])
 
     result = with_progress(start, quiet=quiet)
     from sofa_fl.cli.screen import console, put, shell

@@ -24,7 +24,7 @@ def new(
 ) -> None:
     """Write a Flower app that is ready to run, and a page that says how."""
     from sofa_fl.cli.screen import put
-    from sofa_fl.deploy.flower.scaffold import new_app
+    from sofa_fl.deploy.flower.new_app import new_app
 
     path = new_app(folder)
     put(f"wrote a Flower app to {path}; {path / 'README.md'} says what to run where")
@@ -34,12 +34,15 @@ def new(
 def site(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     app: Annotated[Path, typer.Option(help="The site's own copy of the app.")],
+    name: Annotated[
+        str, typer.Option(help="What the site is called in the server's tree and report.")
+    ] = "",
 ) -> None:
     """Create the folder of a site: a policy to edit, its key, its ledger and its audit log."""
     from sofa_fl.cli.screen import put
     from sofa_fl.deploy.machine.site import POLICY_FILE, create_site
 
-    path = create_site(folder, app)
+    path = create_site(folder, app, name)
     put(f"wrote {path / POLICY_FILE}; read it, and start the node with --policy {path}/policy.toml")
 
 

@@ -47,10 +47,10 @@ def export(
     name = f"{run.resolve().name}-{node.replace(':', '-').replace('/', '-')}"
     file = out or Path(f"{name}.{format or 'safetensors'}")
     from sofa_fl.cli.screen import put, shell
-    from sofa_fl.experiment.serving import export as exporting
+    from sofa_fl.experiment.serving import model_files
 
     kind: Any = format
-    exported = exporting.export(run, file, node=node, format=kind)
+    exported = model_files.export(run, file, node=node, format=kind)
     if as_json:
         put(json.dumps({**asdict(exported), "file": str(exported.file)}))
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sofa_fl.data.base import Arrays
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.errors import DataError
 
 NAME = "cifar-10"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples, Stage
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Samples, Stage
 from sofa_fl.data.partition import Parts, hold_out
 from sofa_fl.errors import DataError
 

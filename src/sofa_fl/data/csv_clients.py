@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sofa_fl.data.base import ClientData, FederatedData
 from sofa_fl.data.config import DataConfig
+from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.data.tables import read_federation
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for

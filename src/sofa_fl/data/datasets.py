@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from sofa_fl.data import cifar10
-from sofa_fl.data.base import Arrays
 from sofa_fl.data.download import cache_folder, download
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.data.idx import read_idx
 from sofa_fl.data.published import (
     PUBLISHED,

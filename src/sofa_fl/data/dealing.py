@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Samples
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.partition import hold_out
 from sofa_fl.data.preprocess import fit_preprocessing

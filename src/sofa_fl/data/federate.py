@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from sofa_fl.data import groups, partition
-from sofa_fl.data.base import Arrays, ClientData, FederatedData, Truth
 from sofa_fl.data.concepts import Script, perform
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.csv_clients import CSV, csv_clients
 from sofa_fl.data.datasets import given_folders, load_dataset
-from sofa_fl.data.natural.records import natural_federation
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Truth
+from sofa_fl.data.natural.natural_records import natural_federation
 from sofa_fl.data.natural.registry import NATURAL, natural_config
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.scenarios import check_playable, script_of

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sofa_fl.data.base import Arrays, Samples, Truth
 from sofa_fl.data.concepts import Concept
+from sofa_fl.data.federated_data import Arrays, Samples, Truth
 from sofa_fl.data.partition import Parts
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sofa_fl.data.base import Arrays
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.errors import DataError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sofa_fl.data.base import Arrays
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.data.own import from_arrays
 from sofa_fl.errors import DataError
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.columns import (
     Table,
     column_names,
@@ -25,6 +24,7 @@ from sofa_fl.data.columns import (
 )
 from sofa_fl.data.csv_files import CsvConfig, find_csv, read_csv
 from sofa_fl.data.dealing import deal, deal_rows, num_outputs
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.preprocess import fit_preprocessing
 from sofa_fl.errors import DataError

@@ -14,7 +14,7 @@ import torch
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Engine, Exam, Outcome, Score, Task
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector

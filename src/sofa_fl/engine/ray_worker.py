@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Arrays, FederatedData
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.base import LocalConfig, Outcome
 from sofa_fl.engine.memory import keep_memory, reading
 from sofa_fl.engine.ray_messages import RayMessage, unpack_requests

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from sofa_fl.data.base import FederatedData
+from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine.base import Engine, LocalConfig, SureEngine, Task
 from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.sequential import SequentialEngine

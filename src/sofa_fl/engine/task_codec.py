@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Exam, Outcome, Pull, Task
 from sofa_fl.engine.exams import Sitting, Sums
 from sofa_fl.engine.learner import pull_terms

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 import torch
 
-from sofa_fl.data.base import ClientData, FederatedData
+from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig, SureEngine, Task
 from sofa_fl.engine.workers import can_fork
 from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory, build

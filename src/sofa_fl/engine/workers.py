@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import FederatedData, Samples
+from sofa_fl.data.federated_data import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.exams import gather, sittings
 from sofa_fl.engine.learner import EVALUATION_BATCH, optimizer_for

@@ -12,6 +12,7 @@ from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
+from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
 
 
@@ -19,6 +20,22 @@ from sofa_fl.topology.tree import NodeId
 class PersonalState:
     average: ClusteredState
     personal: dict[NodeId, Vector]
+
+
+class BesideFedAvg:
+    """A method that trains FedAvg's model for all, and more beside it."""
+
+    __slots__ = ()
+    sharing: SharingConfig
+
+    @property
+    def base(self) -> FedAvg:
+        return FedAvg(self.sharing)
+
+    def untrained(self, fed: Federation) -> PersonalState:
+        """The same untrained model for all."""
+        average = self.base.start(fed)
+        return PersonalState(average, dict.fromkeys(fed.clients, average.models[0]))
 
 
 def two_parts(fed: Federation, share: float) -> tuple[int, int]:

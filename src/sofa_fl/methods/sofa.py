@@ -26,6 +26,7 @@ from sofa_fl.methods.rules.state import (
     let_leave,
     move_contradicted,
 )
+from sofa_fl.methods.rules.unweighed import parent_models
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
@@ -55,7 +56,7 @@ class Sofa:
         models = means_up(tree, {client: update.model for client, update in updates.items()}, fed)
         losses = compare_losses(tree, models, fed)
         shared = self.share(tree, space, Shared(), fed)
-        mixing = self.weigh(tree, models, Mixing(), updates, fed)
+        mixing = self.weigh(tree, models, losses, Mixing(), updates, fed)
         return self.finish(tree, models, losses, mixing, shared, (), updates, space, fed)
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
@@ -71,7 +72,7 @@ class Sofa:
         losses = compare_losses(tree, models, fed, known, updates)
         tree, edits, models = self.reshape(tree, space, models, fed)  # line 6: SHAPE
         losses = compare_losses(tree, models, fed, losses, updates)
-        mixing = self.weigh(tree, models, state.mixing, updates, fed)
+        mixing = self.weigh(tree, models, losses, state.mixing, updates, fed)
         shared = self.share(tree, space, state.shared, fed)  # line 7
         edits = (*moves, *joins, *edits)
         return self.finish(tree, models, losses, mixing, shared, edits, updates, space, fed)
@@ -115,16 +116,23 @@ class Sofa:
     def reshape(
         self, tree: Tree, space: Space, models: Models, fed: Federation
     ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
-        """The tree after SHAPE, the edits that led to it, and the models of its nodes."""
+        """The tree after SHAPE, the edits that led to it, and the models of its nodes.
+
+        Without held-out losses the tree stays as DMAC built it.
+        """
+        if not fed.has_scores:
+            return tree, (), dict(models)
         evidence = FederationEvidence(tree, space, models, fed)
         after, edits, evidence = shape(tree, evidence, self.config.shape, self.rules)
         return after, edits, dict(evidence.models)
 
     def weigh(
-        self, tree: Tree, models: Models, before: Mixing, updates: Updates, fed: Federation
-    ) -> Mixing:
+        self, tree: Tree, models: Models, losses: Losses, before: Mixing, updates: Updates,
+        fed: Federation,
+    ) -> Mixing:  # fmt: skip
         """How far every node goes its own way, by the held-out losses of those who answered."""
-        return self.rules.weigh(tree, models, before, updates, self.config, fed)
+        weigh = self.rules.weigh if fed.has_scores else parent_models
+        return weigh(tree, models, losses, before, updates, self.config, fed)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
         """Gather samples up the tree, distribute them down, and record who got what."""

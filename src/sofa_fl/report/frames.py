@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+import numpy as np
+
 from sofa_fl.experiment.storage.run_folder import Event
-from sofa_fl.report.align import Positions
 from sofa_fl.report.history import clients_in
 from sofa_fl.topology.tree import NodeId, Tree
 
 Plain = dict[str, Any]
+Positions = Mapping[int, tuple[float, float]]
 
 
 def frame_of(event: Event, tree: Tree, positions: Positions) -> Plain:
@@ -95,3 +97,19 @@ def short(value: float | None, digits: int) -> float | int | None:
 def _along(tree: Tree, client: NodeId, row: Mapping[str, float | None]) -> Sequence[float | None]:
     """The losses of the models that know a client, from the root down."""
     return [short(row.get(str(node)), 4) for node in tree.path(client)]
+
+
+def align(positions: Positions, before: Positions) -> dict[int, tuple[float, float]]:
+    """`positions`, turned or mirrored so that clients are as near as can be to where they were.
+
+    By the clients that are on both (orthogonal Procrustes); distances stay what they are.
+    """
+    common = [client for client in positions if client in before]
+    if len(common) < 2:
+        return dict(positions)
+    now = np.array([positions[client] for client in common])
+    then = np.array([before[client] for client in common])
+    left, _, right = np.linalg.svd((now - now.mean(0)).T @ (then - then.mean(0)))
+    turned = np.array(list(positions.values())) @ (left @ right)
+    digits = [float(f"{value:.4g}") for value in turned.ravel()]
+    return dict(zip(positions, zip(digits[::2], digits[1::2])))

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.natural.records import Records
+from sofa_fl.data.natural.natural_records import Records
 
 FOLDER = Path(__file__).parent / "files" / "heart"
 HOSPITALS = {

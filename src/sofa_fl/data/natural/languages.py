@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.natural.records import Records
+from sofa_fl.data.natural.natural_records import Records
 
 FILE = Path(__file__).parent / "files" / "languages.npz"
 SYMBOLS = 28  # 0: before the word; 1 to 26: a to z; 27: the word ends

@@ -9,7 +9,7 @@ from pathlib import Path
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.natural.heart import read_heart
 from sofa_fl.data.natural.languages import read_languages
-from sofa_fl.data.natural.records import Records
+from sofa_fl.data.natural.natural_records import Records
 from sofa_fl.data.natural.weather import read_weather
 from sofa_fl.errors import DataError
 

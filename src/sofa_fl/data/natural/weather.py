@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.natural.records import Records
+from sofa_fl.data.natural.natural_records import Records
 from sofa_fl.errors import DataError
 
 FILE = "weather.npz"

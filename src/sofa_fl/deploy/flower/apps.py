@@ -169,7 +169,7 @@ def machine_for(
         number = int(number) if number is not None else None
         if site is None:
             site = simulated_site(_data[who], number)
-            policy = replace(policy, model=setup.model)
+            policy = replace(policy, model=setup.model, name=_data[who].name)
         _machines[who] = ClientMachine(_data[who], setup, policy, site, number, network)
     for remembered in (_data, _machines):
         while len(remembered) > MAX_MACHINES:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from sofa_fl.deploy.flower.scaffold import new_app
+from sofa_fl.deploy.flower.new_app import new_app
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.storage.disk import write_text
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from sofa_fl.data.base import Arrays, Samples, Split
+from sofa_fl.data.federated_data import Arrays, Samples, Split
 from sofa_fl.deploy.machine import limits
 from sofa_fl.deploy.machine.disclosure import release
 from sofa_fl.deploy.machine.gate import Gate
@@ -149,6 +149,7 @@ class ClientMachine:
                 train.shift,
             ),
             number=self.number,
+            name=self.policy.name,
             identity=self.site.identity,
             fingerprint=self.fingerprint,
             cap=self.policy.max_disclosure,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sofa_fl.data.base import Arrays, Samples
+from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.deploy.machine.sealed_log import Log, MemoryLog
 
 Mark = bytes  # a keyed hash of one sample

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Arrays, Samples
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
+from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.errors import DataError
 
 DIGEST_BITS = 128
@@ -29,12 +29,14 @@ class MachineData:
         holdout: To compare losses on; by default a part of `train`.
         ids: Row numbers of the training samples, if they have some that no other machine uses; by
             default the server assigns them.
+        name: What the client is called in a simulation; elsewhere the site's policy says it.
     """
 
     train: Arrays
     test: Arrays | None = None
     holdout: Arrays | None = None
     ids: Samples | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         if not len(self.train):
@@ -81,7 +83,7 @@ def with_holdout(data: MachineData, fraction: float) -> MachineData:
     if not len(rows):
         raise DataError(f"all {len(train)} samples would be held out; lower holdout in the policy")
     ids = None if data.ids is None else data.ids[rows]
-    return MachineData(train.take(rows), data.test, train.take(held), ids)
+    return replace(data, train=train.take(rows), holdout=train.take(held), ids=ids)
 
 
 def example_data(config: DataConfig, seed: int, client: int) -> MachineData:
@@ -98,6 +100,7 @@ def example_data(config: DataConfig, seed: int, client: int) -> MachineData:
         data.test.take(own.test),
         data.train.take(own.holdout),
         own.train,
+        data.names[client] if data.names else "",
     )
 
 

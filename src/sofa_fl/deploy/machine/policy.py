@@ -5,6 +5,7 @@ Nothing in it comes from the server. `limits.py` checks messages against it.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -14,6 +15,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.deploy.machine.privacy import PrivacyConfig
+from sofa_fl.deploy.transport.machine_profile import flaw_of_name
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.values import validated
 from sofa_fl.models.networks import ModelConfig
@@ -28,6 +30,7 @@ class Policy:
     Attributes:
         state: Absolute path of the folder that `sofa-fl deploy site` created: the site's key, its
             ledger of disclosed samples, and its audit log.
+        name: What the site is called in the server's tree, report and exports; empty: a number.
         app: Absolute path of the site's own copy of the app. Only this code runs.
         app_hash: In its place, the SHA-256 of the app (its FAB) that the server may send.
         model: The network that the site trains, unless the app brings its own.
@@ -46,6 +49,7 @@ class Policy:
     """
 
     state: str
+    name: str = ""
     app: str | None = None
     app_hash: str | None = None
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -74,6 +78,8 @@ def load_policy(file: Path) -> Policy:
         policy = validated(Policy, values)
     except ConfigError as error:
         raise ConfigError(f"the policy {file} cannot be used: {error}") from None
+    if (flaw := flaw_of_name(policy.name)) is not None:
+        raise ConfigError(f"name in the policy {file} cannot be used: {flaw}")
     for name in ("state", "app"):
         path = getattr(policy, name)
         if path is not None and not Path(path).is_absolute():
@@ -103,6 +109,9 @@ TEMPLATE = """\
 # The site's key, its ledger of disclosed samples and its audit log. Keep it, and back it up.
 state = "{state}"
 
+# What the site is called in the server's tree, report and exports; "": only a number.
+name = {name}
+
 # Only this copy of the app runs here, whatever the server sends. Read it before you trust it.
 app = "{app}"
 
@@ -131,8 +140,11 @@ epsilon = 0.0
 """
 
 
-def policy_text(state: Path, app: Path) -> str:
+def policy_text(state: Path, app: Path, name: str = "") -> str:
     """The text of a new policy, with the defaults."""
+    if (flaw := flaw_of_name(name)) is not None:
+        raise ConfigError(flaw)
     plain = Policy(state=str(state))
     values = {one.name: getattr(plain, one.name) for one in fields(plain)}
-    return TEMPLATE.format(**{**values, "app": app, "model": plain.model.name})
+    quoted = json.dumps(name, ensure_ascii=False)
+    return TEMPLATE.format(**{**values, "name": quoted, "app": app, "model": plain.model.name})

@@ -52,12 +52,13 @@ class Site:
         return hashlib.blake2b(content, key=self.key, digest_size=16, person=purpose).hexdigest()
 
 
-def create_site(folder: Path, app: Path) -> Path:
+def create_site(folder: Path, app: Path, name: str = "") -> Path:
     """Create a site's folder: a policy to edit, and the state that the policy names."""
     folder = folder.expanduser().resolve()
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} must be a new or an empty folder; choose another")
     state = folder / "state"
+    text = policy_text(state, app.expanduser().resolve(), name)
     state.mkdir(parents=True, mode=0o700)
     folder.chmod(0o700)
     key = secrets.token_bytes(KEY_SIZE)
@@ -65,7 +66,6 @@ def create_site(folder: Path, app: Path) -> Path:
     for name in LOGS:
         SealedLog.create(state / name, key)
     append_bytes(state / AUDIT_FILE, b"", mode=0o600)
-    text = policy_text(state, app.expanduser().resolve())
     write_bytes(folder / POLICY_FILE, text.encode(), mode=0o600)
     return folder
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.deploy.server.remote_engine import NO_ROWS, RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.transport.machine_profile import MachineProfile

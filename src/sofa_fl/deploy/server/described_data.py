@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import ClientData, FederatedData, Samples
+from sofa_fl.data.federated_data import ClientData, FederatedData, Samples
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 
 

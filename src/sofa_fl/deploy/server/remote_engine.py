@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Arrays, Samples
+from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.deploy.server.exchange import Exchange, accepted, reason_of
 from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.roster import Roster

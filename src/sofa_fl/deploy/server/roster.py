@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sofa_fl.data.base import Samples, Split, Stage
+from sofa_fl.data.federated_data import Samples, Split, Stage
 from sofa_fl.deploy.server.described_data import DescribedData, assign_rows
 from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.server.roster_file import Member, load_members, save_members
@@ -191,7 +191,18 @@ class Roster:
             fingerprints=tuple(profile.fingerprint for profile in first),
             variance=pooled_variance(first),
             max_clients=self.max_clients,
+            names=self.names(),
         )
+
+    def names(self) -> tuple[str, ...]:
+        """What the clients are called, no two alike; nothing if no machine says so."""
+        said = {client: member.profile.name for client, member in self.members.items()}
+        names: list[str] = []
+        for client, name in said.items():
+            tries = [name, f"{name} ({client})"] if name else []
+            # What stands for a number is free: no machine can have such a name.
+            names.append(next((each for each in tries if each not in names), f"client {client}"))
+        return tuple(names) if any(said.values()) else ()
 
     def row_owners(self, split: Split) -> RowOwners:
         return RowOwners.of({client: member.rows for client, member in self.members.items()}, split)

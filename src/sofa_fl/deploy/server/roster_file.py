@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sofa_fl.data.base import ClientData
+from sofa_fl.data.federated_data import ClientData
 from sofa_fl.deploy.transport.machine_profile import ARRAYS, MachineProfile
 from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.errors import RunError

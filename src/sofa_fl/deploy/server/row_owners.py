@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import ClientData, Samples, Split
+from sofa_fl.data.federated_data import ClientData, Samples, Split
 from sofa_fl.topology.tree import NodeId
 
 

@@ -117,12 +117,12 @@ class Server:
         data = self.roster.describe()
         factory = self.setup.network_factory(tuple(data.train.x.shape[1:]), make_network)
         engine = RemoteEngine(self.exchange, self.roster, self.setup, factory)
+        own = Own(data, factory if make_network else None, engine=engine)
         if not self.folder.config_file.exists():
-            given = Own(data, factory if make_network else None, engine=engine)
-            self.config = recorded_config(self.config, given)
+            self.config = recorded_config(self.config, own)
             text = yaml.safe_dump(config_to_dict(self.config), sort_keys=False)
             write_text(self.folder.config_file, text)
-        own, leave = Own(data, factory, engine=engine), self.server_config.leave
+        leave = self.server_config.leave
         with DeployedExperiment(self.config, own, engine, self.attend, leave) as experiment:
             return experiment.run(self.folder, observers)
 

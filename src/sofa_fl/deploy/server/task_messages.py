@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sofa_fl.data.base import ClientData, Samples, Split
+from sofa_fl.data.federated_data import ClientData, Samples, Split
 from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.server.sample_relay import SampleRelay

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, prod
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Arrays, Samples
+from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage, shown
 from sofa_fl.errors import ConfigError
 
@@ -18,7 +19,7 @@ COUNTS = ("num_train", "num_holdout", "num_test", "num_classes")
 MAX_SAMPLES = 1 << 24  # of one machine, and the first row number that it cannot bring
 MAX_INPUT = 1 << 26  # numbers of one sample
 MAX_DIMENSIONS = 8
-MAX_TEXT = 64  # characters of a hash
+MAX_TEXT = 64  # characters of a hash, or of a name
 ARRAYS = {"ids": "int64", "target_sums": "float64", "target_squares": "float64"}
 ArrayFormat = tuple[str, tuple[int, ...]]  # the type and the shape of an input or a target
 
@@ -51,6 +52,7 @@ class MachineProfile:
 
     Attributes:
         number: The client that it asks to be.
+        name: What its client is called, if it says so.
         identity: What it is recognized by: only who has the site's key can know it.
         fingerprint: A keyed hash of its samples, which tells whether they have changed.
         cap: Fraction of its training samples that it ever discloses.
@@ -67,6 +69,7 @@ class MachineProfile:
     identity: str
     fingerprint: str
     cap: float
+    name: str = ""
     ids: Samples | None = None
     target_sums: NDArray[np.float64] | None = None
     target_squares: NDArray[np.float64] | None = None
@@ -75,7 +78,7 @@ class MachineProfile:
         """The plain values, as a message or a file holds them; `arrays` has the rest."""
         plain = {
             name: getattr(self, name)
-            for name in (*COUNTS, "number", "identity", "fingerprint", "cap")
+            for name in (*COUNTS, "number", "name", "identity", "fingerprint", "cap")
         }
         format = self.format
         return {
@@ -106,6 +109,9 @@ class MachineProfile:
             raise MessageError(
                 f"a client's number must be a whole number, got {shown(repr(number))}"
             )
+        name = message.header.get("name", "")
+        if (flaw := flaw_of_name(name)) is not None:
+            raise MessageError(flaw)
         format = SampleFormat(
             _array_format(message.value("input", list)),
             _array_format(message.value("target", list)),
@@ -130,11 +136,29 @@ class MachineProfile:
             **counts,
             format=format,
             number=number,
+            name=name,
             identity=_text(message, "identity"),
             fingerprint=_text(message, "fingerprint"),
             cap=min(1.0, max(0.0, _finite(message, "cap"))),
             **arrays,
         )
+
+
+def flaw_of_name(name: object) -> str | None:
+    """Why this cannot be what a client is called, if it cannot; an empty name is none.
+
+    What stands for a client by its number would let one pass for another.
+    """
+    if not isinstance(name, str):
+        return f"a client's name must be text, got {shown(repr(name))}"
+    if len(name) > MAX_TEXT or not name.isprintable() or name != name.strip():
+        return (
+            f"a client's name must be at most {MAX_TEXT} printable characters without blanks at "
+            f"its ends, got {shown(repr(name))}"
+        )
+    if re.fullmatch(r"(client\W*)?\d+", name, re.IGNORECASE):
+        return f"a client's name must not be a number, got {shown(repr(name))}"
+    return None
 
 
 def _array_format(values: Sequence[Any]) -> ArrayFormat:

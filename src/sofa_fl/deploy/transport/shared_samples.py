@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sofa_fl.data.base import Arrays
+from sofa_fl.data.federated_data import Arrays
 
 LARGEST = 1e6  # number in an input or a target
 

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.data.base import Arrays, FederatedData
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.csv_clients import natural_clients
+from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
     Config,
     check_config,
     config_to_dict,
-    for_method,
     load_config,
 )
 from sofa_fl.experiment.run.loop import Experiment, Own, Result
 from sofa_fl.experiment.run.values import differences, plain_values
-from sofa_fl.experiment.scoring.own_metrics import Metric
 from sofa_fl.experiment.storage.frozen_file import with_frozen_of
 from sofa_fl.experiment.storage.run_folder import RunFolder, fresh_folder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
 from sofa_fl.methods.base import Method
-from sofa_fl.methods.registry import OPTIONS, check_method, find_method, info_of
-from sofa_fl.models.networks import ModelConfig, NetworkFactory
+from sofa_fl.methods.registry import OPTIONS, find_method, info_of
+from sofa_fl.models.networks import ModelConfig
 from sofa_fl.sharing import SharingConfig
 
-OwnData = FederatedData | tuple[Arrays, Arrays]
 OWN = "own"  # recorded in place of the name of what was passed from Python
 # Keys that do not change the result of a run.
 NEUTRAL = frozenset(
@@ -39,52 +36,28 @@ NEUTRAL = frozenset(
 )
 
 
-def run(
-    config: Config | None = None,
-    *,
-    data: OwnData | None = None,
-    network: NetworkFactory | None = None,
-    method: Method[Any] | str | None = None,
-    metrics: Mapping[str, Metric] | None = None,
-    observers: Sequence[Observer] = (),
-) -> Result:
-    """Run an experiment into a new run folder; the arguments are those of `sofa_fl.run`."""
-    config, own = with_own(config, data, network, method, metrics)
+def run(config: Config, own: Own | None = None, observers: Sequence[Observer] = ()) -> Result:
+    """Run an experiment into a new run folder."""
+    own = own or Own()
     return _start(recorded_config(config, own), own, observers)
 
 
-def resume(
-    path: Path | str,
-    *,
-    data: OwnData | None = None,
-    network: NetworkFactory | None = None,
-    method: Method[Any] | None = None,
-    metrics: Mapping[str, Metric] | None = None,
-    observers: Sequence[Observer] = (),
-) -> Result:
+def resume(path: Path, own: Own | None = None, observers: Sequence[Observer] = ()) -> Result:
     """Continue a run from its last checkpoint, to the same end as if it had not stopped.
 
     If the last checkpoint is damaged or missing, the one before is used; the first event says so.
-    The arguments are those of `sofa_fl.resume`.
     """
-    _check_object(method)
-    return _continue(Path(path), Own(data, network, method, metrics), observers)
+    return _continue(path, own or Own(), observers)
 
 
 def run_or_resume(
-    config: Config,
-    *,
-    data: OwnData | None = None,
-    network: NetworkFactory | None = None,
-    method: Method[Any] | str | None = None,
-    metrics: Mapping[str, Metric] | None = None,
-    observers: Sequence[Observer] = (),
+    config: Config, own: Own | None = None, observers: Sequence[Observer] = ()
 ) -> Result:
     """Continue the run in `config.out` if there is one, else run it there.
 
     A run that is there must be of the same configuration.
     """
-    config, own = with_own(config, data, network, method, metrics)
+    own = own or Own()
     config, path = recorded_config(config, own), Path(config.out or "")
     if config.out is None or not (path / "config.yaml").exists():
         return _start(config, own, observers)
@@ -125,37 +98,6 @@ def _continue(path: Path, own: Own, observers: Sequence[Observer]) -> Result:
             own = replace(own, network=with_frozen_of(path, own.network))
         with Experiment(config, own) as experiment:
             return experiment.run(folder, all_observers(config.track, observers))
-
-
-def with_own(
-    config: Config | None,
-    data: OwnData | None,
-    network: NetworkFactory | None,
-    method: Method[Any] | str | None,
-    metrics: Mapping[str, Metric] | None,
-) -> tuple[Config, Own]:
-    """A configuration and what is passed beside it; a method's name is part of the former."""
-    config = Config() if config is None else config
-    if not isinstance(config, Config):
-        raise ConfigError(
-            f"config must be a sofa_fl.Config, got {type(config).__name__}; make one with "
-            "sofa_fl.Config(...) or sofa_fl.load_config(...)"
-        )
-    if isinstance(method, str):
-        return for_method(config, method), Own(data, network, None, metrics)
-    _check_object(method)
-    return config, Own(data, network, method, metrics)
-
-
-def _check_object(method: object) -> None:
-    """Raise unless an object is a method, or None."""
-    if isinstance(method, type):
-        raise ConfigError(
-            f"method must be a name or an object, got the class {method.__name__}; pass "
-            f"{method.__name__}(...)"
-        )
-    if method is not None:
-        check_method(type(method), "method")
 
 
 def recorded_config(config: Config, own: Own) -> Config:

@@ -29,6 +29,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "sofa.rules.merge": "paper",
             "sofa.rules.split": "paper",
             "sofa.alert": float("inf"),
+            "sharing.max_disclosure": 1.0,
             "sharing.accumulate": True,
             "sharing.reshare": True,
         },

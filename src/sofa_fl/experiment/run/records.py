@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sofa_fl.data.base import ClientData
+from sofa_fl.data.federated_data import ClientData
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.provenance import provenance
 from sofa_fl.experiment.scoring.metrics import (
@@ -116,8 +116,19 @@ def summarize(
             "disclosed_max": float(np.max(given)),
         },
         **group_agreement(view.tree, fed.stage.truth),
+        **privacy_spent(fed),
         "provenance": provenance(config, fed.data.digest()),
     }
+
+
+def privacy_spent(fed: Federation) -> dict[str, Any]:
+    """What the answers of clients have cost of their privacy, if that is counted."""
+    if fed.privacy is None:
+        return {}
+    config, noise = fed.privacy.config, fed.privacy.noise.values()
+    spent = fed.privacy.budgets.epsilon_spent()
+    limits = {"epsilon": config.epsilon, "delta": config.delta}
+    return {"privacy": {**limits, "spent": spent, "noise": [min(noise), max(noise)]}}
 
 
 NOT_SCORED: dict[str, Any] = {"full": None, "full_samples": 0, "root": None, "levels": []}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Exam, Prior, Score
 from sofa_fl.errors import DataError
 from sofa_fl.experiment.scoring.metric_names import R2

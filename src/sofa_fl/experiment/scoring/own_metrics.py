@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Prior
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of

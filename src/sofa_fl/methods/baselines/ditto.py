@@ -13,12 +13,9 @@ from annotated_types import Ge
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.methods.baselines.fedavg import FedAvg
-from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.personal import BesideFedAvg, PersonalState, view_of
 from sofa_fl.methods.registry import register
-from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig, training_sets
-from sofa_fl.topology.tree import NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,28 +29,17 @@ class DittoConfig:
     pull: Annotated[float, Ge(0)] = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class DittoState:
-    average: ClusteredState
-    personal: dict[NodeId, Vector]
-
-
 @register("ditto", "Ditto", DittoConfig, section="ditto")
 @dataclass(frozen=True, slots=True)
-class Ditto:
+class Ditto(BesideFedAvg):
     config: DittoConfig
     sharing: SharingConfig
 
-    @property
-    def base(self) -> FedAvg:
-        return FedAvg(self.sharing)
-
-    def init(self, fed: Federation) -> tuple[DittoState, Notes]:
+    def init(self, fed: Federation) -> tuple[PersonalState, Notes]:
         """The same untrained model for all; the warm-up is a first round."""
-        average = self.base.start(fed)
-        return self.round(DittoState(average, dict.fromkeys(fed.clients, average.models[0])), fed)
+        return self.round(self.untrained(fed), fed)
 
-    def round(self, state: DittoState, fed: Federation) -> tuple[DittoState, Notes]:
+    def round(self, state: PersonalState, fed: Federation) -> tuple[PersonalState, Notes]:
         """Train the global model, then every personal one towards it."""
         before = self.base.welcome(state.average, fed)
         samples = training_sets(before.tree, before.shared.pools, fed.owned)
@@ -74,9 +60,7 @@ class Ditto:
         after = self.base.cluster_update(before, answered(fed.clients, outcomes), fed)
         tuned = answered(fed.clients, outcomes[len(shared) :])
         personal |= {client: outcome.params for client, outcome in tuned.items()}
-        return DittoState(after, personal), notes_of(tuned, fed)
+        return PersonalState(after, personal), notes_of(tuned, fed)
 
-    def view(self, state: DittoState) -> View:
-        view = self.base.view(state.average)
-        models = {**view.models, **state.personal}
-        return View(tree=view.tree, models=models, served=state.personal, shared=view.shared)
+    def view(self, state: PersonalState) -> View:
+        return view_of(state.average, self.base, state.personal, state.personal)

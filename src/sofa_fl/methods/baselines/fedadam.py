@@ -10,8 +10,8 @@ from annotated_types import Gt, Interval
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.personal import BesideFedAvg
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
@@ -44,13 +44,9 @@ class FedOptState:
 
 @register("fedadam", "FedAdam", FedOptConfig, section="fedadam")
 @dataclass(frozen=True, slots=True)
-class FedAdam:
+class FedAdam(BesideFedAvg):
     config: FedOptConfig
     sharing: SharingConfig
-
-    @property
-    def base(self) -> FedAvg:
-        return FedAvg(self.sharing)
 
     def init(self, fed: Federation) -> tuple[FedOptState, Notes]:
         """The warm-up is a first round."""

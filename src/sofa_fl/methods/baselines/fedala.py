@@ -17,9 +17,8 @@ from annotated_types import Interval
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
-from sofa_fl.methods.personal import head_of, train, two_parts, view_of, with_head
+from sofa_fl.methods.personal import BesideFedAvg, head_of, train, two_parts, view_of, with_head
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig, training_sets
@@ -47,13 +46,9 @@ class FedAlaState:
 
 @register("fedala", "FedALA", FedAlaConfig, section="fedala")
 @dataclass(frozen=True, slots=True)
-class FedAla:
+class FedAla(BesideFedAvg):
     config: FedAlaConfig
     sharing: SharingConfig
-
-    @property
-    def base(self) -> FedAvg:
-        return FedAvg(self.sharing)
 
     def init(self, fed: Federation) -> tuple[FedAlaState, Notes]:
         """The same untrained model for all; the warm-up is a first round."""

@@ -13,8 +13,15 @@ from annotated_types import Interval
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.methods.baselines.fedavg import FedAvg
-from sofa_fl.methods.personal import PersonalState, head_of, train, two_parts, view_of, with_head
+from sofa_fl.methods.personal import (
+    BesideFedAvg,
+    PersonalState,
+    head_of,
+    train,
+    two_parts,
+    view_of,
+    with_head,
+)
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig, training_sets
 
@@ -33,20 +40,13 @@ class FedRepConfig:
 
 @register("fedrep", "FedRep", FedRepConfig, section="fedrep")
 @dataclass(frozen=True, slots=True)
-class FedRep:
+class FedRep(BesideFedAvg):
     config: FedRepConfig
     sharing: SharingConfig
 
-    @property
-    def base(self) -> FedAvg:
-        return FedAvg(self.sharing)
-
     def init(self, fed: Federation) -> tuple[PersonalState, Notes]:
         """The same untrained model for all; the warm-up is a first round."""
-        average = self.base.start(fed)
-        return self.round(
-            PersonalState(average, dict.fromkeys(fed.clients, average.models[0])), fed
-        )
+        return self.round(self.untrained(fed), fed)
 
     def round(self, state: PersonalState, fed: Federation) -> tuple[PersonalState, Notes]:
         """Train heads, then bodies; the bodies' mean goes below every client's head."""

@@ -13,13 +13,12 @@ from typing import Annotated
 import torch
 from annotated_types import Interval
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Prior
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
-from sofa_fl.methods.personal import head_of, train, two_parts, view_of, with_head
+from sofa_fl.methods.personal import BesideFedAvg, head_of, train, two_parts, view_of, with_head
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import log_shares
@@ -48,13 +47,9 @@ class FedRodState:
 
 @register("fedrod", "FedRoD", FedRodConfig, section="fedrod")
 @dataclass(frozen=True, slots=True)
-class FedRod:
+class FedRod(BesideFedAvg):
     config: FedRodConfig
     sharing: SharingConfig
-
-    @property
-    def base(self) -> FedAvg:
-        return FedAvg(self.sharing)
 
     def init(self, fed: Federation) -> tuple[FedRodState, Notes]:
         """The same untrained model for all; the warm-up is a first round."""

@@ -13,9 +13,8 @@ from sofa_fl.engine.base import Outcome, constant_gradient
 from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View, notes_of
-from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
-from sofa_fl.methods.personal import train
+from sofa_fl.methods.personal import BesideFedAvg, train
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.sharing import SharingConfig, training_sets
@@ -30,12 +29,8 @@ class ScaffoldState:
 
 @register("scaffold", "SCAFFOLD")
 @dataclass(frozen=True, slots=True)
-class Scaffold:
+class Scaffold(BesideFedAvg):
     sharing: SharingConfig
-
-    @property
-    def base(self) -> FedAvg:
-        return FedAvg(self.sharing)
 
     def init(self, fed: Federation) -> tuple[ScaffoldState, Notes]:
         """The warm-up is a first round, which without controls is FedAvg's."""

@@ -61,8 +61,9 @@ class SofaConfig:
             it is sketched; this many numbers are for the sketches of all clients together. 0
             takes all exactly, in quadratic time; positions by the manhattan metric are never
             sketched.
-        gain: A client starts from its parent until its own way gains more than this fraction of
-            the information that it has: what a blind guess loses, less its own held-out loss.
+        chance: A client starts from its parent until its own way gains more than few held-out
+            samples give by chance: the information that it has (what a blind guess loses, less its
+            own held-out loss) / √(samples), times this.
         steadiness: Held-out losses of a client are steadied by those of its siblings, as if it had
             this many samples more.
         serve: A client uses the `blend` of its path that loses least for it, or its `own` model.
@@ -84,7 +85,7 @@ class SofaConfig:
     metric: Metric = "euclidean"
     linkage: Linkage = "average"
     sketch: Annotated[int, Ge(0)] = 1 << 24
-    gain: Annotated[float, Ge(0)] = 0.02
+    chance: Annotated[float, Ge(0)] = 1.0
     steadiness: Annotated[float, Ge(0)] = 100.0
     serve: Literal["blend", "own"] = "blend"
     alert: Annotated[float, Gt(0)] = 0.2

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
-from sofa_fl.data.base import Samples
+from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Task
 from sofa_fl.errors import RunError
 from sofa_fl.federation import Federation, answered

@@ -23,6 +23,7 @@ from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import NodeId, Tree
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)  # what a may be
+TRIFLE = 0.01  # of what is known, blind loss − loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ def own_models(tree: Tree, *_: object) -> Mixing:
 def weigh_by_losses(
     tree: Tree,
     models: Mapping[NodeId, Vector],
+    losses: Mapping[NodeId, Mapping[NodeId, float]],
     before: Mixing,
     asked: Collection[NodeId],
     config: SofaConfig,
@@ -56,44 +58,72 @@ def weigh_by_losses(
 ) -> Mixing:
     """Choose the weights that lose least, from the root down; those who are not asked keep theirs.
 
+    `losses` are those of the nodes' own models, by client and node of its path.
     A cluster goes by all its clients together. A client has few held-out samples, so its losses are
     steadied by those of its siblings: as if it had `config.steadiness` more samples, like theirs.
     """
-    weights, starts = dict[NodeId, float](), dict[NodeId, float]()
-    parent_losses = dict[NodeId, tuple[NodeId, float]]()
+    weights = {node: before.weights.get(node, 1.0) for node in tree.parent if node != tree.root}
+    starts = {client: before.starts.get(client, 0.0) for client in tree.clients}
+    parent_losses = {c: known for c, known in before.parent_losses.items() if c in tree.members}
     stands_for: dict[NodeId, Vector] = {tree.root: models[tree.root]}
+    parents = {client: losses[client][tree.root] for client in tree.clients}  # what m_j loses
+    for clusters in levels(tree):  # a whole level is asked at once: that is one exchange
+        above = {cluster: stands_for[parent] for cluster, parent in clusters.items()}
+        judges = [(c, k) for k in clusters for c in tree.clients_of(k) if c in asked]
+        table = mixture_losses(judges, above, models, parents, losses, fed)
+        for cluster in clusters:
+            heard = [client for client, judged in table if judged == cluster]
+            if heard:
+                rows = np.array([table[client, cluster] for client in heard])
+                best = int(np.average(rows, axis=0, weights=counts(heard, fed)).argmin())
+                weights[cluster] = WEIGHTS[best]
+                parents |= dict(zip(heard, rows[:, best].tolist()))
+            m = mixture(above[cluster], models[cluster], weights[cluster])
+            stands_for[cluster] = as_vector(m)
+    children = [(parent, child) for parent in tree.clusters for child in tree.children[parent]]
+    above = {c: stands_for[parent] for parent, c in children if c in tree.members and c in asked}
+    table = mixture_losses([(c, c) for c in above], above, models, parents, losses, fed)
     for parent in tree.clusters:
-        m = stands_for[parent]
-        for cluster in (child for child in tree.children[parent] if child not in tree.members):
-            below = [client for client in tree.clients_of(cluster) if client in asked]
-            a = before.weights.get(cluster, 1.0)
-            below, losses = mixture_losses(m, dict.fromkeys(below, models[cluster]), fed)
-            if below:
-                a = WEIGHTS[int(np.average(losses, axis=0, weights=counts(below, fed)).argmin())]
-            weights[cluster] = a
-            stands_for[cluster] = as_vector(mixture(m, models[cluster], a))
-        children = [child for child in tree.children[parent] if child in tree.members]
-        heard = [client for client in children if client in asked]
-        for client in children:
-            weights[client] = before.weights.get(client, 1.0)
-            starts[client] = before.starts.get(client, 0.0)
-            if client in before.parent_losses:
-                parent_losses[client] = before.parent_losses[client]
-        heard, losses = mixture_losses(m, {client: models[client] for client in heard}, fed)
+        heard = [child for child in tree.children[parent] if (child, child) in table]
         if not heard:
             continue
-        for client, row in zip(heard, steadied(losses, counts(heard, fed), config.steadiness)):
+        held = counts(heard, fed)
+        rows = steadied(np.array([table[c, c] for c in heard]), held, config.steadiness)
+        chances = config.chance / np.sqrt(steadied_counts(held, config.steadiness))
+        is_group = tree.members.issuperset(tree.children[parent])
+        for client, row, chance in zip(heard, rows, chances):
             weights[client] = WEIGHTS[int(row.argmin())]
-            was = before.parent_losses.get(client)
-            # Of a new parent nobody knows how fast it learns: hope, unless one has left before, or
-            # it is above clusters, and so of no group.
-            hopes = len(children) == len(tree.children[parent]) and not before.starts.get(client)
-            unknown = np.inf if hopes else 0.0
-            learned = was[1] - row[0] if was is not None and was[0] == parent else unknown
-            goes_on = is_left(row, learned, config.gain, fed.blind_loss)
-            starts[client] = weights[client] if goes_on else 0.0
+            learned = what_parent_learned(client, parent, float(row[0]), before, hope=is_group)
+            starts[client] = start_weight(row, learned, float(chance), fed.blind_loss)
             parent_losses[client] = parent, float(row[0])
     return Mixing(weights, starts, parent_losses)
+
+
+def what_parent_learned(
+    client: NodeId, parent: NodeId, loss: float, before: Mixing, *, hope: bool
+) -> float:
+    """By how much the loss of what its parent stands for fell for a client since the last round.
+
+    Of a new parent nobody knows: `hope`, unless the client has left its parent before. A parent
+    with clusters below it besides is of no group, and there is nothing to hope for.
+    """
+    was = before.parent_losses.get(client)
+    if was is not None and was[0] == parent:
+        return was[1] - loss
+    return np.inf if hope and not before.starts.get(client) else 0.0
+
+
+def start_weight(losses: Floats, learned: float, chance: float, blind_loss: float) -> float:
+    """Where a client starts: 0 is its parent, 1 its own model, and between them is a mixture.
+
+    `losses` are those of the mixtures. A client that leaves its parent goes on from what it serves,
+    or from its own model if that is as good but for a trifle: a mixture undoes what it learned.
+    """
+    if not is_left(losses, learned, chance, blind_loss):
+        return 0.0
+    best = float(losses.min())
+    is_trifle = losses[-1] - best < TRIFLE * (blind_loss - best)
+    return 1.0 if is_trifle else WEIGHTS[int(losses.argmin())]
 
 
 def after_moves(mixing: Mixing, before: Tree, after: Tree) -> Mixing:
@@ -106,15 +136,16 @@ def after_moves(mixing: Mixing, before: Tree, after: Tree) -> Mixing:
     )
 
 
-def is_left(losses: Floats, learned: float, least: float, blind_loss: float) -> bool:
-    """Whether a client leaves its parent behind and goes on from what it serves.
+def is_left(losses: Floats, learned: float, chance: float, blind_loss: float) -> bool:
+    """Whether a client leaves its parent behind.
 
     `losses` are those of the mixtures, the parent's first. What the client gains over its parent
     must be more than the parent has `learned` in the last round, or the client had better learn
-    with its siblings; and more than the fraction `least` of what is known: blind loss − best loss.
+    with its siblings; and more than the fraction of what is known, blind loss − best loss, that few
+    held-out samples give by `chance`.
     """
     best = float(losses.min())
-    return bool(losses[0] - best > max(learned, least * (blind_loss - best), 0.0))
+    return bool(losses[0] - best > max(learned, chance * (blind_loss - best), 0.0))
 
 
 def mixture(parent: Model, own: Vector, a: float) -> Model:
@@ -125,17 +156,38 @@ def mixture(parent: Model, own: Vector, a: float) -> Model:
 
 
 def mixture_losses(
-    parent: Vector, models: Mapping[NodeId, Vector], fed: Federation
-) -> tuple[list[NodeId], Floats]:
-    """Held-out losses of the mixtures of each client's model and `parent`: a row for each client.
+    judges: Sequence[tuple[NodeId, NodeId]],
+    above: Mapping[NodeId, Vector],
+    models: Mapping[NodeId, Vector],
+    parent_losses: Mapping[NodeId, float],
+    losses: Mapping[NodeId, Mapping[NodeId, float]],
+    fed: Federation,
+) -> dict[tuple[NodeId, NodeId], Floats]:
+    """Held-out losses of the mixtures of nodes' models and what is `above` each of them.
 
-    Those that could not be scored are left out.
+    By judge: a client, and a node of its path. What the two lose unmixed is known. Clients that
+    could not score the mixtures are left out.
     """
-    asks = [(c, mixture(parent, model, a)) for c, model in models.items() for a in WEIGHTS]
-    scores = fed.held_out(asks, sent=True)  # the client has what they are made of
-    losses = np.array([score.loss for score in scores]).reshape(len(models), len(WEIGHTS))
-    scored = np.isfinite(losses).all(axis=1)
-    return [client for client, is_scored in zip(models, scored) if is_scored], losses[scored]
+    between = WEIGHTS[1:-1]
+    mixed = {node: [mixture(above[node], models[node], a) for a in between] for _, node in judges}
+    # The client has what they are made of.
+    scores = fed.held_out([(c, m) for c, node in judges for m in mixed[node]], sent=True)
+    found = np.array([score.loss for score in scores]).reshape(len(judges), len(between))
+    table = {
+        (client, node): np.array([parent_losses[client], *row, losses[client][node]])
+        for (client, node), row in zip(judges, found)
+    }
+    return {judge: row for judge, row in table.items() if np.isfinite(row).all()}
+
+
+def levels(tree: Tree) -> list[dict[NodeId, NodeId]]:
+    """The clusters below the root by depth, each with its parent."""
+    found: list[dict[NodeId, NodeId]] = []
+    parents = [tree.root]
+    while parents:
+        found.append({k: p for p in parents for k in tree.children[p] if k not in tree.members})
+        parents = list(found[-1])
+    return found[:-1]
 
 
 def steadied(losses: Floats, counts: Floats, samples: float) -> Floats:
@@ -146,6 +198,15 @@ def steadied(losses: Floats, counts: Floats, samples: float) -> Floats:
     """
     mean = np.average(losses, axis=0, weights=counts)
     return np.asarray((counts[:, None] * losses + samples * mean) / (counts[:, None] + samples))
+
+
+def steadied_counts(counts: Floats, samples: float) -> Floats:
+    """How many samples each client's steadied losses are worth: 1 / their variance.
+
+    Per sample the variance is taken as 1, for a client's own and its siblings' alike.
+    """
+    variances = (counts + samples**2 / counts.sum()) / (counts + samples) ** 2
+    return np.asarray(1 / variances)
 
 
 def counts(clients: Sequence[NodeId], fed: Federation) -> Floats:

@@ -12,6 +12,7 @@ from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
 from sofa_fl.methods.rules.objective import pulls_on_client, pulls_together
 from sofa_fl.methods.rules.path import (
+    Losses,
     Models,
     Path,
     serve_mixture,
@@ -26,7 +27,9 @@ from sofa_fl.topology.tree import NodeId, Tree
 
 PathRule = Callable[[Path, SofaConfig], Model]
 PullRule = Callable[[Tree, Path, NodeId, Vector, SofaConfig], list[Pull]]
-WeighRule = Callable[[Tree, Models, Mixing, Collection[NodeId], SofaConfig, Federation], Mixing]
+WeighRule = Callable[
+    [Tree, Models, Losses, Mixing, Collection[NodeId], SofaConfig, Federation], Mixing
+]
 ClusterRule = Callable[[Tree, Updates, SofaConfig, Federation], dict[NodeId, Vector]]
 
 

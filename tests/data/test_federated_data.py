@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData, Stage
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Stage
 from sofa_fl.errors import DataError
 
 ARRAYS = Arrays(np.zeros((40, 2), dtype=np.float32), np.arange(40) % 4)

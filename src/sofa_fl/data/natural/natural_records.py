@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.base import Arrays, ClientData, FederatedData, Samples, Stage, Truth
 from sofa_fl.data.config import DataConfig
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Samples, Stage, Truth
 from sofa_fl.data.partition import at_most, hold_out
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.report.align import align
+from sofa_fl.report.frames import align
 
 
 @pytest.mark.parametrize("mirror", [1, -1])

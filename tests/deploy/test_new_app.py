@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr")
 from sofa_fl.deploy.flower.keys import main as make_keys
-from sofa_fl.deploy.flower.scaffold import new_app
+from sofa_fl.deploy.flower.new_app import new_app
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import load_config
 

@@ -14,11 +14,11 @@ from onnx.reference import ReferenceEvaluator
 from safetensors.torch import load_file
 from torch import nn
 
+from sofa_fl.api.runs import run
 from sofa_fl.data.federate import federate
 from sofa_fl.errors import ConfigError, RunError
-from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.run.loop import Result
-from sofa_fl.experiment.serving.export import export
+from sofa_fl.experiment.serving.model_files import export
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.baselines.local import Local, LocalState

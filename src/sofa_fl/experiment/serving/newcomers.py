@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sofa_fl.errors import DataError, RunError
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
-from sofa_fl.experiment.serving.export import OpenRun, format_of, open_run
+from sofa_fl.experiment.serving.model_files import OpenRun, format_of, open_run
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError
 from sofa_fl.experiment.storage.saving import MeanInputs

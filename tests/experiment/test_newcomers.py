@@ -12,12 +12,12 @@ import pytest
 import safetensors
 
 from sofa_fl import present
-from sofa_fl.data.base import Arrays, ClientData, FederatedData
+from sofa_fl.api.runs import run
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.errors import ConfigError, DataError, RunError
-from sofa_fl.experiment.run.launch import run
 from sofa_fl.experiment.scoring.outputs import outputs_of
-from sofa_fl.experiment.serving.assign import assign, by_inputs, by_losses, losses_of
-from sofa_fl.experiment.serving.export import predict
+from sofa_fl.experiment.serving.model_files import predict
+from sofa_fl.experiment.serving.newcomers import assign, by_inputs, by_losses, losses_of
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError
 from sofa_fl.experiment.storage.saving import MeanInputs
