@@ -17,6 +17,7 @@ import typer
 from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
+from study.design.adapter_settings import ADAPTED, FEDERATIONS
 from study.design.contenders import CONTENDERS
 from study.design.disclosure_settings import DISCLOSURE_SETTINGS, DISCLOSURES
 from study.design.drift_settings import (
@@ -42,7 +43,8 @@ RUN = (
     "table1", "table2", "benchmark", "ablation", "disclosure", "drift", "faults", "natural", "tree",
     "privacy",
 )  # fmt: skip
-TARGETS = (*RUN, "sweep", "natural_sweep", "figures", "docs", "all")
+# `adapters` takes an encoder and queries that do not ship, so that it is asked for by name.
+TARGETS = (*RUN, "adapters", "sweep", "natural_sweep", "figures", "docs", "all")
 # All others have SEEDS.
 SEEDS_OF = {"sweep": SWEEP_SEEDS, "natural_sweep": SWEEP_SEEDS, "tree": TREE_SEEDS}
 QUICK_OUT = Path("runs") / "quick"
@@ -180,6 +182,7 @@ OWN: Mapping[str, Known] = {
     "disclosure": Known(tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURES)),
     "privacy": Known(tuple(PRIVATE_SETTINGS), QUICK_PRIVATE, tuple(PRIVATE)),
     "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),
+    "adapters": Known(tuple(FEDERATIONS), tuple(FEDERATIONS), tuple(ADAPTED)),
 }
 
 
@@ -213,8 +216,15 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
 
 def carry_out(target: str, study: Study) -> Outcome:
     """Make a target, or all of them; after Ctrl-C, say how to continue."""
-    from study import disclosure_targets, drift_targets, natural_targets  # noqa: I001
-    from study import privacy_targets, targets, tree_targets
+    from study import (
+        disclosure_targets,
+        drift_targets,
+        natural_targets,
+        privacy_targets,
+        targets,
+        tree_targets,
+    )
+    from study.adapter_targets import adapters
     from study.design.choices import read_choices
     from study.tuning import sweep
 
@@ -230,6 +240,7 @@ def carry_out(target: str, study: Study) -> Outcome:
         "natural_sweep": natural_targets.natural_sweep,
         "tree": tree_targets.tree,
         "privacy": privacy_targets.privacy,
+        "adapters": adapters,
         "sweep": sweep,
         "figures": targets.figures,
         "docs": targets.docs,
