@@ -52,7 +52,7 @@ class Sofa:
         """Lines 1 and 2: warm up every client alone, and build the tree (DMAC)."""
         updates = warm_up(fed)
         learned = self.learned({}, updates, fed)
-        space = self.embed(updates, learned, fed)
+        space = self.embed(updates, fed, learned)
         tree = self.build(space, learned, fed)
         models = means_up(tree, {client: update.model for client, update in updates.items()}, fed)
         losses = compare_losses(tree, models, fed)
@@ -68,7 +68,7 @@ class Sofa:
         if not updates:
             return self.unchanged(state, models, moves, fed)
         learned = self.learned(state.learned, updates, fed)
-        space = self.embed(updates, learned, fed)
+        space = self.embed(updates, fed, learned)
         tree, joins = self.attach_newcomers(state.tree, space)
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
@@ -101,10 +101,10 @@ class Sofa:
             return {}
         return learned_so_far(before, updates, fed.engine.num_trainable)
 
-    def embed(self, updates: Updates, learned: Learned, fed: Federation) -> Space:
+    def embed(self, updates: Updates, fed: Federation, learned: Learned | None = None) -> Space:
         """The positions of the clients, by what they learned."""
         if not fed.has_scores:
-            return place(learned, tuple(updates), fed)
+            return place(learned or {}, tuple(updates), fed)
         config = self.config
         models, starts = zip(*((update.model, update.start) for update in updates.values()))
         positions = positions_of(models, starts, config.position, config.metric, fed, config.sketch)
