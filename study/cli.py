@@ -30,6 +30,7 @@ from study.design.drift_settings import (
 )
 from study.design.natural_contenders import NATURALS
 from study.design.natural_settings import NATURAL_SETTINGS, QUICK_NATURAL
+from study.design.privacy_settings import PRIVATE, PRIVATE_SETTINGS, QUICK_PRIVATE
 from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
 from study.design.tree_settings import QUICK_TREES, TREE_SEEDS, TREE_SETTINGS, TREES
 
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 # The order of `all`.
 RUN = (
-    "table1", "table2", "benchmark", "ablation", "disclosure", "drift", "faults", "natural", "tree"
+    "table1", "table2", "benchmark", "ablation", "disclosure", "drift", "faults", "natural", "tree",
+    "privacy",
 )  # fmt: skip
 # `adapters` takes an encoder and queries that do not ship, so that it is asked for by name.
 TARGETS = (*RUN, "adapters", "sweep", "natural_sweep", "figures", "docs", "all")
@@ -178,6 +180,7 @@ OWN: Mapping[str, Known] = {
         Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
     ),
     "disclosure": Known(tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURES)),
+    "privacy": Known(tuple(PRIVATE_SETTINGS), QUICK_PRIVATE, tuple(PRIVATE)),
     "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),
     "adapters": Known(tuple(FEDERATIONS), tuple(FEDERATIONS), tuple(ADAPTED)),
 }
@@ -213,7 +216,14 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
 
 def carry_out(target: str, study: Study) -> Outcome:
     """Make a target, or all of them; after Ctrl-C, say how to continue."""
-    from study import disclosure_targets, drift_targets, natural_targets, targets, tree_targets
+    from study import (
+        disclosure_targets,
+        drift_targets,
+        natural_targets,
+        privacy_targets,
+        targets,
+        tree_targets,
+    )
     from study.adapter_targets import adapters
     from study.design.choices import read_choices
     from study.tuning import sweep
@@ -229,6 +239,7 @@ def carry_out(target: str, study: Study) -> Outcome:
         "natural": natural_targets.natural,
         "natural_sweep": natural_targets.natural_sweep,
         "tree": tree_targets.tree,
+        "privacy": privacy_targets.privacy,
         "adapters": adapters,
         "sweep": sweep,
         "figures": targets.figures,
