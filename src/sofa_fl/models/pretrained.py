@@ -146,8 +146,9 @@ def fix_a(model: nn.Module) -> None:
             first, second, scale = layer, known.lora_B[name], float(known.scaling[name])
             if not isinstance(first, nn.Linear) or not first.weight.requires_grad or not scale:
                 continue
-            axes, triangle = torch.linalg.qr(first.weight.T.float())
-            second.weight.copy_(scale * second.weight @ triangle.T)
+            # In double precision: rounded to single, it is the same on any processor.
+            axes, triangle = torch.linalg.qr(first.weight.T.double())
+            second.weight.copy_(scale * second.weight.double() @ triangle.T)
             first.weight.copy_(axes.T / scale)
             first.weight.requires_grad_(False)
 
