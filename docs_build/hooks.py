@@ -13,8 +13,14 @@ from commands_page import commands_page
 from config_page import config_page
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
+from notebook import notebook_page
 
-MADE = {"config.md": config_page, "commands.md": commands_page, "api.md": api_page}
+MADE = {
+    "config.md": config_page,
+    "commands.md": commands_page,
+    "api.md": api_page,
+    "notebook.md": notebook_page,
+}
 WIDEST = re.compile(r"^\|(?:[^|\n]*\|){9,}$", re.MULTILINE)  # tables that need the whole width
 MARK = "<!-- made when the site is built -->"
 ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
