@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-# The index to take torch from; by default pip's own, whose build for Linux is the one for GPUs.
-TORCH ?=
+# The index to take torch from. Where a GPU is, pip's own (empty), whose build for Linux has CUDA;
+# elsewhere that of the CPU build, which saves 5 GB.
+CPU_BUILD := https://download.pytorch.org/whl/cpu
+TORCH ?= $(shell nvidia-smi -L > /dev/null 2>&1 || echo $(CPU_BUILD))
 
-.PHONY: setup demo run test lint docs bench bench-peers mutants clean
+.PHONY: setup demo run test lint docs notebook bench bench-peers mutants clean
 
 setup: $(STAMP)
 
@@ -14,8 +16,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "Python 3.11, 3.12 or 3.13 is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@test -z "$(TORCH)" || $(BIN)/python -m pip install --quiet -c constraints.txt torch --index-url "$(TORCH)"
+	@test -z "$(TORCH)" \
+		|| $(BIN)/python -m pip install --quiet --retries 1 -c constraints.txt torch --index-url "$(TORCH)" \
+		|| echo "torch was not found at $(TORCH): pip takes its own build" >&2
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx,adapters]'
+	@! nvidia-smi -L > /dev/null 2>&1 \
+		|| $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
+		|| echo "there is a GPU here, but the installed torch cannot use it; name an index for it: make clean setup TORCH=https://download.pytorch.org/whl/cu130" >&2
 	@touch $@
 
 demo: $(STAMP)  ## a tree that finds groups, grows, and follows clients that change
@@ -34,6 +41,9 @@ lint: $(STAMP)
 
 docs: $(STAMP)  ## the site, into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+notebook: $(STAMP)  ## run docs_build/notebook_cells.py into docs/notebook.ipynb
+	$(BIN)/python docs_build/notebook.py
 
 bench: $(STAMP)  ## ratios on this machine
 	$(BIN)/python benchmarks/engines.py

@@ -73,6 +73,15 @@ def test_a_result_is_short_in_a_session_and_a_picture_in_a_notebook(
     assert str(hospitals.report) in page
 
 
+def test_inputs_that_are_no_images_need_no_network(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    data = sofa_fl.deal(sofa_fl.from_arrays(x, (x[:, 0] > 0).astype(int)), np.arange(60) % 3)
+    config = sofa_fl.Config(rounds=1, warmup=2, engine="sequential", out=str(tmp_path / "run"))
+    assert sofa_fl.run(config, data=data).summary["client"]["mean"] > 0
+    recorded = sofa_fl.load_config(tmp_path / "run" / "config.yaml")
+    assert (recorded.model.name, recorded.own) == ("mlp", ("data",))
+
+
 def test_typed_scores_and_rounds(hospitals: sofa_fl.Result) -> None:
     scores = {one.name: one for one in hospitals.clients}
     assert list(scores) == ["<b>oslo", "kyoto", "lima", "rome"]

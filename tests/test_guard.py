@@ -140,6 +140,17 @@ def test_quarantine_after_so_many_flaws_in_a_row() -> None:
     assert not register.is_out(OTHER, 4)
 
 
+def test_flaws_in_one_round_count_once() -> None:
+    """A method that trains a client three times in a round would end its patience at once."""
+    register = Register()
+    for round in (1, 2, 3):
+        assert not register.is_out(CLIENT, round)
+        for flaw in (NOT_FINITE, NOT_FINITE, None, NOT_FINITE):
+            register.note(CLIENT, flaw, round, CONFIG)
+    assert register.flaws == {CLIENT: 3}
+    assert register.is_out(CLIENT, 4)
+
+
 def test_a_good_update_in_between_is_forgiven() -> None:
     register = Register()
     for round, flaw in enumerate([NOT_FINITE, NOT_FINITE, None, NOT_FINITE, NOT_FINITE]):
@@ -172,7 +183,7 @@ def test_those_who_left_are_forgotten() -> None:
         register.note(CLIENT, NOT_FINITE, round, CONFIG)
     register.note(OTHER, NOT_FINITE, 3, CONFIG)
     register.keep([OTHER])
-    assert register == Register(flaws={OTHER: 1})
+    assert register == Register(flaws={OTHER: 1}, last={OTHER: 3})
     assert not register.is_out(CLIENT, 4), "or a newcomer of that number would be"
 
 

@@ -39,6 +39,7 @@ PUBLIC = [
     "HierFavgConfig",
     "HypClusterConfig",
     "LocalConfig",
+    "MeanPooled",
     "Method",
     "ModelConfig",
     "NodeId",

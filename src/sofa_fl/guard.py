@@ -31,7 +31,7 @@ class GuardConfig:
             number and every client counting the same, their `median` or `trimmed` mean.
         trim: What the trimmed mean leaves out at either end.
         scale: An update that is longer than so many times the median of its round is set aside.
-        patience: After so many updates set aside in a row a client is quarantined.
+        patience: After so many rounds in a row with an update set aside a client is quarantined.
         quarantine: For how many rounds; then it is asked again, and out again at the next flaw.
     """
 
@@ -46,16 +46,22 @@ class GuardConfig:
 class Register:
     """Whose updates had to be set aside lately, and who is out for it."""
 
-    flaws: dict[NodeId, int] = field(default_factory=dict)  # in a row
+    flaws: dict[NodeId, int] = field(default_factory=dict)  # rounds in a row
+    last: dict[NodeId, int] = field(default_factory=dict)  # of these rounds
     back_at: dict[NodeId, int] = field(default_factory=dict)  # the round of the next chance
 
     def note(self, client: NodeId, flaw: str | None, round: int, config: GuardConfig) -> None:
-        """A client answered, with or without a flaw."""
-        if flaw is None:
-            self.flaws.pop(client, None)
-            self.back_at.pop(client, None)
+        """A client answered, with or without a flaw; several flaws in a round count once.
+
+        A method may train a client several times in a round, and a fault hits all of these.
+        """
+        if self.last.get(client) == round:
             return
-        self.flaws[client] = self.flaws.get(client, 0) + 1
+        if flaw is None:
+            for record in (self.flaws, self.last, self.back_at):
+                record.pop(client, None)
+            return
+        self.flaws[client], self.last[client] = self.flaws.get(client, 0) + 1, round
         if self.flaws[client] >= config.patience:
             self.back_at[client] = round + 1 + config.quarantine
 
@@ -64,7 +70,7 @@ class Register:
 
     def keep(self, clients: Collection[NodeId]) -> None:
         """Forget all others."""
-        for record in (self.flaws, self.back_at):
+        for record in (self.flaws, self.last, self.back_at):
             for client in [c for c in record if c not in clients]:
                 del record[client]
 

@@ -172,3 +172,9 @@ def test_picture_that_cannot_be_written(cli: Cli, finished: Path) -> None:
 )
 def test_usage(cli: Cli, args: tuple[str, ...]) -> None:
     assert_refused(cli(*args))
+
+
+def test_a_misspelt_command_is_told_once_what_was_meant(cli: Cli) -> None:
+    result = cli("runn")
+    assert_refused(result, "No such command 'runn'")
+    assert result.stderr.count("Did you mean") == 1

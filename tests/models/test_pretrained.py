@@ -17,7 +17,7 @@ from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork, mean
 from sofa_fl.models.networks import NetworkFactory, build
-from sofa_fl.models.pretrained import Pretrained
+from sofa_fl.models.pretrained import MeanPooled, Pretrained
 from sofa_fl.topology.tree import NodeId
 from tests.models.transformer_cases import (
     CLASSES,
@@ -25,7 +25,9 @@ from tests.models.transformer_cases import (
     VOCABULARY,
     bert,
     bert_with_lora,
+    encoder,
     gpt_with_lora,
+    pooled_with_lora,
     token_rows,
     vit_with_lora,
 )
@@ -37,6 +39,8 @@ CASES: dict[str, NetworkFactory] = {
     "LoRA, dropout": lambda: bert_with_lora(lora_dropout=0.3),
     "LoRA, bf16": lambda: bert_with_lora(torch.bfloat16),
     "whole BERT": bert,
+    "mean of tokens, LoRA": pooled_with_lora,
+    "mean of tokens, head": lambda: MeanPooled(encoder().requires_grad_(False), CLASSES),
     "GPT-2": gpt_with_lora,
     "ViT": vit_with_lora,
 }
@@ -81,6 +85,15 @@ def test_text_is_as_the_model_has_it() -> None:
     network, ids = Pretrained(model).eval(), rows("LoRA").long()
     expected = model(input_ids=ids, attention_mask=(ids != 0).long()).logits
     torch.testing.assert_close(network(ids.float()), expected)
+
+
+def test_the_mean_of_tokens_leaves_out_padding() -> None:
+    model, x = MeanPooled(encoder(), CLASSES).eval(), rows("LoRA", 4)
+    for row, out in zip(x, Pretrained(model).eval()(x)):
+        tokens = row[row != 0].long()[None]
+        expected = model.classifier(model.encoder(input_ids=tokens)[0].mean(dim=1))
+        torch.testing.assert_close(out[None], expected)
+        torch.testing.assert_close(model(tokens, torch.ones_like(tokens)), expected)
 
 
 def test_longer_padding_changes_nothing() -> None:

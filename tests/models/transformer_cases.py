@@ -12,11 +12,14 @@ from torch import nn
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    BertModel,
     GPT2Config,
     GPT2LMHeadModel,
     ViTConfig,
     ViTForImageClassification,
 )
+
+from sofa_fl.models.pretrained import MeanPooled
 
 VOCABULARY, LENGTH, CLASSES = 40, 7, 3
 SMALL: dict[str, Any] = {
@@ -36,6 +39,21 @@ def bert_with_lora(dtype: torch.dtype = torch.float32, **options: Any) -> Any:
         task_type="SEQ_CLS", r=2, lora_alpha=6, target_modules=["query", "value"], **options
     )
     return get_peft_model(bert(dtype), config)
+
+
+def encoder(dtype: torch.dtype = torch.float32) -> nn.Module:
+    model: nn.Module = BertModel(
+        BertConfig(vocab_size=VOCABULARY, max_position_embeddings=12, **SMALL),
+        add_pooling_layer=False,
+    )
+    return model.to(dtype)
+
+
+def pooled_with_lora() -> Any:
+    config = LoraConfig(
+        r=2, lora_alpha=6, target_modules=["query", "value"], modules_to_save=["classifier"]
+    )
+    return get_peft_model(MeanPooled(encoder(), CLASSES), config)
 
 
 def gpt_with_lora() -> Any:

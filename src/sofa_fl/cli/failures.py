@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +60,9 @@ def errors_as_sentences() -> Iterator[None]:
         # Usage errors. Their class has moved between versions of typer, their shape has not.
         if not hasattr(error, "format_message"):
             raise
-        fail(f"error: {sentence(error.format_message())}", 2)
+        # Typer and click each add what was meant, if it is known.
+        text = re.sub(r"(Did you mean [^?]+\?) \1", r"\1", error.format_message())
+        fail(f"error: {sentence(text)}", 2)
 
 
 def fail(message: str, code: int) -> NoReturn:

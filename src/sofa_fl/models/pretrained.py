@@ -74,6 +74,28 @@ class Pretrained(nn.Module):
         return out
 
 
+class MeanPooled(nn.Module):
+    """An encoder with a head on the mean of its tokens, which is what encoders of sentences train.
+
+    Freeze the encoder to train the head alone, or give all of it to `peft` with
+    `modules_to_save=["classifier"]`.
+    """
+
+    def __init__(self, encoder: nn.Module, num_labels: int) -> None:
+        super().__init__()
+        known: Any = encoder
+        self.config, self.main_input_name = known.config, known.main_input_name
+        self.encoder, self.classifier = encoder, nn.Linear(known.config.hidden_size, num_labels)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """`attention_mask` is of tokens, or of pairs of them."""
+        hidden = self.encoder(input_ids=input_ids, attention_mask=attention_mask)[0]
+        seen = attention_mask if attention_mask.ndim == 2 else attention_mask[:, 0, -1]
+        weights = seen.unsqueeze(-1).to(hidden.dtype)
+        logits: Tensor = self.classifier((hidden * weights).sum(dim=1) / weights.sum(dim=1))
+        return logits
+
+
 def is_pretrained(network: nn.Module) -> bool:
     """Whether a network is a model of `transformers`, or made of one."""
     return hasattr(network, "main_input_name") and hasattr(network, "config")
@@ -124,8 +146,9 @@ def fix_a(model: nn.Module) -> None:
             first, second, scale = layer, known.lora_B[name], float(known.scaling[name])
             if not isinstance(first, nn.Linear) or not first.weight.requires_grad or not scale:
                 continue
-            axes, triangle = torch.linalg.qr(first.weight.T.float())
-            second.weight.copy_(scale * second.weight @ triangle.T)
+            # In double precision: rounded to single, it is the same on any processor.
+            axes, triangle = torch.linalg.qr(first.weight.T.double())
+            second.weight.copy_(scale * second.weight.double() @ triangle.T)
             first.weight.copy_(axes.T / scale)
             first.weight.requires_grad_(False)
 
@@ -153,10 +176,10 @@ def _in_float32(_module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _logits(out: Any) -> Tensor:
-    logits = getattr(out, "logits", None)
+    logits = getattr(out, "logits", out)
     if not isinstance(logits, Tensor):
         raise ModelError(
             f"the model must have a head that gives logits, got {type(out).__name__}; take one "
-            "like AutoModelForSequenceClassification"
+            "like AutoModelForSequenceClassification, or sofa_fl.MeanPooled(model, num_labels)"
         )
     return logits.float()

@@ -11,7 +11,7 @@ from typing import Any
 
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.csv_clients import natural_clients
-from sofa_fl.data.federated_data import FederatedData
+from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
     Config,
@@ -113,9 +113,11 @@ def recorded_config(config: Config, own: Own) -> Config:
     if own.data is not None:
         name = OWN if config.data.name == DataConfig().name else config.data.name
         config = replace(config, data=replace(config.data, name=name))
+        train: object = own.data.train if isinstance(own.data, FederatedData) else own.data[0]
+        if isinstance(train, Arrays) and train.x.ndim != 4 and own.engine is None:
+            config = _without_images(config)
     elif (data := natural_clients(config.data)) != config.data:
-        model = ModelConfig(name="mlp") if config.model == ModelConfig() else config.model
-        config = replace(config, data=data, model=model)
+        config = _without_images(replace(config, data=data))
     if isinstance(own.data, FederatedData):
         size = len(own.data.clients)
         config = replace(config, data=replace(config.data, num_clients=size, partition="own"))
@@ -123,6 +125,12 @@ def recorded_config(config: Config, own: Own) -> Config:
         config = replace(config, model=replace(config.model, name="own"))
     info = find_method(config.method) if own.method is None else info_of(type(own.method))
     return replace(config, title=config.title or info.title)
+
+
+def _without_images(config: Config) -> Config:
+    """The default network, a CNN, is for images: other inputs get the MLP in its place."""
+    model = ModelConfig(name="mlp") if config.model == ModelConfig() else config.model
+    return replace(config, model=model)
 
 
 def check_passed_again(path: Path | str, before: Sequence[str], own: Own) -> None:
