@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -z "$(TORCH)" \
 		|| $(BIN)/python -m pip install --quiet --retries 1 -c constraints.txt torch --index-url "$(TORCH)" \
 		|| echo "torch was not found at $(TORCH): pip takes its own build" >&2
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx,adapters]'
 	@! nvidia-smi -L > /dev/null 2>&1 \
 		|| $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
 		|| echo "there is a GPU here, but the installed torch cannot use it; name an index for it: make clean setup TORCH=https://download.pytorch.org/whl/cu130" >&2

@@ -25,10 +25,10 @@ from study.pages import (
     drift_page,
     natural_page,
     paper_tables,
+    privacy_page,
     tree_page,
 )
 from study.pages.benchmark_tables import benchmark_tables
-from study.pages.disclosure_tables import DISCLOSURE
 from study.pages.page_parts import write_page
 from study.pages.results_page import write_pages
 from study.rows import figure_data
@@ -172,6 +172,7 @@ def figures(study: Study) -> Outcome:
     from study.figures.disclosure_figure import draw_disclosure
     from study.figures.drift_figure import draw_drift
     from study.figures.paper_figures import draw_figures
+    from study.figures.privacy_figure import draw_privacy
 
     folder = study.pages / "images"
     files = draw_figures(figure_data.read_figures(study.out), folder)
@@ -181,9 +182,10 @@ def figures(study: Study) -> Outcome:
     if rows := [row for row in read_rows(study.out / drift_page.DRIFT) if row["changes"]]:
         files.append(folder / "drift.svg")
         draw_drift(rows, files[-1])
-    if rows := read_rows(study.out / DISCLOSURE):
-        files.append(folder / "disclosure.svg")
-        draw_disclosure(rows, files[-1])
+    for name, draw in (("disclosure", draw_disclosure), ("privacy", draw_privacy)):
+        if rows := read_rows(study.out / f"{name}.json"):
+            files.append(folder / f"{name}.svg")
+            draw(rows, files[-1])
     return Outcome(tuple(files))
 
 
@@ -193,6 +195,7 @@ def docs(study: Study) -> Outcome:
     texts = {
         "drift.md": drift_page.drift_page(study.out, study.pages),
         "disclosure.md": disclosure_page.disclosure_page(study.out, study.pages),
+        "privacy.md": privacy_page.privacy_page(study.out, study.pages),
         "natural.md": natural_page.natural_page(study.out),
         "tree.md": tree_page.tree_page(study.out),
     }

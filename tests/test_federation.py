@@ -157,7 +157,7 @@ def test_a_prior_is_the_log_of_a_class_mix() -> None:
         np.testing.assert_allclose(np.exp(prior), counts / counts.sum(), rtol=1e-6)
     start, mixed = fed.initial(), np.concatenate([fed.owned[c] for c in fed.clients])
     asked = fed.task(NodeId(0), start, mixed)
-    np.testing.assert_array_equal(asked.prior, fed.prior_of(mixed))  # of what it trains on
+    np.testing.assert_array_equal(asked.prior, fed.present.prior_of(mixed))  # of what it trains on
     (score,) = fed.held_out([(NodeId(0), start)])
     exam = Exam(start, fed.judged_on(NodeId(0)), prior=fed.priors[NodeId(0)])
     assert score == fed.engine.evaluate([exam])[0]

@@ -14,8 +14,8 @@ import sofa_fl
 
 SOURCE = Path(sofa_fl.__file__).parent
 LAYERS = (
-    "topology", "data", "sharing", "models", "engine", "guard", "present", "federation", "methods",
-    "experiment",
+    "topology", "data", "sharing", "models", "engine", "privacy", "guard", "present", "federation",
+    "methods", "experiment",
 )  # fmt: skip
 
 # What of this package a layer may import besides itself; `errors` and `seeding` serve all.
@@ -25,9 +25,10 @@ BELOW = {
     "sharing": {"data", "topology"},
     "models": set[str](),
     "engine": {"data", "models", "topology"},
+    "privacy": {"data", "engine", "models", "topology"},
     "guard": {"engine", "models", "topology"},
     "present": {"data", "engine", "topology"},
-    "federation": {"data", "engine", "guard", "models", "present", "topology"},
+    "federation": {"data", "engine", "guard", "models", "present", "privacy", "topology"},
     "methods": {"data", "engine", "federation", "models", "present", "sharing", "topology"},
     "experiment": set(LAYERS) - {"experiment"},
     "report": {"experiment", "topology"},
@@ -54,7 +55,7 @@ OUTSIDE = {
     "httpx": {"deploy/flower/app_process"},
     "cryptography": {"deploy/flower"},
     "pandas": {"api/result"},
-    "dp_accounting": {"deploy/machine/privacy"},
+    "dp_accounting": {"privacy/accounting"},
     "typer": {"cli"},
     "rich": {"cli", "data/download"},
     "sklearn": {"topology", "data/natural/heart"},

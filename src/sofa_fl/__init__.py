@@ -81,6 +81,8 @@ if TYPE_CHECKING:
     from sofa_fl.methods.sofa import Sofa as Sofa
     from sofa_fl.models.mix import as_vector as as_vector
     from sofa_fl.models.networks import ModelConfig as ModelConfig
+    from sofa_fl.models.pretrained import MeanPooled as MeanPooled
+    from sofa_fl.models.pretrained import from_peft as from_peft
     from sofa_fl.report.history import Round as Round
     from sofa_fl.sharing import SharingConfig as SharingConfig
     from sofa_fl.topology.clustering.config import DmacConfig as DmacConfig
@@ -161,6 +163,8 @@ _HOME = {
     "paper_rules": "methods.rules.rule_set",
     "Sofa": "methods.sofa",
     "as_vector": "models.mix",
+    "MeanPooled": "models.pretrained",
+    "from_peft": "models.pretrained",
     "ModelConfig": "models.networks",
     "SharingConfig": "sharing",
     "DmacConfig": "topology.clustering.config",

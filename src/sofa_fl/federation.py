@@ -21,6 +21,7 @@ from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.models.robust import aggregate
 from sofa_fl.present import EvaluateConfig, Present
+from sofa_fl.privacy.private_engine import PrivateEngine
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
 
@@ -39,20 +40,20 @@ class Meter:
 
 @dataclass(frozen=True)
 class Federation:
-    """The clients, their samples and the engine that trains them, at one round of a run.
+    """The clients, their samples and the engine that trains them, at a round.
 
     Attributes:
         warmup: Batches per client before the first round; every method gets them.
         round: 0 is the warm-up.
         rounds: How many follow it: the learning rate falls until then. 0 is unknown: it stays.
-        participation: The fraction of the clients that are asked in a round.
-        warmup_participation: The same, of the warm-up.
+        participation, warmup_participation: The fraction of the clients that are asked.
         lossy: Whether clients who are asked may well not answer.
         guard: Which of their answers are used.
         evaluate: Whose scores are taken, and when.
         meter, register: What lasts from round to round.
         roll: Who was heard in this round.
         stages: What was found out of the stage that a round was in last; for `present`.
+        privacy: The part of the engine that noises what clients answer, if any does.
     """
 
     data: FederatedData
@@ -71,6 +72,7 @@ class Federation:
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     warmup_participation: float = 1.0
     stages: list[Present] = field(default_factory=list, repr=False)
+    privacy: PrivateEngine | None = None
 
     def at(self, round: int) -> Federation:
         """The same federation at another round."""
@@ -88,8 +90,14 @@ class Federation:
         for known in self.stages:
             if known.stage is stage and known.data is self.data:
                 return known
-        self.stages[:] = [Present(self.data, stage, with_priors=self.local.prior)]
+        noised = None if self.privacy is None else self.privacy.class_counts
+        self.stages[:] = [Present(self.data, stage, self.local.prior, noised)]
         return self.stages[0]
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether clients tell what models lose on their held-out samples."""
+        return self.privacy is None or self.privacy.scores
 
     @property
     def clients(self) -> tuple[NodeId, ...]:
@@ -157,10 +165,6 @@ class Federation:
         """What is added to a model's outputs when a client uses it: its own class mix."""
         return self.present.priors
 
-    def prior_of(self, samples: Samples) -> Prior | None:
-        """The log of how common each class is in `samples`, one more than counted of each."""
-        return self.present.prior_of(samples)
-
     @cached_property
     def blind_loss(self) -> float:
         """The loss of an answer that does not look: all classes alike, or the mean target."""
@@ -192,8 +196,8 @@ class Federation:
         """A task for this round: the usual budget, the site's own samples, draws of its own."""
         if batches is None:
             batches = self.local.batches if self.round else self.warmup
-        own = self.owned.get(site)
         samples = self.owned[site] if samples is None else samples
+        is_own = self.privacy is not None or samples is self.owned.get(site)
         return Task(
             site=site,
             start=start,
@@ -202,7 +206,7 @@ class Federation:
             seed=seed_for(self.seed, self.round, site, purpose),
             pulls=tuple(pull for pull in pulls if pull.weight),
             pace=self.pace,
-            prior=self.priors[site] if samples is own else self.prior_of(samples),
+            prior=self.priors[site] if is_own else self.present.prior_of(samples),
         )
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
@@ -248,7 +252,7 @@ class Federation:
         if 2 * len({sites[at] for at in heard}) > len(self.clients):
             refuse_divergence(flaws, len(heard), self.round)
         for at, (start, _) in heard.items():
-            self.meter.bytes_up += _bytes(start)
+            self.meter.bytes_up += start.nbytes
             if at in flaws:
                 outcomes[at] = None
         found = {sites[at]: flaw for at, flaw in flaws.items()}
@@ -265,7 +269,7 @@ class Federation:
 
         Models that are `sent` anyway, for training, cost nothing more.
         """
-        self.meter.bytes_down += 0 if sent else sum(_bytes(model) for _, model in asks)
+        self.meter.bytes_down += 0 if sent else sum(model.nbytes for _, model in asks)
         rows = rows or self.judged_on
         return self.engine.evaluate([Exam(m, rows(c), prior=self.priors[c]) for c, m in asks])
 
@@ -294,7 +298,3 @@ class Federation:
 def answered(keys: Iterable[Key], outcomes: Iterable[Outcome | None]) -> dict[Key, Outcome]:
     """The outcomes there are, by key."""
     return {key: outcome for key, outcome in zip(keys, outcomes) if outcome is not None}
-
-
-def _bytes(*models: Model) -> int:
-    return sum(model.nbytes for model in models)

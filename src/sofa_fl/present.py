@@ -21,6 +21,7 @@ from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
 
 T = TypeVar("T")
+Noised = Callable[[NodeId, NDArray[np.int64]], NDArray[np.int64]]
 MOST_MEANS = 1_000_000  # numbers that are kept of all clients' mean inputs: 4 MB
 
 
@@ -88,10 +89,12 @@ class Lazy(Mapping[NodeId, T]):
 
 
 class Present:
-    """The clients of a stage of `data`, and what each of them has."""
+    """The clients of a stage of `data`, and what each has; `noised` changes class counts."""
 
-    def __init__(self, data: FederatedData, stage: Stage, *, with_priors: bool) -> None:
-        self.data, self.stage = data, stage
+    def __init__(
+        self, data: FederatedData, stage: Stage, with_priors: bool, noised: Noised | None = None
+    ) -> None:
+        self.data, self.stage, self.noised = data, stage, noised
         self.with_priors = with_priors and data.train.y.dtype.kind != "f"
 
     @cached_property
@@ -109,7 +112,12 @@ class Present:
 
     @cached_property
     def priors(self) -> Mapping[NodeId, Prior | None]:
-        return Lazy(self.owned, lambda client: self.prior_of(self.owned[client]))
+        return Lazy(self.owned, self._prior)
+
+    def _prior(self, client: NodeId) -> Prior | None:
+        if self.noised is None or not self.with_priors:
+            return self.prior_of(self.owned[client])
+        return log_shares(self.noised(client, self.data.class_counts(self.owned[client])))
 
     @cached_property
     def tested(self) -> tuple[NodeId, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from study.design.contenders import NO_ALERT, PLUS, WITH_ALARM, Contender, crossed
 from study.design.natural_settings import NATURAL_SETTINGS
+from study.design.privacy_settings import PRIVATE_SETTINGS
 from study.design.settings import SETTINGS, Overrides, Setting
 from study.design.tree_settings import TREE_SETTINGS
 
@@ -68,6 +69,7 @@ EVERY: Mapping[str, Setting] = {
     **SETTINGS,
     **NATURAL_SETTINGS,
     **TREE_SETTINGS,
+    **PRIVATE_SETTINGS,
 }
 QUICK_DRIFT, QUICK_FAULTS = ("swap", "churn", "groups"), ("groups",)
 

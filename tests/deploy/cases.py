@@ -16,7 +16,7 @@ from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.transport.machine_profile import SampleFormat
-from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
 from sofa_fl.errors import SofaError
 from sofa_fl.experiment.run.config import Config, parse_config
@@ -62,6 +62,7 @@ class FakeMachine:
     policy: Policy = OPEN
     site: Site = field(default_factory=lambda: Site(secrets.token_bytes(32)))
     is_resident: bool = False  # whether one process answers all messages
+    network: MakeNetwork | None = None
     _machines: dict[RunSetup, ClientMachine] = field(default_factory=dict)
     spoil: Spoil = lambda _asked, answer: answer
 
@@ -70,7 +71,7 @@ class FakeMachine:
             setup = RunSetup.from_dict(asked.header["setup"])
             machine = self._machines.get(setup)
             machine = machine or ClientMachine(
-                self.data, setup, self.policy, self.site, self.number
+                self.data, setup, self.policy, self.site, self.number, self.network
             )
             machine.caches_models = self.is_resident
             if self.is_resident:

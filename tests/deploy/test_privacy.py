@@ -18,8 +18,8 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import MachineData, example_data
 from sofa_fl.deploy.machine.policy import Policy, load_policy
-from sofa_fl.deploy.machine.privacy import Budget, Cost, PrivacyConfig, epsilon_of
-from sofa_fl.deploy.machine.private_learner import PrivateLearner, sampling_rate
+from sofa_fl.deploy.machine.privacy import Budget, PrivacyConfig
+from sofa_fl.deploy.machine.private_learner import PrivateLearner
 from sofa_fl.deploy.machine.sealed_log import MemoryLog, SealedLog
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.server.server import Server
@@ -27,7 +27,9 @@ from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, RefusalError, WireMessage
 from sofa_fl.engine.base import Exam, LocalConfig, Pull, Task
 from sofa_fl.engine.learner import Learner, Store
+from sofa_fl.engine.private import clipped_sums
 from sofa_fl.errors import ConfigError, ModelError, RunError
+from sofa_fl.privacy.accounting import Cost, epsilon_of, sampling_rate
 from sofa_fl.topology.tree import NodeId
 from tests.deploy.cases import OPEN, FakeMessenger, events, lines, machines_of, tiny
 from tests.deploy.test_server import four, quiet
@@ -89,7 +91,10 @@ def test_one_sample_changes_a_batch_by_no_more_than_the_clip(position: int) -> N
         for rows in (np.arange(40), np.delete(np.arange(40), position)):
             here = learner(some)
             here.flat.load(model)
-            found, loss = private(config, here)._sums(torch.from_numpy(rows), torch.zeros(3))
+            noising = private(config, here).noising
+            found, loss = clipped_sums(
+                here, torch.from_numpy(rows), torch.zeros(3), noising, slice(None)
+            )
             sums.append((torch.cat([part.flatten() for part in found]).double(), loss))
     for (more, more_loss), (less, less_loss) in (sums[:2], sums[2:]):
         assert 0 < float(torch.linalg.vector_norm(more - less)) <= 0.5 + 1e-5
@@ -102,7 +107,8 @@ def test_a_gradient_that_is_not_finite_counts_as_nothing() -> None:
     broken.x[3] = np.nan
     here = learner(broken)
     here.flat.load(here.initial(0))
-    found, loss = private(EXACT, here)._sums(torch.arange(40), torch.zeros(3))
+    noising = private(EXACT, here).noising
+    found, loss = clipped_sums(here, torch.arange(40), torch.zeros(3), noising, slice(None))
     assert all(part.isfinite().all() for part in found)
     assert math.isfinite(loss)
 
@@ -161,7 +167,7 @@ def test_what_cannot_be_private_is_refused() -> None:
     def with_norm() -> nn.Module:
         return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
 
-    with pytest.raises(ModelError, match="cannot train BatchNorm"):
+    with pytest.raises(ModelError, match="cannot be kept with BatchNorm"):
         private(EXACT, Learner(with_norm, {"train": Store(samples())}, LOCAL))
     x = samples().x
     regression = Store(from_arrays(x, x[:, :3]))

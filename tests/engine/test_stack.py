@@ -10,7 +10,7 @@ import torch
 
 from sofa_fl.engine.base import Pull
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.stacked import StackedEngine
+from sofa_fl.engine.stacked import StackedEngine, round_up
 from sofa_fl.engine.stepper import Pulls
 from tests.engine.cases import DATA, ENGINES, LOCAL, MLP, assert_same, task
 
@@ -40,3 +40,10 @@ def test_pulls_of_any_kind_go_together(weights: tuple[float, ...]) -> None:
         ]
         for _ in range(2):  # the second time with what the first left in the optimizer
             assert_same(engine.train(tasks), plain.train(tasks), stacked)
+
+
+def test_stacks_for_exams_come_in_few_sizes() -> None:
+    sizes = [round_up(num) for num in range(1, 257)]
+    assert all(num <= size <= 1.25 * num for num, size in enumerate(sizes, start=1))
+    assert len(set(sizes)) == 28
+    assert sizes == sorted(sizes)

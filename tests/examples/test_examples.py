@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import sofa_fl
 from sofa_fl.cli.main import app
+from tests.examples.intent_cases import few_intents, tiny_encoder
 from tests.experiment.cases import events_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -26,6 +27,7 @@ LEAST = {  # what a run must reach at least, some way above a guess
     "image_folder": 0.7,
     "own_method": 0.7,
     "drift": 0.6,
+    "intents": 0.6,
 }
 
 
@@ -55,6 +57,9 @@ def test_example(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if name == "intents":  # a tiny encoder and few intents in place of MiniLM and CLINC150
+        monkeypatch.setenv("MINILM", str(tiny_encoder(tmp_path / "encoder")))
+        monkeypatch.setenv("INTENTS", str(few_intents(tmp_path / "intents.json")))
     made = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     result, config, data = made["result"], made["config"], made["data"]
     own: dict[str, Any] = {key: made[key] for key in ("network", "method") if key in made}

@@ -28,6 +28,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "sofa cascade": {"sofa": {**TINY["sofa"], "propagation": "cascade"}},
     "sofa eta 0.5": {"sofa": {**TINY["sofa"], "eta": 0.5}},
     "sofa latent": {"sofa": {**TINY["sofa"], "position": "latent"}},
+    "sofa private": {"sharing": {"ratio": 0}, "privacy": {"epsilon": 4}},
+    "hypcluster private": {
+        "method": "hypcluster",
+        "sharing": {"ratio": 0},
+        "privacy": {"epsilon": 4, "scores": 3},
+    },
     "fedavg": {"method": "fedavg"},
     "hypcluster": {"method": "hypcluster"},
     "cfl": {"method": "cfl", "cfl": {"stationary": 0.9, "deviation": 0.3}},

@@ -75,7 +75,7 @@ def test_a_resumed_run_uses_the_frozen_part_it_began_with(
     assert resumed.summary["client"] == whole.summary["client"]
     x = np.ones((2, 50), dtype=np.float32)
     np.testing.assert_array_equal(resumed.predict(x), whole.predict(x))
-    with pytest.raises(ModelError, match="must have the frozen parameters of the run, 4 in all"):
+    with pytest.raises(ModelError, match="must have the 4 frozen parameters of the run"):
         sofa_fl.predict(whole.run, x, network=network(width=49))
 
 

@@ -86,7 +86,7 @@ def test_nodes_that_are_not_there(result: Result, tmp_path: Path, node: str, wor
 
 
 def test_other_formats_and_folders(result: Result, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"safetensors or onnx, got 'pt'"):
+    with pytest.raises(ConfigError, match=r"safetensors, onnx or peft, got 'pt'"):
         export(result.run, tmp_path / "model.pt")
     with pytest.raises(RunError, match="is not a run folder"):
         export(tmp_path, tmp_path / "model.onnx")

@@ -146,7 +146,7 @@ def _weigh(
     weights = functional.softmax(scores, dim=-1)
     if dropout_p > 0:
         weights = functional.dropout(weights, dropout_p)
-    return torch.matmul(weights, value), weights
+    return torch.matmul(weights.to(value.dtype), value), weights
 
 
 def _mask(

@@ -64,13 +64,29 @@ class Pull:
     weight: float
 
 
+@dataclass(frozen=True, slots=True)
+class Noising:
+    """How a training keeps its samples private (see `engine/private.py`).
+
+    Attributes:
+        clip: Length to which the gradient of a sample is cut.
+        noise: Of a batch's summed gradients, in units of what one sample can change.
+        max_loss: Value to which the loss of a sample is cut.
+    """
+
+    clip: float
+    noise: float
+    max_loss: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One local training: who, from which model, on which samples, pulled where, by which draws.
 
     `pace` is the fraction of the configured learning rate; `prior` is added to the outputs; only
     the `part` of the network is trained, and the rest of the model stays as it is. Pulls whose
-    weights add up to zero are a constant gradient (see `constant_gradient`).
+    weights add up to zero are a constant gradient (see `constant_gradient`). With `noising` the
+    training is private.
     """
 
     site: NodeId
@@ -82,6 +98,7 @@ class Task:
     pace: float = 1.0
     prior: Prior | None = None
     part: Part = "all"
+    noising: Noising | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -100,12 +117,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Exam:
-    """One evaluation: which model on which samples; `prior` is added to its outputs."""
+    """One evaluation: which model on which samples; `prior` is added to its outputs.
+
+    The loss of a sample counts up to `max_loss`, if there is one.
+    """
 
     params: Model
     samples: Samples
     split: Split = "train"
     prior: Prior | None = None
+    max_loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class Sitting:
     Attributes:
         exams: The number of the exam that each set is a part of.
         priors: Added to the outputs, one for each set.
+        max_loss: Value up to which the loss of a sample counts, if any.
     """
 
     model: Model
@@ -33,6 +34,7 @@ class Sitting:
     sets: tuple[Samples, ...]
     exams: tuple[int, ...]
     priors: tuple[Prior | None, ...]
+    max_loss: float | None = None
 
     @property
     def num_samples(self) -> int:
@@ -47,7 +49,7 @@ def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
     """
     groups: IdentityDict[list[tuple[int, Samples]]] = IdentityDict()
     for index, exam in enumerate(exams):
-        parts = groups.setdefault((exam.params, exam.split), [])
+        parts = groups.setdefault((exam.params, exam.split, str(exam.max_loss)), [])
         samples = exam.samples
         parts += [(index, samples[i : i + limit]) for i in range(0, len(samples), limit)]
     found = [
@@ -57,6 +59,7 @@ def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
             tuple(part for _, part in portion),
             tuple(index for index, _ in portion),
             tuple(exams[index].prior for index, _ in portion),
+            exams[portion[0][0]].max_loss,
         )
         for parts in groups.values()
         for portion in _portions(parts, limit)

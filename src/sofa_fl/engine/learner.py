@@ -152,7 +152,7 @@ class Learner:
         return self.network(x), y
 
     def evaluate(self, exam: Exam) -> Score:
-        (sums,) = self.sums(exam.params, [exam.samples], exam.split, [exam.prior])
+        (sums,) = self.sums(exam.params, [exam.samples], exam.split, [exam.prior], exam.max_loss)
         return self.score(exam, sums)
 
     @torch.no_grad()
@@ -162,6 +162,7 @@ class Learner:
         sets: Sequence[Samples],
         split: Split,
         priors: Sequence[Prior | None],
+        max_loss: float | None = None,
     ) -> list[Sums]:
         """Loss and hits of a model, summed over every batch of every set of samples."""
         self.flat.load(as_vector(model))
@@ -174,11 +175,16 @@ class Learner:
             for row, batch in zip(sums, batches):
                 out, y = self._forward(self.stores[split], batch)
                 out = out + offset
-                row[0] = self.loss(out, y).double() * len(batch)
+                row[0] = self._summed_loss(out, y, max_loss)
                 if self.is_classifier:
                     row[1] = (out.argmax(dim=1) == y).sum()
             found.append(sums.cpu().numpy())
         return found
+
+    def _summed_loss(self, out: Tensor, y: Tensor, max_loss: float | None) -> Tensor:
+        if max_loss is None:
+            return self.loss(out, y).double() * len(out)
+        return cut(each_cross_entropy(out, y), max_loss).double().sum()
 
     def offsets(self, priors: Sequence[Prior | None]) -> Tensor:
         """A row to add to the outputs for each prior; outputs that it does not name get nothing."""
@@ -262,6 +268,11 @@ def pull_terms(pulls: Sequence[Pull], like: Tensor) -> tuple[float, Tensor]:
 
 def _mean_square(out: Tensor, y: Tensor) -> Tensor:
     return nn.functional.mse_loss(out, y.reshape(out.shape))
+
+
+def cut(losses: Tensor, most: float | Tensor) -> Tensor:
+    """Losses up to `most`, which is also the loss of what is not a number."""
+    return torch.where(losses.isnan(), most, losses).clamp(max=most)
 
 
 def each_cross_entropy(out: Tensor, y: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from sofa_fl.data.federated_data import FederatedData, Samples, Split
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.exams import Sitting, Sums
 from sofa_fl.engine.learner import Learner, Store
+from sofa_fl.engine.private import SeededNoise, train_privately
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.networks import NetworkFactory
 
@@ -40,14 +41,19 @@ class SequentialEngine:
         return self.learner.initial(seed)
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
-        return [self.learner.train(task) for task in tasks]
+        return [self._train(task) for task in tasks]
+
+    def _train(self, task: Task) -> Outcome:
+        if task.noising is None:
+            return self.learner.train(task)
+        return train_privately(self.learner, task, task.noising, SeededNoise(task.seed))
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         return [self.learner.evaluate(exam) for exam in exams]
 
     def sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
         """Of every batch of every set: what engines that take exams apart put together again."""
-        return [self.learner.sums(s.model, s.sets, s.split, s.priors) for s in asked]
+        return [self.learner.sums(s.model, s.sets, s.split, s.priors, s.max_loss) for s in asked]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
         return np.stack([self.learner.embed(model, samples) for model in models])

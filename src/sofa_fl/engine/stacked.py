@@ -17,8 +17,9 @@ from torch import Tensor
 from sofa_fl.data.federated_data import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Part, Prior, Score, Task, batch_order
 from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
-from sofa_fl.engine.learner import each_cross_entropy, each_square, pull_terms
+from sofa_fl.engine.learner import cut, each_cross_entropy, each_square, pull_terms
 from sofa_fl.engine.likeness import difference, mixes_samples
+from sofa_fl.engine.private_stack import train_stack_privately
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stack import LayerStack, MakeStack, MappedStack, Stack
 from sofa_fl.engine.stacking import why_not
@@ -31,7 +32,8 @@ from sofa_fl.models.networks import NetworkFactory
 EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for the paper's CNN
 FEWEST = 64  # of these, if memory does not last
 SITTING = 512  # samples of one model in one row of a stack
-KEPT = 2  # stacks kept for the next call, of training and of exams; each has its own memory
+KEPT = 2  # steppers kept for the next call; each has its own memory
+KEPT_STACKS = 8  # stacks for exams
 
 T = TypeVar("T")
 
@@ -86,13 +88,15 @@ class StackedEngine:
             return self._single.train(tasks)
         tasks = list(tasks)
         outcomes: dict[int, Outcome] = {}
-        kinds = [(task.batches, task.pace, task.part) for task in tasks]
+        kinds = [(t.batches, t.pace, t.part, t.noising is None) for t in tasks]
         for kind in dict.fromkeys(kinds):
             same = [i for i, other in enumerate(kinds) if other == kind]
             outcomes |= self._in_chunks(same, lambda some: self._train([tasks[i] for i in some]))
         return [outcomes[i] for i in range(len(tasks))]
 
     def _train(self, tasks: Sequence[Task]) -> list[Outcome]:
+        if private := [task.noising for task in tasks if task.noising is not None]:
+            return train_stack_privately(self._learner, tasks, private)
         local, device, batches = self._learner.local, self._learner.device, tasks[0].batches
         orders = [batch_order(len(t.samples), batches, local.batch_size, t.seed) for t in tasks]
         rows = np.stack([task.samples[order] for task, order in zip(tasks, orders)], axis=1)
@@ -131,12 +135,15 @@ class StackedEngine:
         learner, num = self._learner, len(asked)
         models = {identity(sitting.model): sitting.model for sitting in asked}
         vectors = {key: as_vector(model) for key, model in models.items()}
+        num = round_up(num)  # few sizes of stacks, so that they are made once
         stack = self._stack(num)
-        stack.load([vectors[identity(sitting.model)] for sitting in asked])
+        loaded = [vectors[identity(sitting.model)] for sitting in asked]
+        stack.load(loaded + loaded[-1:] * (num - len(loaded)))
         rows = np.full((num, max(sitting.num_samples for sitting in asked)), -1, dtype=np.int64)
         for row, sitting in zip(rows, asked):
             row[: sitting.num_samples] = np.concatenate(sitting.sets)
         which, offsets = self._priors(asked, rows.shape)
+        limits = self._limits(asked)
         found, step = [], max(1, self._samples // num)
         for part, prior in zip(
             torch.split(torch.from_numpy(rows), step, dim=1), torch.split(which, step, dim=1)
@@ -145,6 +152,8 @@ class StackedEngine:
             x, y = learner.stores[asked[0].split].batch(taken)
             out = stack.forward(x, training=False) + offsets[prior.flatten()]
             loss = self._loss(out, y).view(num, -1)
+            if limits is not None:
+                loss = cut(loss, limits)
             hits = (out.argmax(dim=1) == y).view(num, -1) if learner.is_classifier else loss * 0
             found.append(torch.stack([loss, hits]).double())
         each = torch.cat(found, dim=2).cpu().numpy()  # (2, num, samples)
@@ -154,6 +163,13 @@ class StackedEngine:
             parts = np.split(own[:, : cuts[-1]], cuts[:-1], axis=1)
             answers.append([part.sum(axis=1)[None] for part in parts])
         return answers
+
+    def _limits(self, asked: Sequence[Sitting]) -> Tensor | None:
+        """Up to what a loss counts in every sitting; None if there is no limit in any."""
+        if all(sitting.max_loss is None for sitting in asked):
+            return None
+        most = [np.inf if sitting.max_loss is None else sitting.max_loss for sitting in asked]
+        return torch.tensor(most, device=self._learner.device)[:, None]
 
     def _priors(self, asked: Sequence[Sitting], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Which prior every sample of every sitting has, and what each adds to the outputs."""
@@ -194,10 +210,10 @@ class StackedEngine:
                 stack, store, self._loss, learner.local, pulls, learner.num_outputs, span
             )
 
-        return _recall(self._steppers, (num, pulls, part), make)
+        return _recall(self._steppers, (num, pulls, part), make, KEPT)
 
     def _stack(self, num: int) -> Stack:
-        return _recall(self._stacks, num, lambda: self._new_stack(num))
+        return _recall(self._stacks, num, lambda: self._new_stack(num), KEPT_STACKS)
 
     def _new_stack(self, num: int) -> Stack:
         assert self._make is not None
@@ -213,11 +229,17 @@ class StackedEngine:
 K = TypeVar("K")
 
 
-def _recall(kept: dict[K, T], key: K, make: Callable[[], T]) -> T:
+def round_up(num: int) -> int:
+    """The next of few numbers: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 and so on."""
+    step = max(1, (1 << (num - 1).bit_length()) // 8)
+    return -(-num // step) * step
+
+
+def _recall(kept: dict[K, T], key: K, make: Callable[[], T], most: int) -> T:
     """`kept[key]`, made if need be; of the others only those used last are kept."""
     value = kept.pop(key) if key in kept else None
     if value is None:
-        while len(kept) >= KEPT:
+        while len(kept) >= most:
             kept.pop(next(iter(kept)))
         value = make()
     kept[key] = value

@@ -10,11 +10,12 @@ import numpy as np
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.registry import register
-from sofa_fl.methods.rules.clusters import Updates, means_up, mixed, trained_on_pools
+from sofa_fl.methods.rules.clusters import Updates, inherit, means_up, mixed, trained_on_pools
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.evidence import FederationEvidence
 from sofa_fl.methods.rules.local_update import LocalUpdate, path_of, warm_up
 from sofa_fl.methods.rules.mixing import Mixing
+from sofa_fl.methods.rules.noised import Learned, grow, learned_so_far, parent_models, place
 from sofa_fl.methods.rules.objective import objective_value
 from sofa_fl.methods.rules.path import Losses, Models, compare_losses
 from sofa_fl.methods.rules.positions import positions_of
@@ -33,7 +34,7 @@ from sofa_fl.topology.clustering.membership import find_joins
 from sofa_fl.topology.clustering.shape import shape
 from sofa_fl.topology.geometry.map import map_of
 from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, apply_all
 
 
@@ -50,13 +51,15 @@ class Sofa:
     def init(self, fed: Federation) -> tuple[SofaState, Notes]:
         """Lines 1 and 2: warm up every client alone, and build the tree (DMAC)."""
         updates = warm_up(fed)
-        space = self.embed(updates, fed)
-        tree = self.rules.build(space, self.config.dmac, fed.first_id)
+        learned = self.learned({}, updates, fed)
+        space = self.embed(updates, fed, learned)
+        tree = self.build(space, learned, fed)
         models = means_up(tree, {client: update.model for client, update in updates.items()}, fed)
         losses = compare_losses(tree, models, fed)
         shared = self.share(tree, space, Shared(), fed)
         mixing = self.weigh(tree, models, losses, Mixing(), updates, fed)
-        return self.finish(tree, models, losses, mixing, shared, (), updates, space, fed)
+        state = SofaState(tree, models, losses, mixing, shared, learned)
+        return self.finish(state, (), updates, space, fed)
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
         """Lines 4 to 7: local update, cluster update, SHAPE, partial data sharing."""
@@ -64,17 +67,18 @@ class Sofa:
         updates, models = LocalUpdate(state, self.rules, self.config, fed).run()  # line 4
         if not updates:
             return self.unchanged(state, models, moves, fed)
-        space = self.embed(updates, fed)
+        learned = self.learned(state.learned, updates, fed)
+        space = self.embed(updates, fed, learned)
         tree, joins = self.attach_newcomers(state.tree, space)
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
         losses = compare_losses(tree, models, fed, known, updates)
-        tree, edits, models = self.reshape(tree, space, models, fed)  # line 6: SHAPE
+        tree, edits, models = self.reshape(tree, space, models, learned, fed)  # line 6: SHAPE
         losses = compare_losses(tree, models, fed, losses, updates)
         mixing = self.weigh(tree, models, losses, state.mixing, updates, fed)
         shared = self.share(tree, space, state.shared, fed)  # line 7
-        edits = (*moves, *joins, *edits)
-        return self.finish(tree, models, losses, mixing, shared, edits, updates, space, fed)
+        state = SofaState(tree, models, losses, mixing, shared, learned)
+        return self.finish(state, (*moves, *joins, *edits), updates, space, fed)
 
     def view(self, state: SofaState) -> View:
         """Every node's model, and for each client the one it serves."""
@@ -91,13 +95,28 @@ class Sofa:
         store = ModelStore(state.params, keep=fed.may_miss or are_small(state.params))
         return replace(state, params=store), (*leaves, *moves)
 
-    def embed(self, updates: Updates, fed: Federation) -> Space:
+    def learned(self, before: Learned, updates: Updates, fed: Federation) -> Learned:
+        """What clients have learned so far, where nothing else tells them apart through noise."""
+        if fed.has_scores:
+            return {}
+        return learned_so_far(before, updates, fed.engine.num_trainable)
+
+    def embed(self, updates: Updates, fed: Federation, learned: Learned | None = None) -> Space:
         """The positions of the clients, by what they learned."""
+        if not fed.has_scores:
+            return place(learned or {}, tuple(updates), fed)
         config = self.config
         models, starts = zip(*((update.model, update.start) for update in updates.values()))
         positions = positions_of(models, starts, config.position, config.metric, fed, config.sketch)
         weights = np.array([fed.size(client) for client in updates], dtype=np.float64)
         return Space(tuple(updates), positions, weights, config.metric, config.linkage)
+
+    def build(self, space: Space, learned: Learned, fed: Federation) -> Tree:
+        """The first tree, by DMAC."""
+        build, config = self.rules.build, self.config.dmac
+        if fed.has_scores:
+            return build(space, config, fed.first_id)
+        return grow(flat_tree(space.clients, fed.first_id), learned, config, build, fed)[0]
 
     def attach_newcomers(self, tree: Tree, space: Space) -> tuple[Tree, Sequence[Edit]]:
         """Newcomers join the cluster that they are nearest to."""
@@ -113,9 +132,15 @@ class Sofa:
         return mixed(self.rules.clusters(tree, updates, self.config, fed), own, eta)
 
     def reshape(
-        self, tree: Tree, space: Space, models: Models, fed: Federation
+        self, tree: Tree, space: Space, models: Models, learned: Learned, fed: Federation
     ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
-        """The tree after SHAPE, the edits that led to it, and the models of its nodes."""
+        """The tree after SHAPE, the edits that led to it, and the models of its nodes.
+
+        Without held-out losses clusters are only divided, by what their clients have learned.
+        """
+        if not fed.has_scores:
+            after, edits = grow(tree, learned, self.config.dmac, self.rules.build, fed)
+            return after, edits, inherit(tree, models, edits, fed)
         evidence = FederationEvidence(tree, space, models, fed)
         after, edits, evidence = shape(tree, evidence, self.config.shape, self.rules)
         return after, edits, dict(evidence.models)
@@ -125,7 +150,8 @@ class Sofa:
         fed: Federation,
     ) -> Mixing:  # fmt: skip
         """How far every node goes its own way, by the held-out losses of those who answered."""
-        return self.rules.weigh(tree, models, losses, before, updates, self.config, fed)
+        weigh = self.rules.weigh if fed.has_scores else parent_models
+        return weigh(tree, models, losses, before, updates, self.config, fed)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
         """Gather samples up the tree, distribute them down, and record who got what."""
@@ -137,20 +163,23 @@ class Sofa:
         )  # fmt: skip
 
     def finish(
-        self, tree: Tree, models: Models, losses: Losses, mixing: Mixing, shared: Shared,
-        edits: Sequence[Edit], updates: Updates, space: Space, fed: Federation,
+        self, state: SofaState, edits: Sequence[Edit], updates: Updates, space: Space,
+        fed: Federation,
     ) -> tuple[SofaState, Notes]:  # fmt: skip
         """The state after a round, and what happened in it."""
+        objective = (
+            objective_value(state.tree, state.params, state.losses, self.config, fed)
+            if fed.measured
+            else {}
+        )
         notes = Notes(
             edits=tuple(edits),
             local_loss={client: update.outcome.losses for client, update in updates.items()},
-            path_loss=losses,
+            path_loss=state.losses,
             positions=map_of(space),
-            objective=objective_value(tree, models, losses, self.config, fed)
-            if fed.measured
-            else {},
+            objective=objective,
         )
-        return SofaState(tree, models, losses, mixing, shared), notes
+        return state, notes
 
     def unchanged(
         self, state: SofaState, models: Models, moves: tuple[Edit, ...], fed: Federation

@@ -117,7 +117,8 @@ class FlatNetwork:
 
         def read(tensor: Tensor) -> Tensor:
             piece = places.get(id(tensor))
-            return tensor if piece is None else vector[piece].view(tensor.shape).clone()
+            numbers = tensor.detach() if piece is None else vector[piece].view(tensor.shape)
+            return numbers.clone()
 
         named = self.network.state_dict(keep_vars=True)
         return {name: read(tensor) for name, tensor in named.items()}

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.networks import NetworkFactory
+from sofa_fl.models.networks import NetworkFactory, made
 
-# By content and device, the parameters that have these numbers: they lie in memory once.
-_held: dict[tuple[str, str], list[weakref.ref[Tensor]]] = {}
+# By name, content and device, the parameters that have these numbers: they lie in memory once.
+_held: dict[tuple[str, str, str], list[weakref.ref[Tensor]]] = {}
 
 
 def frozen_of(network: nn.Module) -> dict[str, nn.Parameter]:
@@ -22,15 +22,15 @@ def frozen_of(network: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def hold(network: nn.Module, device: torch.device) -> str:
-    """Move frozen parameters to a device, where equal ones share memory; return their digest.
+    """Move frozen parameters to a device, where those of equal networks share memory.
 
-    A network that is built again, or copied, therefore costs what it trains. The digest is empty
-    if nothing is frozen.
+    A network that is built again, or copied, therefore costs what it trains. The digest that is
+    returned is empty if nothing is frozen.
     """
     frozen = frozen_of(network)
     digests = {name: _digest(parameter) for name, parameter in frozen.items()}
     for name, parameter in frozen.items():
-        key = digests[name], str(device)
+        key = name, digests[name], str(device)
         others = [other for ref in _held.get(key, []) if (other := ref()) is not None]
         there = [other for other in others if other.device.type == device.type]  # none has moved
         parameter.data = there[0].data if there else parameter.data.to(device)
@@ -49,12 +49,12 @@ def with_frozen(factory: NetworkFactory, frozen: Mapping[str, Tensor]) -> Networ
     """A factory of the same network with these frozen parameters in place of its own."""
 
     def make() -> nn.Module:
-        network = factory()
+        network = made(factory)
         own = frozen_of(network)
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in frozen.items()}:
             raise ModelError(
-                f"the network must have the frozen parameters of the run, {len(frozen)} in all, "
-                f"but has {len(own)}, or others; pass the network that the run was started with"
+                f"the network must have the {len(frozen)} frozen parameters of the run, got "
+                f"{len(own)}, or others; pass the network that the run was started with"
             )
         for name, parameter in own.items():
             parameter.data = frozen[name].to(parameter.dtype)

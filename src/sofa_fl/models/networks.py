@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from sofa_fl.errors import ModelError
+from sofa_fl.models.pretrained import Pretrained, is_pretrained
 from sofa_fl.seeding import seed_for
 
 NetworkFactory = Callable[[], nn.Module]
@@ -111,6 +112,14 @@ def network_factory(
     return lambda: Cnn(shape, num_outputs, batch_norm=config.batch_norm)
 
 
+def made(factory: NetworkFactory) -> nn.Module:
+    """What a factory makes; a model of `transformers` as a network that takes our arrays."""
+    network = factory()
+    if not isinstance(network, nn.Module):
+        raise ModelError(f"a network must be a torch.nn.Module, got {type(network).__name__}")
+    return Pretrained(network) if is_pretrained(network) else network
+
+
 def build(factory: NetworkFactory, seed: int) -> nn.Module:
     """A network whose first weights depend on `seed` alone.
 
@@ -123,9 +132,7 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "network"))
-        network = factory()
-    if not isinstance(network, nn.Module):
-        raise ModelError(f"a network must be a torch.nn.Module, got {type(network).__name__}")
+        network = made(factory)
     parameters: list[tuple[str, object]] = list(network.named_parameters())
     if lazy := [name for name, p in parameters if isinstance(p, UninitializedParameter)]:
         raise ModelError(

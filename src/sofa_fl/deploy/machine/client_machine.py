@@ -82,6 +82,8 @@ class ClientMachine:
         num_test = 0 if data.test is None else len(data.test)
         self.test = data.test if num_test >= policy.min_rows else None
         self.factory = setup.network_factory(data.train.x.shape[1:], make_network)
+        if make_network is not None:
+            limits.check_frozen(setup, self.factory)
         self.caches_models = False
 
     @cached_property

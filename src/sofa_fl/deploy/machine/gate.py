@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.deploy.machine.privacy import Budget, Cost, Part, PrivacyConfig
-from sofa_fl.deploy.machine.private_learner import PrivateLearner, sampling_rate
+from sofa_fl.deploy.machine.privacy import Budget, Part, PrivacyConfig
+from sofa_fl.deploy.machine.private_learner import PrivateLearner
 from sofa_fl.deploy.machine.sealed_log import Log
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner
+from sofa_fl.privacy.accounting import Cost, sampling_rate
 
 
 class Gate:

@@ -8,8 +8,10 @@ import numpy as np
 
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import RefusalError
+from sofa_fl.deploy.transport.wire_message import RefusalError, shown
 from sofa_fl.engine.base import batch_order
+from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.networks import NetworkFactory, build
 
 LARGEST = 1e6  # weight of a pull
 
@@ -44,6 +46,17 @@ def check_splits(policy: Policy, num_train: int, num_holdout: int) -> None:
                 f"this site computes on no fewer than {policy.min_rows} samples, and has {size} "
                 f"{name} samples; it needs more, or another min_rows or holdout in its policy"
             )
+
+
+def check_frozen(setup: RunSetup, factory: NetworkFactory) -> None:
+    """Refuse a run whose network has another frozen part: models would mean something else."""
+    own = FlatNetwork(build(factory, 0)).frozen_digest
+    if own != setup.frozen:
+        raise RefusalError(
+            f"the frozen part of this site's network has the digest {own or 'of nothing'}, and "
+            f"that of the run {shown(setup.frozen or 'of nothing')}; load the same base on all "
+            "machines"
+        )
 
 
 def check_requests(policy: Policy, num: int) -> None:

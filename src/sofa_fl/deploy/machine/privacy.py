@@ -7,19 +7,15 @@ itself. Google's dp-accounting adds up the costs; neighbours are data with one s
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.deploy.machine.sealed_log import Log
 from sofa_fl.deploy.transport.wire_message import RefusalError
-from sofa_fl.errors import ConfigError
+from sofa_fl.privacy.accounting import Cost, epsilon_of
 
-ORDERS = [*range(2, 64), 80, 96, 128, 192, 256, 512]  # of the divergences that are added up
 Part = Literal["train", "holdout", "test"]
 
 
@@ -32,25 +28,19 @@ class PrivacyConfig:
         delta: With which probability it may cost more.
         clip: Length to which the gradient of a sample is cut.
         noise: Of a batch's summed gradients, in units of what one sample can change.
-        score_noise: The same, of summed losses, hits and class counts.
-        max_loss: Value to which the loss of a sample is cut.
+        score_noise: The same, of summed losses, hits and class counts. With the default, 200 scores
+            cost 7.1, about what 25 batches a round cost in 20 rounds with the default `noise`: the
+            held-out samples last as long as those to train on.
+        max_loss: Value to which the loss of a sample is cut; a blind guess among ten classes loses
+            2.3.
     """
 
     epsilon: Annotated[float, Ge(0)] = 0.0
     delta: Annotated[float, Interval(gt=0, lt=1)] = 1e-5
     clip: Annotated[float, Gt(0)] = 1.0
     noise: Annotated[float, Gt(0)] = 1.0
-    score_noise: Annotated[float, Gt(0)] = 20.0
-    max_loss: Annotated[float, Gt(0)] = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """`steps` releases of a sum over samples, each drawn with probability `rate`, with noise."""
-
-    rate: float
-    noise: float
-    steps: int = 1
+    score_noise: Annotated[float, Gt(0)] = 10.0
+    max_loss: Annotated[float, Gt(0)] = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,31 +94,3 @@ class Budget:
 
 def _parse(content: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in content.splitlines()]
-
-
-def epsilon_of(costs: Iterable[Cost], delta: float) -> float:
-    """What costs add up to."""
-    steps: Counter[tuple[float, float]] = Counter()
-    for cost in costs:
-        steps[cost.rate, cost.noise] += cost.steps
-    return _epsilon(tuple(sorted(steps.items())), delta)
-
-
-@lru_cache(maxsize=1000)
-def _epsilon(steps: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
-    if not steps:
-        return 0.0
-    try:
-        from dp_accounting import dp_event
-        from dp_accounting.rdp import RdpAccountant
-    except ImportError:
-        raise ConfigError(
-            "privacy.epsilon in a policy needs dp-accounting; install sofa-fl[private]"
-        ) from None
-    accountant = RdpAccountant(ORDERS)
-    for (rate, noise), count in steps:
-        event: Any = dp_event.GaussianDpEvent(noise)
-        if rate < 1:
-            event = dp_event.PoissonSampledDpEvent(rate, event)
-        accountant.compose(dp_event.SelfComposedDpEvent(event, count))
-    return float(accountant.get_epsilon(delta))

@@ -33,6 +33,8 @@ from sofa_fl.experiment.run.loop import Own, Result
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
+from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.networks import build
 
 ROSTER_FILE = "nodes.json"
 EXCHANGES_FILE = "exchanges.jsonl"
@@ -113,6 +115,10 @@ class Server:
 
     def _run(self, make_network: MakeNetwork | None, observers: Sequence[Observer]) -> Result:
         observers = all_observers(self.config.track, observers)
+        if make_network is not None:  # what it does not train never travels: machines have it
+            shape = self.server_config.expected.format.input[1]
+            known = FlatNetwork(build(self.setup.network_factory(shape, make_network), 0))
+            self.setup = replace(self.setup, frozen=known.frozen_digest)
         self.wait_for_machines()
         data = self.roster.describe()
         factory = self.setup.network_factory(tuple(data.train.x.shape[1:]), make_network)

@@ -25,6 +25,8 @@ class RunSetup:
     Attributes:
         transport: The type in which models travel.
         num_outputs: Size of the network's last layer.
+        frozen: The digest of what the network does not train, which every machine has itself;
+            empty if there is nothing.
     """
 
     seed: int
@@ -32,6 +34,7 @@ class RunSetup:
     model: ModelConfig
     num_outputs: int
     transport: ModelType = "float32"
+    frozen: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -53,6 +56,7 @@ class RunSetup:
             model=config.model,
             transport="float16" if values.get("transport") == "float16" else "float32",
             num_outputs=checked(values, "num_outputs", int),
+            frozen=checked(values, "frozen", str) if "frozen" in values else "",
         )
 
     def network_factory(

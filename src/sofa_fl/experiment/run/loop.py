@@ -20,6 +20,7 @@ from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, OwnPart
+from sofa_fl.experiment.run.private import check_private, made_private
 from sofa_fl.experiment.run.records import describe_round, summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
@@ -84,6 +85,7 @@ class Experiment:
     """A method, a federation and an engine, from the first round to the last."""
 
     def __init__(self, config: Config, own: Own) -> None:
+        check_private(config, is_deployed=own.engine is not None)
         data = dealt_out(config.data, config.seed, own.data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
@@ -97,6 +99,8 @@ class Experiment:
             self.pick = Pick(config.engine, own.engine)
         self.config = config
         self.engine: Engine = self.pick.engine
+        self.private = made_private(config, data, self.pick.engine)
+        self.engine = self.private or self.engine
         if config.faults.are_there:
             self.engine = FaultyEngine(self.engine, config.faults, len(data.clients), config.seed)
         self.fed = Federation(
@@ -107,8 +111,9 @@ class Experiment:
             config.warmup,
             rounds=config.rounds,
             participation=config.participation,
-            lossy=config.faults.are_there or own.engine is not None,
+            lossy=config.faults.are_there or own.engine is not None or self.private is not None,
             guard=config.guard,
+            privacy=self.private,
         )
         self.examiner = Examiner(self.fed)
         self.info = find_method(config.method) if own.method is None else info_of(type(own.method))
@@ -239,6 +244,7 @@ class Experiment:
             meter.bytes_up,
             self.fingerprint,
             self.fed.register,
+            self.private.budgets.saved() if self.private else (),
         )
 
     def restore(self, folder: RunFolder, round: int) -> None:
@@ -259,6 +265,8 @@ class Experiment:
         meter.samples_trained = progress.samples_trained
         meter.bytes_down, meter.bytes_up = progress.bytes_down, progress.bytes_up
         self.fed = replace(self.fed, register=progress.register)
+        if self.private is not None:
+            self.private.budgets.restore(progress.spent)
         self.examiner.turn_to(self.fed.at(round))  # in case no round follows
 
     def elapsed(self) -> float:

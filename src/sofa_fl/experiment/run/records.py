@@ -116,8 +116,19 @@ def summarize(
             "disclosed_max": float(np.max(given)),
         },
         **group_agreement(view.tree, fed.stage.truth),
+        **privacy_spent(fed),
         "provenance": provenance(config, fed.data.digest()),
     }
+
+
+def privacy_spent(fed: Federation) -> dict[str, Any]:
+    """What the answers of clients have cost of their privacy, if that is counted."""
+    if fed.privacy is None:
+        return {}
+    config, noise = fed.privacy.config, fed.privacy.noise.values()
+    spent = fed.privacy.budgets.epsilon_spent()
+    limits = {"epsilon": config.epsilon, "delta": config.delta}
+    return {"privacy": {**limits, "spent": spent, "noise": [min(noise), max(noise)]}}
 
 
 NOT_SCORED: dict[str, Any] = {"full": None, "full_samples": 0, "root": None, "levels": []}

@@ -1,4 +1,4 @@
-"""Models of a run for use elsewhere: as a `state_dict` in safetensors, or in ONNX.
+"""Models of a run for use elsewhere: as a `state_dict` in safetensors, in ONNX, or for `peft`.
 
 A client's model is the one the client uses: the blend it serves, with its own class mix added to
 the outputs. An ONNX file contains all of that, and takes raw rows; a safetensors file holds the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -24,6 +24,7 @@ from sofa_fl.data.preprocess import Preprocessing
 from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
+from sofa_fl.experiment.serving.adapter import write_adapter
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError, write_bytes
 from sofa_fl.experiment.storage.frozen_file import with_frozen_of
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from sofa_fl.methods.base import Method, View
     from sofa_fl.models.flat import Vector
 
-Format = Literal["safetensors", "onnx"]
+Format = Literal["safetensors", "onnx", "peft"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Exported:
         round: The round after which the run had this model.
         shape: The shape of one raw input, without the batch.
         scale, shift: The network sees `x * scale + shift`; an ONNX file does this itself.
-        prior: Added to the outputs; an ONNX file does this itself. Empty if there is nothing to
-            add.
+        prior: Added to the outputs; an ONNX file does this itself, and so does an adapter whose
+            head has a bias. Empty if there is nothing to add.
         preprocessing: What is done to raw inputs before all this; an ONNX file does this itself.
             None if they are left as they are.
     """
@@ -81,10 +82,11 @@ def export(
 
     Args:
         run: The run folder.
-        file: The file to write; by default its ending decides the format.
+        file: The file to write, or the folder of an adapter; by default its ending decides the
+            format.
         node: `root`, the number of a node, or `client:3` for the model that client 3 uses;
             `client:cleveland` if it has that name.
-        format: `safetensors` (a `state_dict`) or `onnx`.
+        format: `safetensors` (a `state_dict`), `onnx`, or `peft` (an adapter).
         network: The function that makes the network, if the run was given one.
         method: The method, if the run was given an object.
     """
@@ -152,6 +154,10 @@ class OpenRun:
         )  # fmt: skip
         if kind == "onnx":
             write_bytes(file, _onnx(self.whole(vector, prior), exported))
+        elif kind == "peft":
+            flat = self._flat(vector)
+            flat.load(vector)
+            exported = replace(exported, prior=write_adapter(flat, file, prior))
         else:
             state = self._flat(vector).state_dict(vector)
             write_bytes(file, _safetensors(state, exported))
@@ -180,7 +186,8 @@ def format_of(file: Path, format: str | None = None) -> Format:
     """The format that is asked for, or else the one that a file's name has."""
     kind = format or file.suffix.removeprefix(".")
     if kind not in get_args(Format):
-        raise ConfigError(f"the format must be safetensors or onnx, got {kind!r} for {file.name}")
+        known = "safetensors, onnx or peft"
+        raise ConfigError(f"the format must be {known}, got {kind!r} for {file.name}")
     return kind  # type: ignore[return-value]
 
 

@@ -38,6 +38,7 @@ class RunProgress:
     Attributes:
         events_length, events_sum: Length and checksum of `events.jsonl` before this round.
         event: The round's own line.
+        spent: What clients' answers have cost of their privacy, as `Budgets.saved` gives it.
     """
 
     events_length: int
@@ -49,6 +50,7 @@ class RunProgress:
     bytes_up: int
     fingerprint: str
     register: Register
+    spent: tuple[tuple[int, str, float, float, int], ...] = ()
 
     def restore_events(self, folder: RunFolder) -> None:
         """Put `events.jsonl` back to where it was after the round."""
@@ -102,7 +104,7 @@ class MeanInputs:
 def mean_inputs_of(fed: Federation, own: tuple[str, ...]) -> MeanInputs:
     """What to save about clients' inputs in a round."""
     sizes = tuple(fed.size(client) for client in fed.clients)
-    if "engine" in own:
+    if "engine" in own or fed.privacy is not None:
         means, step = np.zeros((len(fed.clients), 0), dtype=np.float32), 1
     else:
         means, step = fed.present.mean_inputs, fed.present.step

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from sofa_fl.models.flat import Vector
 from sofa_fl.topology.clustering.evidence import Question
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
+from sofa_fl.topology.tree.edits import Edit, apply_all
 
 FEW = 100  # held-out samples
 LARGEST = 1e30  # the loss of what could not be scored
@@ -23,12 +24,17 @@ LARGEST = 1e30  # the loss of what could not be scored
 
 @dataclass(frozen=True, slots=True)
 class FederationEvidence:
-    """The models of a tree's nodes, and the clients that answered in this round (`space`)."""
+    """The models of a tree's nodes, and the clients that answered in this round (`space`).
+
+    Attributes:
+        known: What was asked before, by question and whether training samples counted.
+    """
 
     tree: Tree
     space: Space
     models: Models
     fed: Federation
+    known: dict[tuple[Question, bool], float] = field(default_factory=dict)
 
     @property
     def round(self) -> int:
@@ -42,6 +48,12 @@ class FederationEvidence:
         return len(self.fed.judged_on(client))
 
     def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
+        new = [q for q in dict.fromkeys(questions) if (q, more) not in self.known]
+        if new:
+            self.known.update(zip(((q, more) for q in new), self._asked(new, more).tolist()))
+        return np.array([self.known[q, more] for q in questions], dtype=np.float64)
+
+    def _asked(self, questions: Sequence[Question], more: bool) -> Floats:
         means: dict[tuple[NodeId, ...], Vector] = {}
         for _, nodes in questions:
             if nodes not in means:
@@ -52,8 +64,8 @@ class FederationEvidence:
                 )
         asks = [(client, means[nodes]) for client, nodes in questions]
         losses = self._measured(asks, self.fed.judged_on)
-        if more:
-            few = [at for at, (client, _) in enumerate(asks) if self._has_few(client)]
+        few = [at for at, (client, _) in enumerate(asks) if more and self._has_few(client)]
+        if few:
             trained = self._measured([asks[at] for at in few], self.fed.owned.__getitem__)
             for at, loss in zip(few, trained):
                 client = asks[at][0]
@@ -77,8 +89,11 @@ class FederationEvidence:
             self.samples(client) < FEW and self.fed.judged_on(client) is not self.fed.owned[client]
         )
 
-    def after(self, tree: Tree, edits: Sequence[Edit]) -> FederationEvidence:
-        from sofa_fl.topology.tree.edits import apply_all
-
-        models = inherit(tree, self.models, edits, self.fed)
-        return replace(self, tree=apply_all(tree, edits), models=models)
+    def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
+        models, edited = inherit(tree, self.models, edits, self.fed), apply_all(tree, edits)
+        same = {  # a node that stays keeps its model, but means are of what is below nodes
+            (question, more): loss
+            for (question, more), loss in self.known.items()
+            if len(question[1]) == 1 and question[1][0] in edited.parent
+        }
+        return replace(self, tree=edited, models=models, known=same)

@@ -67,27 +67,30 @@ def weigh_by_losses(
     parent_losses = {c: known for c, known in before.parent_losses.items() if c in tree.members}
     stands_for: dict[NodeId, Vector] = {tree.root: models[tree.root]}
     parents = {client: losses[client][tree.root] for client in tree.clients}  # what m_j loses
-    for parent in tree.clusters:
-        for cluster in (child for child in tree.children[parent] if child not in tree.members):
-            own = {c: losses[c][cluster] for c in tree.clients_of(cluster) if c in asked}
-            means = dict.fromkeys(own, models[cluster])
-            heard, table = mixture_losses(stands_for[parent], means, parents, own, fed)
+    for clusters in levels(tree):  # a whole level is asked at once: that is one exchange
+        above = {cluster: stands_for[parent] for cluster, parent in clusters.items()}
+        judges = [(c, k) for k in clusters for c in tree.clients_of(k) if c in asked]
+        table = mixture_losses(judges, above, models, parents, losses, fed)
+        for cluster in clusters:
+            heard = [client for client, judged in table if judged == cluster]
             if heard:
-                best = int(np.average(table, axis=0, weights=counts(heard, fed)).argmin())
+                rows = np.array([table[client, cluster] for client in heard])
+                best = int(np.average(rows, axis=0, weights=counts(heard, fed)).argmin())
                 weights[cluster] = WEIGHTS[best]
-                parents |= dict(zip(heard, table[:, best].tolist()))
-            m = mixture(stands_for[parent], models[cluster], weights[cluster])
+                parents |= dict(zip(heard, rows[:, best].tolist()))
+            m = mixture(above[cluster], models[cluster], weights[cluster])
             stands_for[cluster] = as_vector(m)
-        children = [child for child in tree.children[parent] if child in tree.members]
-        own = {c: losses[c][c] for c in children if c in asked}
-        leaves = {c: models[c] for c in own}
-        heard, table = mixture_losses(stands_for[parent], leaves, parents, own, fed)
+    children = [(parent, child) for parent in tree.clusters for child in tree.children[parent]]
+    above = {c: stands_for[parent] for parent, c in children if c in tree.members and c in asked}
+    table = mixture_losses([(c, c) for c in above], above, models, parents, losses, fed)
+    for parent in tree.clusters:
+        heard = [child for child in tree.children[parent] if (child, child) in table]
         if not heard:
             continue
         held = counts(heard, fed)
-        rows = steadied(table, held, config.steadiness)
+        rows = steadied(np.array([table[c, c] for c in heard]), held, config.steadiness)
         chances = config.chance / np.sqrt(steadied_counts(held, config.steadiness))
-        is_group = len(children) == len(tree.children[parent])
+        is_group = tree.members.issuperset(tree.children[parent])
         for client, row, chance in zip(heard, rows, chances):
             weights[client] = WEIGHTS[int(row.argmin())]
             learned = what_parent_learned(client, parent, float(row[0]), before, hope=is_group)
@@ -153,24 +156,38 @@ def mixture(parent: Model, own: Vector, a: float) -> Model:
 
 
 def mixture_losses(
-    parent: Vector,
+    judges: Sequence[tuple[NodeId, NodeId]],
+    above: Mapping[NodeId, Vector],
     models: Mapping[NodeId, Vector],
     parent_losses: Mapping[NodeId, float],
-    own_losses: Mapping[NodeId, float],
+    losses: Mapping[NodeId, Mapping[NodeId, float]],
     fed: Federation,
-) -> tuple[list[NodeId], Floats]:
-    """Held-out losses of the mixtures of each client's model and `parent`: a row for each client.
+) -> dict[tuple[NodeId, NodeId], Floats]:
+    """Held-out losses of the mixtures of nodes' models and what is `above` each of them.
 
-    What the two lose is known. Clients that could not score the mixtures are left out.
+    By judge: a client, and a node of its path. What the two lose unmixed is known. Clients that
+    could not score the mixtures are left out.
     """
     between = WEIGHTS[1:-1]
-    asks = [(c, mixture(parent, model, a)) for c, model in models.items() for a in between]
-    scores = fed.held_out(asks, sent=True)  # the client has what they are made of
-    found = np.array([score.loss for score in scores]).reshape(len(models), len(between))
-    ends = np.array([(parent_losses[c], own_losses[c]) for c in models]).reshape(-1, 2)
-    table = np.hstack([ends[:, :1], found, ends[:, 1:]])
-    scored = np.isfinite(table).all(axis=1)
-    return [client for client, is_scored in zip(models, scored) if is_scored], table[scored]
+    mixed = {node: [mixture(above[node], models[node], a) for a in between] for _, node in judges}
+    # The client has what they are made of.
+    scores = fed.held_out([(c, m) for c, node in judges for m in mixed[node]], sent=True)
+    found = np.array([score.loss for score in scores]).reshape(len(judges), len(between))
+    table = {
+        (client, node): np.array([parent_losses[client], *row, losses[client][node]])
+        for (client, node), row in zip(judges, found)
+    }
+    return {judge: row for judge, row in table.items() if np.isfinite(row).all()}
+
+
+def levels(tree: Tree) -> list[dict[NodeId, NodeId]]:
+    """The clusters below the root by depth, each with its parent."""
+    found: list[dict[NodeId, NodeId]] = []
+    parents = [tree.root]
+    while parents:
+        found.append({k: p for p in parents for k in tree.children[p] if k not in tree.members})
+        parents = list(found[-1])
+    return found[:-1]
 
 
 def steadied(losses: Floats, counts: Floats, samples: float) -> Floats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class SofaState:
         losses: Held-out loss of the models on each client's path.
         mixing: How far every node goes its own way.
         shared: What clients share.
+        learned: The sum of every client's updates, where models are noised.
     """
 
     tree: Tree
@@ -45,6 +46,7 @@ class SofaState:
     losses: Losses
     mixing: Mixing
     shared: Shared
+    learned: Models = field(default_factory=dict)
 
 
 class ModelStore(dict[NodeId, Vector]):

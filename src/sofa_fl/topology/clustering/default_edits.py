@@ -102,17 +102,21 @@ def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     For every cluster, DMAC looks at the clients below it as they are now. A cluster that it finds
     and that consists of several of the children, not of all, becomes a part.
     """
+    below = {c: known_children(tree, evidence, c) for c in tree.clusters}
+    proposed = {c: proposed_parts(below[c], evidence) for c in below if len(below[c]) > 2}
+    # All at once: asking clients takes an exchange of messages, and evidence remembers.
+    asked(
+        evidence, [q for c in proposed for p in proposed[c] for q in questions_of(p, c, below[c])]
+    )
+    alone = [(k, (c,)) for c in proposed if not proposed[c] for k in lone_clients(below[c])]
+    asked(evidence, alone, more=True)
     edits: list[Edit] = []
     next_id = tree.next_id
-    for cluster in tree.clusters:
-        children = {c: known_clients(tree, evidence, c) for c in tree.children[cluster]}
-        children = {child: clients for child, clients in children.items() if clients}
-        if len(children) < 3:
-            continue
-        proposed = proposed_parts(children, evidence)
+    for cluster, candidates in proposed.items():
+        children = below[cluster]
         parts = [
             part
-            for part in proposed
+            for part in candidates
             if is_gain(part, cluster, children, evidence)
             and is_compatible(part, children, evidence)
         ]
@@ -185,7 +189,7 @@ def suited(
 
     One client that contradicts many need not stand out by where it is, and it spoils their model.
     """
-    clients = [child for child, below in children.items() if below == [child]]
+    clients = lone_clients(children)
     losses = asked(evidence, [(client, (cluster,)) for client in clients], more=True)
     stay = sorted(c for (c, _), loss in losses.items() if loss <= evidence.blind_loss)
     return [tuple(stay)] if 2 <= len(stay) < len(clients) else []
@@ -199,9 +203,16 @@ def is_gain(
 ) -> bool:
     """Whether the clients of a part lose less by the part's mean model than by the cluster's."""
     clients = [client for child in part for client in children[child]]
-    questions = [(client, nodes) for nodes in (part, (cluster,)) for client in clients]
-    own, present = evidence.losses(questions).reshape(2, -1)
+    own, present = evidence.losses(questions_of(part, cluster, children)).reshape(2, -1)
     return is_loss(present - own, sample_counts(evidence, clients), NOTABLE, evidence.blind_loss)
+
+
+def questions_of(
+    part: tuple[NodeId, ...], cluster: NodeId, children: dict[NodeId, list[NodeId]]
+) -> list[Question]:
+    """What the clients of a part lose by the part's mean model, and then by the cluster's."""
+    clients = [client for child in part for client in children[child]]
+    return [(client, nodes) for nodes in (part, (cluster,)) for client in clients]
 
 
 def is_loss(more: Floats, counts: Floats, least: float, blind_loss: float) -> bool:
@@ -244,6 +255,17 @@ def known_clients(tree: Tree, evidence: Evidence, node: NodeId | None = None) ->
     """The clients below a node (by default, the root) that can be asked."""
     known = evidence.space.row_of
     return [c for c in tree.clients_of(tree.root if node is None else node) if c in known]
+
+
+def known_children(tree: Tree, evidence: Evidence, cluster: NodeId) -> dict[NodeId, list[NodeId]]:
+    """The children of a cluster below which clients can be asked, and these clients."""
+    children = {child: known_clients(tree, evidence, child) for child in tree.children[cluster]}
+    return {child: clients for child, clients in children.items() if clients}
+
+
+def lone_clients(children: dict[NodeId, list[NodeId]]) -> list[NodeId]:
+    """The children that are clients."""
+    return [child for child, below in children.items() if below == [child]]
 
 
 def sample_counts(evidence: Evidence, clients: Sequence[NodeId]) -> Floats:

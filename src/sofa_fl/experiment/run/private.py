@@ -1,0 +1,34 @@
+"""Private runs: what they must not be combined with, and the engine that makes them so."""
+
+from __future__ import annotations
+
+from sofa_fl.data.federated_data import FederatedData
+from sofa_fl.engine.base import Engine
+from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.run.config import Config
+from sofa_fl.privacy.private_engine import PrivateEngine
+
+
+def check_private(config: Config, *, is_deployed: bool) -> None:
+    """Raise if something would leave clients without noise although a run is to be private."""
+    if not config.privacy.epsilon:
+        return
+    if config.sharing.largest_ratio:
+        raise ConfigError(
+            f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}: shared samples "
+            "leave as they are"
+        )
+    if is_deployed:
+        raise ConfigError(
+            "privacy.epsilon is for simulations; in a deployment, each site sets it in its policy"
+        )
+
+
+def made_private(config: Config, data: FederatedData, engine: Engine) -> PrivateEngine | None:
+    """The engine with noise, if the configuration asks for it."""
+    if not config.privacy.epsilon:
+        return None
+    return PrivateEngine(
+        engine, data, config.privacy, config.local,
+        seed=config.seed, rounds=config.rounds, warmup=config.warmup,
+    )  # fmt: skip

@@ -1,0 +1,131 @@
+"""What SOFA-FL goes by where models are noised and held-out losses are not told: models alone.
+
+Noise makes every model long, but two models agree only in what was learned. So clients are placed
+by the inner products of what they learned, and those with themselves, which noise fills, are left
+out. In a cluster all start alike, so what its clients learn adds up over rounds, and noise cancels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from scipy.special import gammaln, stdtr
+
+from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.clusters import Updates
+from sofa_fl.methods.rules.mixing import Mixing
+from sofa_fl.models.flat import Vector, inner_products
+from sofa_fl.models.mix import as_vector
+from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.geometry.space import Floats, Space, coordinates, unit_rows
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Split, apply_all
+
+Learned = Mapping[NodeId, Vector]  # the sum of a client's updates so far
+FEWEST = 4  # clients of a cluster that may be divided: two groups of two
+CHANCE = 0.001  # with which parts are seen that are none, at a look
+Build = Callable[[Space, DmacConfig, int], Tree]
+
+
+def parent_models(tree: Tree, *_: object) -> Mixing:
+    """Clusters stand for their own models, and clients for those of their parents.
+
+    A cluster's model has less noise than any of its clients'.
+    """
+    weights = {node: 0.0 if node in tree.members else 1.0 for node in tree.parent}
+    return Mixing(weights, dict.fromkeys(tree.clients, 0.0))
+
+
+def learned_so_far(before: Learned, updates: Updates, num_trainable: int) -> dict[NodeId, Vector]:
+    """What every client has learned, with the updates of this round."""
+    after = dict(before)
+    for client, update in updates.items():
+        moved = update.model[:num_trainable] - as_vector(update.start)[:num_trainable]
+        after[client] = after[client] + moved if client in after else moved
+    return after
+
+
+def place(learned: Learned, clients: Sequence[NodeId], fed: Federation) -> Space:
+    """The directions in which what clients learned differs from the mean of these clients."""
+    products = inner_products([learned[client] for client in clients])
+    weights = np.array([fed.size(client) for client in clients], dtype=np.float64)
+    positions = unit_rows(coordinates(denoised(products)))
+    return Space(tuple(clients), positions, weights, linkage="average")
+
+
+def denoised(products: Floats) -> Floats:
+    """Inner products around the mean; of a vector with itself, that with the one most like it."""
+    if len(products) < 2:
+        return np.zeros_like(products)
+    filled = products.copy()
+    np.fill_diagonal(filled, -np.inf)
+    np.fill_diagonal(filled, filled.max(axis=1))
+    centred = np.eye(len(filled)) - 1 / len(filled)
+    return np.asarray(centred @ filled @ centred)
+
+
+def grow(
+    tree: Tree, learned: Learned, config: DmacConfig, build: Build, fed: Federation
+) -> tuple[Tree, list[Edit]]:
+    """Divide clusters until no groups are seen in any, when it is time to look.
+
+    A look at evidence that has hardly changed would only be another chance to err, so clients are
+    looked at when there is twice as much as the last time: in rounds 0, 1, 2, 4, 8 and so on.
+    """
+    edits: list[Edit] = []
+    while not fed.round & (fed.round - 1) and (
+        new := find_splits(tree, learned, config, build, fed)
+    ):
+        tree, edits = apply_all(tree, new), [*edits, *new]
+    return tree, edits
+
+
+def find_splits(
+    tree: Tree, learned: Learned, config: DmacConfig, build: Build, fed: Federation
+) -> list[Edit]:
+    """Divide clusters of clients in which DMAC sees groups, if it is not by chance."""
+    edits: list[Edit] = []
+    next_id = tree.next_id
+    for cluster in tree.clusters:
+        children = tree.children[cluster]
+        if len(children) < FEWEST or not all(child in learned for child in children):
+            continue
+        found = build(place(learned, children, fed), config, next_id)
+        tops = [part for part in found.children[found.root] if part not in found.members]
+        parts = [tuple(found.clients_of(part)) for part in tops]
+        if not parts or not agree_more(learned, children, parts):
+            continue
+        if rest := tuple(c for c in children if not any(c in part for part in parts)):
+            parts.append(rest)
+        into = tuple(NodeId(next_id + k) for k in range(len(parts)))
+        edits.append(Split(cluster, into, tuple(parts)))
+        next_id += len(parts)
+    return edits
+
+
+def agree_more(
+    learned: Learned, clients: Sequence[NodeId], parts: Sequence[Sequence[NodeId]]
+) -> bool:
+    """Whether clients of one part agree more than others, and not by chance.
+
+    Student's t of the inner products of all pairs, by the number of ways in which such parts could
+    have been picked (Bonferroni). Pairs that are in no part do not count.
+    """
+    products = inner_products([learned[client] for client in clients])
+    part_of = {client: k for k, part in enumerate(parts) for client in part}
+    which = np.array([part_of.get(client, -1) for client in clients])
+    one, other = np.triu_indices(len(clients), 1)
+    is_same = (which[one] == which[other]) & (which[one] >= 0)
+    same, differ = products[one, other][is_same], products[one, other][which[one] != which[other]]
+    degrees = len(same) + len(differ) - 2
+    if degrees < 1 or not len(differ):
+        return False
+    scatter = len(same) * same.var() + len(differ) * differ.var()
+    error = (scatter / degrees * (1 / len(same) + 1 / len(differ))) ** 0.5
+    t = (same.mean() - differ.mean()) / max(error, 1e-300)
+    sizes = [len(part) for part in parts]
+    counts = [*sizes, len(clients) - sum(sizes), *Counter(sizes).values()]
+    ways = float(gammaln(len(clients) + 1) - sum(gammaln(count + 1) for count in counts))
+    return bool(np.log(max(stdtr(degrees, -t), 1e-300)) + ways < np.log(CHANCE))

@@ -1,0 +1,1 @@
+"""Differential privacy of a simulated federation: noise on all answers, and what they cost."""

@@ -1,0 +1,61 @@
+"""Trees of adapters: the federations, and who is compared in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from study.design.settings import Overrides
+from study.intents import Network
+
+SWAP_AT = 8
+COMMON: Overrides = {
+    "rounds": 15,
+    "warmup": 25,
+    "local.batches": 20,
+    "local.batch_size": 16,
+    "local.learning_rate": 5e-3,
+    "save_every": 5,
+}
+QUICK: Overrides = {
+    "rounds": 2, "warmup": 2, "local.batches": 2, "local.batch_size": 8, "engine": "sequential"
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """A title, the queries that every vendor has (None: all), and whether domains are swapped."""
+
+    title: str
+    samples: int | None = None
+    swaps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """A title, a method, what of the encoder it trains, and what it changes."""
+
+    title: str
+    method: str
+    network: Network = "one A"
+    overrides: Overrides = field(default_factory=dict)
+
+
+FEDERATIONS: Mapping[str, Federation] = {
+    "I1": Federation("40 vendors with 375 queries each"),
+    "I2": Federation("40 vendors with 75 queries each", samples=75),
+    "I3": Federation("40 vendors, of whom ten serve another domain from round 8 on", swaps=True),
+}
+ADAPTED: Mapping[str, Adapted] = {
+    "sofa": Adapted("SOFA-FL, a tree of adapters", "sofa"),
+    "local": Adapted("each on its own (local LoRA)", "local"),
+    "fedit": Adapted("FedAvg of both factors (FedIT)", "fedavg", "both factors"),
+    "fedavg": Adapted("FedAvg, one A", "fedavg"),
+    "fedavg_ft": Adapted("FedAvg, then tuned by each", "fedavg_ft"),
+    "hypcluster": Adapted(
+        "HypCluster, told K = 10", "hypcluster", overrides={"hypcluster.num_clusters": 10}
+    ),
+    "head": Adapted("SOFA-FL, a head alone", "sofa", "head"),
+    "factors": Adapted("SOFA-FL, both factors", "sofa", "both factors"),
+    "oracle": Adapted("FedAvg within the true domains (oracle)", "oracle"),
+}

@@ -1,0 +1,50 @@
+"""The table of adapters: a row per contender, from `results/adapters.json` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from study.design.adapter_settings import ADAPTED, FEDERATIONS
+from study.pages.markdown import NOTHING, difference, table, with_interval
+from study.rows.intervals import estimate, paired
+from study.rows.row_files import Row, by_seed, column, of_method
+
+ADAPTERS = "adapters.json"
+HEAD = ("", "mean", "worst", "SOFA-FL is better by", "domains found", "MB a round", "GPU GiB")
+
+
+def adapter_tables(rows: Sequence[Row]) -> str:
+    """A table for every federation that has rows."""
+    return "\n".join(_parts(rows))
+
+
+def _parts(rows: Sequence[Row]) -> Iterator[str]:
+    for setting, about in FEDERATIONS.items():
+        mine = [row for row in rows if row["setting"] == setting]
+        if not mine:
+            continue
+        yield f"### {setting}: {about.title}\n"
+        head = (*HEAD, "rounds to the new truth") if about.swaps else HEAD
+        yield table(
+            head, [_cells(mine, m, swaps=about.swaps) for m in ADAPTED if of_method(mine, m)]
+        )
+
+
+def _cells(rows: Sequence[Row], method: str, *, swaps: bool) -> list[str]:
+    mine, sofa = of_method(rows, method), by_seed(of_method(rows, "sofa"), "mean")
+    ahead = paired(sofa, by_seed(mine, "mean")) if sofa and method != "sofa" else None
+    cells = [
+        ADAPTED[method].title,
+        with_interval(estimate(column(mine, "mean"))),
+        with_interval(estimate(column(mine, "min"))),
+        difference(ahead),
+        with_interval(estimate(column(mine, "fscore"))) if "fscore" in mine[0] else NOTHING,
+        f"{fmean(row['down'] + row['up'] for row in mine):.1f}",
+        f"{max(row['gpu'] for row in mine):.2f}" if "gpu" in mine[0] else NOTHING,
+    ]
+    if swaps:
+        cells.append(
+            ", ".join("never" if row["truth"] is None else str(row["truth"]) for row in mine)
+        )
+    return cells

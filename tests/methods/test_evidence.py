@@ -1,0 +1,88 @@
+"""What SHAPE learns from clients, and how often it asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from sofa_fl.methods.rules.clusters import mean_of
+from sofa_fl.methods.rules.evidence import FederationEvidence
+from sofa_fl.topology.clustering.config import ShapeConfig
+from sofa_fl.topology.clustering.default_edits import find_splits
+from sofa_fl.topology.clustering.evidence import Question
+from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Graft
+from tests.methods.cases import Spy, federation
+
+FED = federation(spy=True)  # three groups of three clients, each with a target of its own
+CLIENTS = FED.clients
+ROOT, A, B, C = map(NodeId, range(20, 24))
+TREE = Tree(
+    {ROOT: None, A: ROOT, B: ROOT, C: ROOT, **{c: (A, B, C)[c // 3] for c in CLIENTS}}, CLIENTS, 24
+)
+MODELS = {node: FED.initial(int(node)) for node in TREE.parent}
+
+
+def spied() -> Spy:
+    assert isinstance(FED.engine, Spy)
+    FED.engine.exams.clear()
+    return FED.engine
+
+
+def evidence() -> FederationEvidence:
+    positions = np.stack([np.asarray(MODELS[client]) for client in CLIENTS])
+    space = Space(CLIENTS, positions, np.ones(len(CLIENTS)), "euclidean", "average")
+    return FederationEvidence(TREE, space, MODELS, replace(FED, meter=type(FED.meter)()))
+
+
+def test_nothing_is_asked_twice() -> None:
+    seen, known = spied(), evidence()
+    questions: list[Question] = [(NodeId(0), (A,)), (NodeId(1), (A, B)), (NodeId(0), (A,))]
+    first = known.losses(questions)
+    assert len(seen.exams) == 2
+    np.testing.assert_array_equal(known.losses(questions), first)
+    assert len(seen.exams) == 2
+    known.losses([(NodeId(0), (B,))])
+    assert len(seen.exams) == 3
+
+
+def test_losses_with_training_samples_are_others() -> None:
+    """A client with few held-out samples is asked on those that it trains on, too."""
+    known = evidence()
+    alone, both = (known.losses([(NodeId(0), (A,))], more=more) for more in (False, True))
+    held, own = known.samples(NodeId(0)), FED.owned[NodeId(0)]
+    trained = FED.held_out([(NodeId(0), MODELS[A])], rows=lambda _: own)[0].loss
+    np.testing.assert_allclose(both, (held * alone + len(own) * trained) / (held + len(own)))
+
+
+def test_after_an_edit_means_are_asked_again_and_nodes_that_stay_are_not() -> None:
+    known = evidence()
+    known.losses([(NodeId(0), (A,)), (NodeId(0), (A, B))])
+    moved = Graft(CLIENTS[0], B)
+    after, seen = known.after(TREE, [moved]), spied()
+    after.losses([(NodeId(0), (A,))])
+    assert not seen.exams
+    found = after.losses([(NodeId(0), (A, B))])
+    assert len(seen.exams) == 1
+    mean = mean_of((A, B), moved.apply(TREE), MODELS, FED)
+    assert found[0] == FED.held_out([(NodeId(0), mean)])[0].loss
+
+
+def test_all_splits_take_few_exchanges() -> None:
+    """Not some for every cluster: in a deployment each one waits for all machines."""
+    calls = list[bool]()
+
+    class Counting(FederationEvidence):
+        def _asked(self, questions: Sequence[Question], more: bool) -> Floats:
+            calls.append(more)
+            return super()._asked(questions, more)
+
+    known = evidence()
+    counting = Counting(known.tree, known.space, known.models, known.fed)
+    find_splits(TREE, counting, ShapeConfig())
+    assert len(calls) <= 2 + 1, "gains, then fits, then clients that nothing suits"
+    assert torch.isfinite(torch.tensor(list(counting.known.values()))).all()
