@@ -7,32 +7,19 @@ is not repeated, so an interrupted command continues when it is entered again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
 from sofa_fl.errors import ConfigError, DataError
-from study.design.adapter_settings import ADAPTED, FEDERATIONS
-from study.design.contenders import CONTENDERS
-from study.design.disclosure_settings import DISCLOSURE_SETTINGS, DISCLOSURES
-from study.design.drift_settings import (
-    DRIFTERS,
-    FAULTY,
-    QUICK_DRIFT,
-    QUICK_FAULTS,
-    SITUATIONS,
-    VARIANTS,
-)
-from study.design.natural_contenders import NATURALS
-from study.design.natural_settings import NATURAL_SETTINGS, QUICK_NATURAL
-from study.design.privacy_settings import PRIVATE, PRIVATE_SETTINGS, QUICK_PRIVATE
-from study.design.settings import QUICK_SETTINGS, SEEDS, SETTINGS, SWEEP_SEEDS
-from study.design.tree_settings import QUICK_TREES, TREE_SEEDS, TREE_SETTINGS, TREES
+from study.design.known_names import known_to
+from study.design.settings import SEEDS, SWEEP_SEEDS
+from study.design.tree_settings import TREE_SEEDS
 
 if TYPE_CHECKING:
     from study.design.run_plan import Scope
@@ -153,45 +140,6 @@ def read_scope(
     configure({**extra, "seed": min(numbers)}, data_dir)  # a wrong key is reported first
     _check_data(target, scope)
     return scope
-
-
-class Known(NamedTuple):
-    """The names that a target accepts: settings, the settings of a quick check, contenders."""
-
-    settings: tuple[str, ...]
-    quick: tuple[str, ...]
-    methods: tuple[str, ...]
-
-    def part_of(self, scope: Scope) -> Scope:
-        """The part of what is asked for that this target accepts."""
-        return replace(
-            scope,
-            settings=tuple(name for name in scope.settings if name in self.settings),
-            methods=tuple(name for name in scope.methods if name in self.methods),
-        )
-
-
-PUBLISHED = Known(tuple(SETTINGS), QUICK_SETTINGS, tuple(CONTENDERS))
-OWN: Mapping[str, Known] = {
-    "drift": Known(tuple(SITUATIONS), QUICK_DRIFT, tuple(DRIFTERS)),
-    "faults": Known(tuple(FAULTY), QUICK_FAULTS, tuple(VARIANTS)),
-    **dict.fromkeys(
-        ("natural", "natural_sweep"),
-        Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
-    ),
-    "disclosure": Known(tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURES)),
-    "privacy": Known(tuple(PRIVATE_SETTINGS), QUICK_PRIVATE, tuple(PRIVATE)),
-    "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),
-    "adapters": Known(tuple(FEDERATIONS), tuple(FEDERATIONS), tuple(ADAPTED)),
-}
-
-
-def known_to(target: str) -> Known:
-    """The names that a target accepts; `all` accepts those of every target."""
-    if target != "all":
-        return OWN.get(target, PUBLISHED)
-    together = zip(PUBLISHED, *OWN.values())
-    return Known(*(tuple(dict.fromkeys(name for names in of for name in names)) for of in together))
 
 
 def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Study:

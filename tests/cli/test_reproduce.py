@@ -11,7 +11,7 @@ import pytest
 from sofa_fl.data import datasets
 from sofa_fl.errors import DataError
 from study import targets
-from study.cli import known_to
+from study.design.known_names import known_to
 from study.design.run_plan import Scope
 from study.design.settings import SETTINGS
 from tests.cli.cases import Cli, assert_refused, files_in, process
