@@ -13,9 +13,16 @@ from commands_page import commands_page
 from config_page import config_page
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
+from notebook import notebook_page
 
-MADE = {"config.md": config_page, "commands.md": commands_page, "api.md": api_page}
+MADE = {
+    "config.md": config_page,
+    "commands.md": commands_page,
+    "api.md": api_page,
+    "notebook.md": notebook_page,
+}
 WIDEST = re.compile(r"^\|(?:[^|\n]*\|){9,}$", re.MULTILINE)  # tables that need the whole width
+ROW = re.compile(r"^\|.*±.*$", re.MULTILINE)  # a number and its interval stay on one line
 MARK = "<!-- made when the site is built -->"
 ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
 OUTWARD = re.compile(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
@@ -31,6 +38,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         page.meta.setdefault("hide", []).append("navigation")
     if page.file.src_uri in MADE:
         markdown = markdown.replace(MARK, MADE[page.file.src_uri]())
+    markdown = ROW.sub(lambda row: row[0].replace(" ± ", "&nbsp;±&nbsp;"), markdown)
     return LIST.sub(r"\1\n\n\2", OUTWARD.sub(_named, markdown))
 
 

@@ -1,4 +1,4 @@
-"""The names of settings and contenders that each target of the study accepts."""
+"""The settings and contenders that each target of the study accepts."""
 
 from __future__ import annotations
 

@@ -60,28 +60,36 @@ def one_table(by: By) -> str:
     some = (m for m in (*GROUPS, *BYTES) if any(_has(rows, m[0]) for rows in by.values()))
     measures = [*MEASURES, *some]
     means = {(label, key): _mean(rows, key) for label, rows in by.items() for key, _, _ in measures}
-    best = {
-        key: max(better * x for label in by if (x := means[label, key]) is not None)
+    known = {
+        key: [better * x for label in by if (x := means[label, key]) is not None]
         for key, _, better in measures
     }
-    head = ["", *(name for _, name, _ in measures), "samples", "seeds"]
+    best = {key: max(values) for key, values in known.items() if len(values) > 1}
+    trained = {label: {row["samples_trained"] for row in rows} for label, rows in by.items()}
+    samples, seeds = set().union(*trained.values()), {len(rows) for rows in by.values()}
+    are_alike = len(samples) == len(seeds) == 1  # then a sentence says what two columns would
+    head = ["", *(name for _, name, _ in measures), *(() if are_alike else ("samples", "seeds"))]
     head += ["SOFA-FL − it: mean", "worst", "ahead in seeds: mean", "worst"]
     lines = []
     corrected = {key: gaps_of(by, key) for key in ("mean", "min")}
     for label, rows in by.items():
         cells = [
             bold(_number(key, x))
-            if (x := means[label, key]) is not None and better * x == best[key]
+            if (x := means[label, key]) is not None and better * x == best.get(key)
             else _number(key, x)
             for key, _, better in measures
         ]
-        samples = sorted({row["samples_trained"] for row in rows})
-        cells += [" / ".join(f"{n:,}" for n in samples), str(len(rows))]
+        if not are_alike:
+            cells += [" / ".join(f"{n:,}" for n in sorted(trained[label])), str(len(rows))]
         gaps = [of.get(label) for of in corrected.values()]
         cells += ["" if label == "sofa" else difference(gap) for gap in gaps]
         cells += [f"{gap.wins} of {gap.estimate.n}" if gap else "" for gap in gaps]
         lines.append([title(label), *cells])
-    return table(head, lines)
+    if not are_alike:
+        return table(head, lines)
+    (num,), (runs,) = samples, seeds
+    told = f"Samples trained per run: {num:,}; seeds: {runs}."
+    return f"{table(head, lines)}\n{told}\n"
 
 
 def against(by: By, label: str, key: str) -> Paired | None:

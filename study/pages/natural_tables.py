@@ -14,6 +14,8 @@ from study.rows.row_files import Row, by_seed
 
 NATURAL = "natural.json"
 GOAL, GOAL_WORST = 0.1, 0.5  # how far SOFA-FL may be behind the best other, in points
+TOLD = ("oracle+",)  # the groups themselves
+VARIANTS = ("no tree", "regroup")  # of SOFA-FL
 SINCE = (("since", "mean client"), ("since_min", "worst client"))
 
 
@@ -44,12 +46,10 @@ def in_short(rows: Sequence[Row]) -> str:
     ]  # fmt: skip
     lines = []
     for setting, by in places(rows).items():
-        others = [label for label in by if label != "sofa"]
-        if "sofa" not in by or not others:
+        if "sofa" not in by or len(by) < 2:
             continue
-        best = max(others, key=lambda label: _mean(by[label], "mean"))
-        fairest = max(others, key=lambda label: _mean(by[label], "min"))
-        is_ahead = _mean(by["sofa"], "mean") >= _mean(by[best], "mean")
+        best, fairest = strongest(by, "mean"), strongest(by, "min")
+        is_ahead = lead(by, best, "mean") >= 0
         lines.append(
             [
                 f"{setting}: {NATURAL_SETTINGS[setting].title}",
@@ -65,16 +65,56 @@ def in_short(rows: Sequence[Row]) -> str:
     return table(head, lines) if lines else ""
 
 
+def natural_summary(rows: Sequence[Row]) -> str:
+    """For the README: the mean client, beside the best of those that are not told the groups."""
+    head = [
+        "mean client, in %", "SOFA-FL", "best other method", "SOFA-FL − it", "local", "FedAvg",
+        "told the groups",
+    ]  # fmt: skip
+    lines = []
+    for setting, by in places(rows).items():
+        rivals = {label: of for label, of in by.items() if label not in (*TOLD, *VARIANTS)}
+        if len(rivals) < 2 or "sofa" not in rivals:
+            continue
+        best = strongest(rivals, "mean")
+        is_ahead = lead(by, best, "mean") >= 0
+        ours, theirs = share(_mean(by["sofa"], "mean")), share(_mean(by[best], "mean"))
+        lines.append(
+            [
+                NATURAL_SETTINGS[setting].title,
+                bold(ours) if is_ahead else ours,
+                f"{title(best)} {theirs if is_ahead else bold(theirs)}",
+                difference(against(by, best, "mean")),
+                *(
+                    share(_mean(by[label], "mean")) if label in by else NOTHING
+                    for label in ("local+", "fedavg+", "oracle+")
+                ),
+            ]
+        )
+    return table(head, lines) if lines else ""
+
+
+def lead(by: By, label: str, key: str) -> float:
+    """SOFA-FL's number minus a contender's, over the seeds of both."""
+    ours, theirs = by_seed(by["sofa"], key), by_seed(by[label], key)
+    seeds = ours.keys() & theirs.keys()
+    return fmean(ours[seed] - theirs[seed] for seed in seeds) if seeds else float("inf")
+
+
+def strongest(by: By, key: str) -> str:
+    """The contender that SOFA-FL leads least."""
+    return min((label for label in by if label != "sofa"), key=lambda label: lead(by, label, key))
+
+
 def behind(rows: Sequence[Row]) -> str:
     """Where SOFA-FL misses the goals: by how much, and behind whom."""
     missed = []
     for setting, by in places(rows).items():
         for key, room, name in (("mean", GOAL, "mean"), ("min", GOAL_WORST, "worst")):
-            others = {label: _mean(of, key) for label, of in by.items() if label != "sofa"}
-            if "sofa" not in by or not others:
+            if "sofa" not in by or len(by) < 2:
                 continue
-            best = max(others, key=lambda label: others[label])
-            gap = 100 * (others[best] - _mean(by["sofa"], key))
+            best = strongest(by, key)
+            gap = -100 * lead(by, best, key)
             if gap > room:
                 missed.append(f"{setting} ({name} client, {gap:.2f} behind {title(best)})")
     goal = (

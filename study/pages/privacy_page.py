@@ -74,6 +74,8 @@ There are two federations, each at epsilon = 8, 4, 2 and 1 with delta = 1e-5.
 All methods train an MLP with a hidden layer of 32 by plain descent at a rate of 1 that falls to 0.3.
 After a warm-up of 25 batches there are 20 rounds of 5 batches, of 250 samples on average.
 So all have the same noise at the same epsilon.
+The rate is one that suits all, and was not chosen for any method: with half of the clients and epsilon = 2, a rate of 4 takes the oracle from 88 to 88.5%.
+The same rate takes training alone from 85 to 79%, and so would make the lead over it look larger.
 HypCluster is told the number of groups, and chooses by the noised held-out losses of all its models in every round.
 The oracle is told the groups themselves.
 """

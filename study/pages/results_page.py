@@ -16,6 +16,7 @@ from study.design.settings import SETTINGS
 from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import By, benchmark_tables, by_method, standing
 from study.pages.markdown import NOTHING, bold, listed, share, table
+from study.pages.natural_tables import NATURAL, natural_summary
 from study.pages.page_parts import (
     as_options,
     common,
@@ -32,9 +33,6 @@ from study.pages.paper_tables import table1, table2
 from study.pages.sharing_words import shared
 from study.rows.figure_data import read_figures
 from study.rows.row_files import Row, of_method, read_rows
-
-BEGIN, END = "<!-- results -->", "<!-- /results -->"
-
 
 OLDER = (
     "The rows of SOFA-FL beside all methods and beside HypCluster were made with the "
@@ -56,16 +54,21 @@ def write_pages(out: Path, pages: Path, readme: Path | None) -> tuple[Path, ...]
 
 
 def with_results(readme: str, out: Path) -> str:
-    """A README with a new table between its markers."""
-    if BEGIN not in readme:
+    """A README with new tables between its markers."""
+    readme = _between(readme, "results", compact_table(read_rows(out / "benchmark.json")))
+    return _between(readme, "natural", natural_summary(read_rows(out / NATURAL)))
+
+
+def _between(readme: str, name: str, made: str) -> str:
+    """A text with something else between two markers, if it has them."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if begin not in readme:
         return readme
-    before, _, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise RunError(f"the README must have {END} after {BEGIN}, but has not; add it")
-    made = compact_table(read_rows(out / "benchmark.json"))
-    made = f"\n{made}\n" if made else ""
-    return f"{before}{BEGIN}\n{made}{END}{after}"
+    before, _, rest = readme.partition(begin)
+    _, there, after = rest.partition(end)
+    if not there:
+        raise RunError(f"the README must have {end} after {begin}, but has not; add it")
+    return f"{before}{begin}\n" + (f"\n{made}\n" if made else "") + f"{end}{after}"
 
 
 def compact_table(rows: Sequence[Row]) -> str:

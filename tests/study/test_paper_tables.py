@@ -82,7 +82,9 @@ def test_it_says_where_sofa_does_not_win() -> None:
 def test_groups_are_shown_where_they_are_known() -> None:
     made = benchmark_tables([row("sofa", setting="S4", ari=0.5, purity=0.75), row("sofa")])
     assert made.count("groups: ARI") == 1
-    assert "| **0.50** | **75.00** |" in made
+    assert "| 0.50 | 75.00 |" in made
+    assert "Samples trained per run: " in made
+    assert "| samples | seeds |" not in made
 
 
 def test_it_is_told_who_was_not_run() -> None:
@@ -90,6 +92,7 @@ def test_it_is_told_who_was_not_run() -> None:
     assert "- Not run: Local, FedAvg, tuned, " in made
     assert "Oracle" not in made  # it is for settings with groups
     assert f"- Not yet with all seeds: FedAvg (2 of {len(CLEAR)} seeds)." in made
+    assert "| samples | seeds |" in made
 
 
 def test_the_count_over_everything() -> None:
@@ -103,7 +106,7 @@ def test_bytes_and_groups_stand_beside_accuracy_where_rows_have_them() -> None:
     with_them = row("sofa", down=12.345, up=3.0, fscore=0.5), row("fedavg", down=2.0, up=2.0)
     made = benchmark_tables(with_them)
     assert "| FScore | MB down a round | up |" in made
-    assert "| **0.50** | 12.35 | 3.00 |" in made
+    assert "| 0.50 | 12.35 | 3.00 |" in made
     assert "| – | **2.00** | **2.00** |" in made
     assert "MB" not in benchmark_tables([row("sofa"), row("fedavg")])
 

@@ -13,8 +13,6 @@ from study.pages.benchmark_tables import standing
 from study.pages.markdown import difference
 from study.pages.page_parts import common
 from study.pages.results_page import (
-    BEGIN,
-    END,
     compact_table,
     results_page,
     with_results,
@@ -25,6 +23,7 @@ from study.rows.intervals import paired
 from study.rows.row_files import add_rows, by_seed, read_rows
 from tests.study.cases import row, rows
 
+BEGIN, END = "<!-- results -->", "<!-- /results -->"
 ROOT = Path(__file__).parent.parent.parent
 AGAIN = "run 'sofa-fl reproduce docs' and commit what it writes"
 
@@ -37,6 +36,7 @@ def test_the_page_is_up_to_date() -> None:
 def test_the_readme_is_up_to_date() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert BEGIN in readme
+    assert "<!-- natural -->" in readme
     assert with_results(readme, ROOT / "results") == readme, AGAIN
 
 
