@@ -34,7 +34,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from clinics.data import load_data
-from sofa_fl.deploy.flower.apps import client_app
+from sofa_fl.deploy.flower.client_app import client_app
 
 inner = client_app(load_data)
 app = ClientApp()

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from sofa_fl.deploy.flower import try_out as module
-from sofa_fl.deploy.flower.apps import run_folder
 from sofa_fl.deploy.flower.new_app import new_app
+from sofa_fl.deploy.flower.server_app import run_folder
 from sofa_fl.deploy.flower.try_out import environment_of, started_with, try_out
 from sofa_fl.errors import ConfigError, RunError
 

@@ -82,5 +82,5 @@ def node(context: typer.Context) -> None:
     try:
         from sofa_fl.deploy.flower.supernode import main
     except ImportError:
-        raise ConfigError("a node needs Flower; install sofa-fl[flower]") from None
+        raise ConfigError("a node needs Flower; install sofa-fl[node]") from None
     main(context.args)

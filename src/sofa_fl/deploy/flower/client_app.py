@@ -1,22 +1,20 @@
-"""The two Flower apps: a ServerApp that runs the rounds, a ClientApp that answers for a machine."""
+"""The ClientApp of Flower, which answers for a machine; it imports nothing of the server's."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from logging import ERROR, INFO
-from pathlib import Path
+from logging import ERROR
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import log
-from flwr.serverapp import Grid, ServerApp
 
-from sofa_fl.deploy.flower.flower_messages import GridMessenger, from_record, to_record
+from sofa_fl.deploy.flower.flower_messages import from_record, to_record
 from sofa_fl.deploy.flower.node_site import simulated_site, site_of
 from sofa_fl.deploy.flower.sealing import PUBLIC, key_of, public_of
 from sofa_fl.deploy.machine.audit import asked_in, left_in
@@ -24,84 +22,12 @@ from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import LoadData, MachineData, as_machine_data
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site, audit_nothing
-from sofa_fl.deploy.server.expected import Expected
-from sofa_fl.deploy.server.server import Server, ServerConfig
-from sofa_fl.deploy.transport.machine_profile import SampleFormat, parse_format
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
-from sofa_fl.errors import ConfigError, SofaError
-from sofa_fl.experiment.run.config import load_config
-from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
-from sofa_fl.experiment.storage.run_folder import Event
-from sofa_fl.report.page import write_report_at_end
+from sofa_fl.errors import SofaError
 
 RESIDENT = "SOFA_FL_RESIDENT"  # set where the next message comes to the same process
 MAX_MACHINES = 32  # that one process of a simulation remembers
-
-
-def server_app(config: Path | str, network: MakeNetwork | None = None) -> ServerApp:
-    """Return the ServerApp that runs the configuration in a file.
-
-    The app's own keys, in its pyproject.toml, say how the machines work together.
-    """
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: Grid, context: Context) -> None:
-        os.umask(0o077)  # models and records are for the operator alone
-        given = context.run_config
-        loaded = load_config(Path(config), str(given.get("set", "")).split())
-        server_config = ServerConfig(
-            run=run_folder(str(given.get("run", "runs/flower"))),
-            expected=expected_in(given),
-            clients=int(given.get("clients", 0)) or loaded.data.num_clients,
-            most=int(given.get("most", 0)),
-            leave=int(given.get("leave", 0)),
-            timeout=float(given.get("timeout", 600)),
-            transport="float16" if given.get("transport") == "float16" else "float32",
-        )
-
-        def write_line(line: str) -> None:
-            log(INFO, line)
-
-        def log_round(event: Event) -> None:
-            if event["event"] == "round":
-                write_line(round_line(event))
-
-        server = Server(GridMessenger(grid), loaded, server_config, write_line)
-        server.run(network, [log_round, write_report_at_end])
-
-    return app
-
-
-def expected_in(given: Mapping[str, Any]) -> Expected:
-    """What the app's keys say of the samples of all machines."""
-    for key in ("input", "target"):
-        if not given.get(key):
-            raise ConfigError(
-                f"the app's configuration must say what samples are, and has no {key}; set "
-                "input, target, scale, shift and classes in pyproject.toml"
-            )
-    format = SampleFormat(
-        parse_format(str(given["input"])),
-        parse_format(str(given["target"])),
-        float(given.get("scale", 1.0)),
-        float(given.get("shift", 0.0)),
-    )
-    most = int(given.get("max_samples", 1_000_000))
-    return Expected(format, int(given.get("classes", 0)), most)
-
-
-def run_folder(name: str) -> Path:
-    """A run folder by its name: below the folder whose `env.sh` was sourced, unless absolute."""
-    return Path(os.environ.get("SOFA_FL_APP", ".")) / Path(name).expanduser()
-
-
-def round_line(event: Event) -> str:
-    """A round as one line of the server's log."""
-    name, mean = score_name(metric_of(event)), event["client"]["mean"]
-    return f"round {event['round']}/{event['rounds']}: mean {name} {mean:.4f}"
-
 
 # For a process that answers more than one message: a resident one, or a simulation of many.
 _data: dict[object, MachineData] = {}

@@ -1,0 +1,88 @@
+"""The ServerApp of Flower, which runs the rounds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from logging import INFO
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.common import log
+from flwr.serverapp import Grid, ServerApp
+
+from sofa_fl.deploy.flower.flower_messages import GridMessenger
+from sofa_fl.deploy.server.expected import Expected
+from sofa_fl.deploy.server.server import Server, ServerConfig
+from sofa_fl.deploy.transport.machine_profile import SampleFormat, parse_format
+from sofa_fl.deploy.transport.run_setup import MakeNetwork
+from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.run.config import load_config
+from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
+from sofa_fl.experiment.storage.run_folder import Event
+from sofa_fl.report.page import write_report_at_end
+
+
+def server_app(config: Path | str, network: MakeNetwork | None = None) -> ServerApp:
+    """Return the ServerApp that runs the configuration in a file.
+
+    The app's own keys, in its pyproject.toml, say how the machines work together.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        os.umask(0o077)  # models and records are for the operator alone
+        given = context.run_config
+        loaded = load_config(Path(config), str(given.get("set", "")).split())
+        server_config = ServerConfig(
+            run=run_folder(str(given.get("run", "runs/flower"))),
+            expected=expected_in(given),
+            clients=int(given.get("clients", 0)) or loaded.data.num_clients,
+            most=int(given.get("most", 0)),
+            leave=int(given.get("leave", 0)),
+            timeout=float(given.get("timeout", 600)),
+            transport="float16" if given.get("transport") == "float16" else "float32",
+        )
+
+        def write_line(line: str) -> None:
+            log(INFO, line)
+
+        def log_round(event: Event) -> None:
+            if event["event"] == "round":
+                write_line(round_line(event))
+
+        server = Server(GridMessenger(grid), loaded, server_config, write_line)
+        server.run(network, [log_round, write_report_at_end])
+
+    return app
+
+
+def expected_in(given: Mapping[str, Any]) -> Expected:
+    """What the app's keys say of the samples of all machines."""
+    for key in ("input", "target"):
+        if not given.get(key):
+            raise ConfigError(
+                f"the app's configuration must say what samples are, and has no {key}; set "
+                "input, target, scale, shift and classes in pyproject.toml"
+            )
+    format = SampleFormat(
+        parse_format(str(given["input"])),
+        parse_format(str(given["target"])),
+        float(given.get("scale", 1.0)),
+        float(given.get("shift", 0.0)),
+    )
+    most = int(given.get("max_samples", 1_000_000))
+    return Expected(format, int(given.get("classes", 0)), most)
+
+
+def run_folder(name: str) -> Path:
+    """A run folder by its name: below the folder whose `env.sh` was sourced, unless absolute."""
+    return Path(os.environ.get("SOFA_FL_APP", ".")) / Path(name).expanduser()
+
+
+def round_line(event: Event) -> str:
+    """A round as one line of the server's log."""
+    name, mean = score_name(metric_of(event)), event["client"]["mean"]
+    return f"round {event['round']}/{event['rounds']}: mean {name} {mean:.4f}"
