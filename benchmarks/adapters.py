@@ -28,7 +28,8 @@ from sofa_fl.engine.stacked import StackedEngine  # noqa: E402
 from sofa_fl.models.flat import FlatNetwork  # noqa: E402
 from sofa_fl.models.networks import build  # noqa: E402
 from sofa_fl.topology.tree import NodeId  # noqa: E402
-from study.intents import Network, federation, find_base, network_of, read_queries  # noqa: E402
+from study.design.adapter_settings import Network  # noqa: E402
+from study.intents import federation, find_base, network_of, read_queries  # noqa: E402
 
 TIMES = 3
 HEAD = ("what is trained", "clients", "how", "s a round", "peak GiB", "numbers", "frozen MB")

@@ -17,6 +17,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import sofa_fl
 
@@ -42,14 +43,26 @@ class Entered:
         self.files: set[str] = set()
 
     def __call__(self, frame: FrameType, kind: str, argument: Any) -> None:
-        code = frame.f_code
-        # The bodies of modules and classes are code too, but not that of a function.
-        is_function = code.co_flags & inspect.CO_OPTIMIZED
-        if kind == "call" and is_function and code.co_filename.startswith(str(SOURCE)):
-            self.files.add(code.co_filename)
+        file = frame.f_code.co_filename
+        if kind == "call" and file not in self.files and is_ours(frame) and not imports(frame):
+            self.files.add(file)
 
     def take(self) -> set[str]:
         return {str(Path(file).relative_to(SOURCE)) for file in self.files}
+
+
+def is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(str(SOURCE))
+
+
+def imports(frame: FrameType) -> bool:
+    """Whether this runs in the body of a module or class, or is called from one."""
+    at: FrameType | None = frame
+    while at is not None:
+        if is_ours(at) and not at.f_code.co_flags & inspect.CO_OPTIMIZED:
+            return True
+        at = at.f_back
+    return False
 
 
 def main() -> None:
@@ -95,16 +108,14 @@ def run(rounds: int) -> tuple[set[str], set[str], set[str]]:
     with tempfile.TemporaryDirectory() as scratch:
         sets = [word for key in (*SMALL, f"rounds={rounds}") for word in ("--set", key)]
         arguments = ["run", *sets, "--out", str(Path(scratch) / "run"), "--quiet"]
-        Federation.at = begin  # type: ignore[method-assign]
-        Sofa.round = play_noted  # type: ignore[method-assign]
-        threading.setprofile(note)
-        sys.setprofile(note)
-        try:
-            app(arguments, standalone_mode=False)
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
-            Federation.at, Sofa.round = at, play  # type: ignore[method-assign]
+        with patch.object(Federation, "at", begin), patch.object(Sofa, "round", play_noted):
+            threading.setprofile(note)
+            sys.setprofile(note)
+            try:
+                app(arguments, standalone_mode=False)
+            finally:
+                sys.setprofile(None)
+                threading.setprofile(None)
     return entered.take(), in_round.take(), in_method.take()
 
 

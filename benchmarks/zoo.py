@@ -7,7 +7,6 @@ that crashes is a row and not the end. Without a GPU the networks are tiny; the 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import subprocess
 import sys
@@ -16,24 +15,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-if importlib.util.find_spec("annotated_types") is None:  # only says which numbers are allowed
-    sys.modules["annotated_types"] = stand_in = ModuleType("annotated_types")
-    for _name in ("Ge", "Gt", "Interval"):
-        setattr(stand_in, _name, lambda *_limits, **_named: None)
+import torch
+from checkout import ROOT
+from tests.engine.zoo import TINY, USUAL, ZOO, distance, zoo_data, zoo_tasks
 
-import torch  # noqa: E402
-from tests.engine.zoo import TINY, USUAL, ZOO, distance, zoo_data, zoo_tasks  # noqa: E402
-
-from sofa_fl.engine.base import LocalConfig, Outcome, Precision  # noqa: E402
-from sofa_fl.engine.select import pick_engine  # noqa: E402
-from sofa_fl.engine.sequential import SequentialEngine  # noqa: E402
-from sofa_fl.engine.stacked import StackedEngine  # noqa: E402
-from sofa_fl.engine.trial import has_gpu  # noqa: E402
+from sofa_fl.engine.base import LocalConfig, Outcome, Precision
+from sofa_fl.engine.select import pick_engine
+from sofa_fl.engine.sequential import SequentialEngine
+from sofa_fl.engine.stacked import StackedEngine
+from sofa_fl.engine.trial import has_gpu
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bf16")
 TOLERANCE = 1e-2  # of how far models have moved; ReLUs flip by rounding
@@ -158,7 +150,7 @@ def _seconds(job: Callable[[], object], repeat: int) -> float:
 
 
 def _wait() -> None:
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if has_gpu():
         torch.cuda.synchronize()
 
 

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,12 +21,12 @@ from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Sampl
 from sofa_fl.errors import DataError
 from sofa_fl.models.pretrained import MeanPooled, from_peft
 from sofa_fl.seeding import rng_for
+from study.design.adapter_settings import Network
 
 FILE, FOLDER, VARIABLE = "intents.json", "minilm", "MINILM"
 VENDORS = 4  # per domain
 LENGTH = 26  # tokens: one query in a thousand is longer, and is cut
 HOLDOUT = 0.2
-Network = Literal["one A", "both factors", "head", "all"]
 
 
 class Queries(NamedTuple):

@@ -77,7 +77,6 @@ WRITERS = {
     "experiment/storage/run_folder.py",
     "experiment/tracking/tensorboard.py",
     "data/download.py",
-    "data/idx.py",
     "deploy/flower/keys.py",
 }
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

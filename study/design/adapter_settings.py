@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from study.design.settings import Overrides
-from study.intents import Network
 
+Network = Literal["one A", "both factors", "head", "all"]  # what of an encoder is trained
 SWAP_AT = 8
 COMMON: Overrides = {
     "rounds": 15,

@@ -51,10 +51,14 @@ def bold(text: str) -> str:
 
 def item(*sentences: str) -> str:
     """An item of a list, a sentence per line; one with many names takes several."""
-    whole = (each.replace(" ± ", "±") for each in sentences)  # not to be torn apart
-    folded = (wrap(each, WIDTH, break_long_words=False, break_on_hyphens=False) for each in whole)
-    lines = (line.replace("±", " ± ") for lines in folded for line in lines)
-    return "- " + "\n  ".join(lines) + "\n"
+    return "- " + "\n  ".join(line for each in sentences for line in folded(each)) + "\n"
+
+
+def folded(sentence: str) -> list[str]:
+    """A sentence with many names, over several lines."""
+    whole = sentence.replace(" ± ", "±")  # not to be torn apart
+    lines = wrap(whole, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("±", " ± ") for line in lines]
 
 
 def listed(words: Sequence[str]) -> str:

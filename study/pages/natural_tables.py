@@ -9,7 +9,7 @@ from study.design.contenders import title
 from study.design.natural_contenders import AS_PUBLISHED, NATURALS, fitting
 from study.design.natural_settings import NATURAL_SETTINGS
 from study.pages.benchmark_tables import By, against, counted, left_out, not_won, one_table
-from study.pages.markdown import NOTHING, bold, difference, listed, points, share, table
+from study.pages.markdown import NOTHING, bold, difference, folded, listed, points, share, table
 from study.rows.row_files import Row, by_seed
 
 NATURAL = "natural.json"
@@ -122,7 +122,7 @@ def behind(rows: Sequence[Row]) -> str:
         "points, below the best of all others, those included that are told the groups.\n"
     )
     told = f"SOFA-FL misses it in {listed(missed)}." if missed else "SOFA-FL reaches it everywhere."
-    return f"{goal}{told}\n"
+    return goal + "\n".join(folded(told)) + "\n"
 
 
 def standing(rows: Sequence[Row]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from click.testing import Result
 
-from sofa_fl.data.idx import write_idx
+from tests.data.idx_files import write_idx
 
 Cli = Callable[..., Result]
 # Ctrl-C must work although the tests themselves may run in the background, where it does not.

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.engine.cases import NUM_CLASSES, images
 
 from sofa_fl.data.concepts import Concept, Phase, Script, perform, turn
 from sofa_fl.data.config import DataConfig
@@ -14,6 +13,7 @@ from sofa_fl.data.federate import federate
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.data.partition import Parts, iid
 from sofa_fl.errors import DataError
+from tests.engine.cases import NUM_CLASSES, images
 
 SWAPPED = tuple(range(NUM_CLASSES))[::-1]
 PLAIN, TURNED, SWAP = Concept(), Concept(90.0), Concept(0.0, SWAPPED)

@@ -16,7 +16,6 @@ import pytest
 from sofa_fl.data import datasets
 from sofa_fl.data.datasets import load_dataset
 from sofa_fl.data.download import cache_folder, download
-from sofa_fl.data.idx import write_idx
 from sofa_fl.data.published import (
     PUBLISHED,
     TEST_IMAGES,
@@ -26,6 +25,7 @@ from sofa_fl.data.published import (
     Published,
 )
 from sofa_fl.errors import DataError
+from tests.data.idx_files import write_idx
 
 NAME = "fashion-mnist"
 

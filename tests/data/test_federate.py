@@ -14,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 from sofa_fl.data.config import DataConfig, PartitionName
 from sofa_fl.data.federate import federate
 from sofa_fl.data.federated_data import Arrays, FederatedData
-from sofa_fl.data.idx import write_idx
 from sofa_fl.data.partition import hold_out
 from sofa_fl.errors import DataError
+from tests.data.idx_files import write_idx
 
 PARTITIONS = ("dirichlet", "iid", "shards", "groups")
 

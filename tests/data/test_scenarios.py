@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
-from tests.engine.cases import images
 
 from sofa_fl.data.concepts import Concept, Script, turn
 from sofa_fl.data.config import DataConfig
@@ -18,6 +17,7 @@ from sofa_fl.data.federate import federate
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName, script_of
 from sofa_fl.errors import DataError
+from tests.engine.cases import images
 
 CONCEPTS = [Concept(degrees, labels) for degrees in (0.0, 180.0) for labels in (None, (1, 0, 2))]
 GROUPS = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]

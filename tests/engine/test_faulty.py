@@ -10,10 +10,10 @@ import torch
 
 from sofa_fl.engine.base import Exam, Outcome, Pull, Task
 from sofa_fl.engine.faulty import HUGE, FaultsConfig, FaultyEngine, Kind, draw_bad
-from sofa_fl.engine.quadratic import QuadraticEngine, quadratic_data
 from sofa_fl.models.mix import Mix, as_vector
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
+from tests.engine.quadratic import QuadraticEngine, quadratic_data
 from tests.methods.cases import Spy
 
 NUM_CLIENTS = 20

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from sofa_fl.engine.base import Pull, batch_order, constant_gradient
-from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork
@@ -26,6 +25,7 @@ from tests.engine.cases import (
     running,
     task,
 )
+from tests.engine.quadratic import quadratic_data
 
 
 @pytest.mark.parametrize("network", ["mlp", "cnn"])

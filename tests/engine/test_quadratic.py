@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from sofa_fl.engine.base import Engine, Exam, Pull, Task
-from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId
 from tests.engine.cases import distance
+from tests.engine.quadratic import quadratic_data
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0], [0.0, 4.0, 2.0]])
 DATA, ENGINE = quadratic_data(CENTRES, num_samples=30)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.data.federated_data import Arrays
-from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.errors import DataError
 from sofa_fl.experiment.scoring.metrics import (
     Examiner,
@@ -27,6 +26,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
 from sofa_fl.models.mix import Mix, identity
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
+from tests.engine.quadratic import quadratic_data
 from tests.methods.cases import LOCAL, Spy
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import FederatedData, Samples
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Score, Task
-from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method
 from sofa_fl.methods.baselines.apfl import Apfl, ApflConfig
@@ -43,6 +42,7 @@ from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.tree import NodeId
+from tests.engine.quadratic import quadratic_data
 
 # The closed-form engine descends at this rate, whatever it is told; SCAFFOLD must know it.
 LOCAL = LocalConfig(batches=10, batch_size=8, optimizer="sgd", learning_rate=0.05, final_rate=1.0)

@@ -14,7 +14,6 @@ from torch import nn
 
 import sofa_fl.methods.base
 from sofa_fl.engine.base import LocalConfig, batch_order
-from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.federation import Federation, answered
@@ -31,6 +30,7 @@ from sofa_fl.seeding import seed_for
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId, flat_tree
 from tests.engine.cases import DATA, MLP
+from tests.engine.quadratic import quadratic_data
 from tests.methods.cases import after_rounds, assert_equal, federation
 
 NO_SHARING = SharingConfig(ratio=0)

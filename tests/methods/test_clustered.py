@@ -14,7 +14,6 @@ import torch
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import LocalConfig
-from sofa_fl.engine.quadratic import quadratic_data
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.federation import Federation
@@ -31,6 +30,7 @@ from sofa_fl.models.networks import ModelConfig, network_factory
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import NodeId
+from tests.engine.quadratic import quadratic_data
 from tests.methods.cases import after_rounds, assert_equal, federation
 
 NONE = SharingConfig(ratio=0)

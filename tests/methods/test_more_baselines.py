@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from sofa_fl.engine.base import LocalConfig
-from sofa_fl.engine.quadratic import QuadraticEngine, quadratic_data
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
@@ -31,6 +30,7 @@ from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
 from tests.engine.cases import DATA, MLP
+from tests.engine.quadratic import QuadraticEngine, quadratic_data
 from tests.methods.cases import LOCAL, after_rounds, assert_equal, federation
 
 NO_SHARING = SharingConfig(ratio=0)

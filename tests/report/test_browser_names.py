@@ -124,3 +124,42 @@ def test_the_map_cuts_no_dot_off(browser: Browser, tmp_path: Path) -> None:
             }"""
         )
         assert outside == 0
+        pressed = page.evaluate(
+            """() => [...document.querySelectorAll("svg.map circle")].filter((c) =>
+              Number(c.getAttribute("cx")) - Number(c.getAttribute("r")) < 4).length"""
+        )
+        assert pressed < 6, "they are given room, not pressed against the edge"
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_names_of_clusters_are_whole_or_left_out(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    """They were cut off at the right edge, and touched the next cluster on a phone."""
+    runs = [write_synthetic(tmp_path / f"run {seed}", 8, seed=seed) for seed in (0, 1, 2)]
+    page_file = write_report(runs, tmp_path / "compared.html")
+    with opened(browser, page_file.as_uri(), size=(width, 900)) as page:
+        cut = page.evaluate(
+            """() => [...document.querySelectorAll(".tree")].flatMap((tree) => {
+              const room = tree.getBoundingClientRect();
+              const boxes = [...tree.querySelectorAll("circle")]
+                .map((circle) => [circle, circle.getBoundingClientRect()]);
+              return [...tree.querySelectorAll("text.beside")].filter((text) => {
+                const box = text.getBoundingClientRect();
+                const covers = boxes.some(([circle, other]) => circle.parentNode !== text.parentNode
+                  && box.right > other.left + 1 && box.left < other.right - 1
+                  && box.bottom > other.top + 1 && box.top < other.bottom - 1);
+                return box.right > room.right + 1 || box.left < room.left - 1 || covers;
+              }).map((text) => text.textContent);
+            })"""
+        )
+        assert cut == []
+        assert page.locator(".tree text.beside").count() > 0
+
+
+def test_clients_that_stand_side_by_side_have_their_numbers(
+    browser: Browser, tmp_path: Path
+) -> None:
+    run = write_synthetic(tmp_path / "run", 20)
+    with opened(browser, write_report([run]).as_uri()) as page:
+        assert page.locator(".tree .client text.in").count() == 20

@@ -85,7 +85,8 @@ def read_csv(
             reader = csv.reader(file, delimiter=delimiter)
             rows = [(reader.line_num, row) for row in reader if row]
     except (OSError, UnicodeDecodeError, csv.Error, TypeError) as error:
-        raise DataError(f"cannot read {path}: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"cannot read {path}: {why}") from None
     if len(rows) < 2:
         raise DataError(f"{path} must have a head line and at least one row, got {len(rows)} lines")
     (_, head), *body = rows

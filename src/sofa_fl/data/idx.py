@@ -1,4 +1,4 @@
-"""Read and write idx files, the format of MNIST and its relatives, gzipped or not."""
+"""Read idx files, the format of MNIST and its relatives, gzipped or not."""
 
 from __future__ import annotations
 
@@ -62,19 +62,3 @@ def _parse(content: bytes, path: Path) -> NDArray[Any]:
         )
     values = np.frombuffer(content, dtype, offset=start).reshape(shape)
     return values.astype(dtype.newbyteorder("="))
-
-
-def write_idx(path: Path, values: NDArray[Any]) -> None:
-    """Write an array as an idx file, gzipped where the name ends in .gz."""
-    codes = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
-    dtype = values.dtype.newbyteorder(">")
-    if dtype not in codes or not 1 <= values.ndim <= 255:
-        kinds = ", ".join(np.dtype(kind).name for kind in DTYPES.values())
-        raise DataError(
-            f"an idx file holds {kinds} in at least one dimension, "
-            f"got {values.dtype} in {values.ndim}; convert the array"
-        )
-    header = bytes([0, 0, codes[dtype], values.ndim]) + np.array(values.shape, ">u4").tobytes()
-    content = header + values.astype(dtype).tobytes()
-    # Without the time of day in the header the same values give the same file.
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -31,7 +30,6 @@ from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory, build
 
-LossName = Literal["cross_entropy", "mse"]
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # the mean over the samples of a batch
 EachLoss = Callable[[Tensor, Tensor], Tensor]  # of every sample of a batch
 DRAWN = {**DRAWING, **ATTENTION_IF_DRAWING, **RECURRENT_IF_DRAWING}

@@ -40,16 +40,24 @@ function mapView(app) {
     }
     const height = Math.min(room, 420);
     const [wide, high] = reach(fixed.checked ? app.run.frames : [frame]);
-    const unit = Math.min((room / 2 - 34) / wide.half, (height / 2 - 34) / high.half);
     const size = Math.max(2.2, Math.min(9, 0.55 * Math.sqrt((room * height) / frame.raw.clients.length) / 3));
-    const at = (place) => ({ x: room / 2 + (place[0] - wide.middle) * unit, y: height / 2 + (place[1] - high.middle) * unit });
+    const goals = new Map();
+    let unit = 1;
+    // Dots that are moved apart need more room at the edges, the more of them there are.
+    for (let margin = 34, over = 1, tries = 0; over > 0 && tries < 4; margin += over, tries++) {
+      unit = Math.min(Math.max(20, room / 2 - margin) / wide.half, Math.max(20, height / 2 - margin) / high.half);
+      for (const client of frame.raw.clients) {
+        const place = frame.place(client);
+        if (place) goals.set(client, { x: room / 2 + (place[0] - wide.middle) * unit, y: height / 2 + (place[1] - high.middle) * unit });
+      }
+      if (goals.size <= 2000) spread([...goals.values()], 2 * size);
+      const edge = size + 3;
+      over = Math.max(...[...goals.values()].map(({ x, y }) => Math.max(edge - x, x - (room - edge), edge - y, y - (height - edge))));
+    }
     svg.setAttribute("viewBox", `0 0 ${room} ${height}`);
     svg.style.height = `${height}px`;
     note.textContent = `Areas hold the clients of one cluster; dots that would cover each other are moved apart. The frame is ${(room / unit).toPrecision(3)} wide.`;
-    const goals = new Map();
-    for (const client of frame.raw.clients) if (frame.place(client)) goals.set(client, at(frame.place(client)));
-    if (goals.size <= 2000) spread([...goals.values()], 2 * size);
-    for (const goal of goals.values()) { // moved apart, some would be cut off at the edge
+    for (const goal of goals.values()) { // where that was not enough, none is cut off
       goal.x = Math.min(room - size - 3, Math.max(size + 3, goal.x));
       goal.y = Math.min(height - size - 3, Math.max(size + 3, goal.y));
     }

@@ -66,7 +66,7 @@ function layoutTree(frame, largest, room, height) {
       nodes.set(client, {
         x: x + (Math.floor(i / rows) + 0.5) * size,
         y: under + (i % rows) * size,
-        r: Math.max(1.4, Math.min(17, 0.46 * size) * Math.max(0.4, share)),
+        r: Math.max(size >= 30 ? 9 : 1.4, Math.min(17, 0.46 * size) * Math.max(0.4, share)),
       });
     });
     x += block.width + GAP * size;
@@ -87,11 +87,34 @@ function layoutTree(frame, largest, room, height) {
     return Number.isFinite(left) ? [left, right] : [pad.left, pad.left];
   };
   if (!frame.isClient(root)) place(root);
+  placeNames(nodes, frame, width);
   const beneath = Math.min(17, 0.46 * size) + (rows === 1 && size >= 30 ? 20 : 6);
   const bottom = under + (rows > 1 ? (rows - 0.5) * size + 6 : beneath + { across: 14, turned: 8 + 0.82 * LETTER * Math.min(LONGEST, letters) }[naming] || beneath);
   const every = Math.ceil(15 / row); // names of levels must not touch
   const guides = Array.from({ length: depth + 1 }, (_, at) => ({ at, y: y(at) })).filter(({ at }) => at % every === 0);
   return { nodes, blocks, guides, rows, size, width, height: bottom, narrow, naming, beneath };
+}
+
+// Where the name of a cluster fits: to its right, else to its left, else nowhere.
+function placeNames(nodes, frame, width) {
+  const levels = new Map();
+  for (const [node, { y }] of nodes) {
+    if (frame.isClient(node)) continue;
+    if (!levels.has(y)) levels.set(y, []);
+    levels.get(y).push(node);
+  }
+  for (const level of levels.values()) {
+    level.sort((a, b) => nodes.get(a).x - nodes.get(b).x);
+    let taken = 0; // up to here
+    level.forEach((node, i) => {
+      const at = nodes.get(node);
+      const needs = at.r + 4 + LETTER * `cluster ${node}`.length;
+      const next = i + 1 < level.length ? nodes.get(level[i + 1]) : null;
+      const end = next ? next.x - next.r : width;
+      at.named = at.x + needs <= end ? "right" : at.x - needs >= taken ? "left" : null;
+      taken = at.x + (at.named === "right" ? needs : at.r);
+    });
+  }
 }
 
 // From a parent down to a node or a block: leave the parent at once, then go straight down.

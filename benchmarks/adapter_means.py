@@ -1,0 +1,77 @@
+"""How far the mean of LoRA's factors is from the mean of what adapters do, on MiniLM.
+
+    python benchmarks/adapter_means.py FOLDER
+
+Four vendors train for 20 batches from one start, all of one domain or each of another; FOLDER is as
+`adapters_prepare.py` makes it, or has `intents.json` alone. Minutes on a CPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+from sofa_fl.engine.base import Exam, LocalConfig, Task  # noqa: E402
+from sofa_fl.engine.sequential import SequentialEngine  # noqa: E402
+from sofa_fl.models.flat import FlatNetwork, mean  # noqa: E402
+from sofa_fl.topology.tree import NodeId  # noqa: E402
+from study.design.adapter_settings import Network  # noqa: E402
+from study.intents import VENDORS, federation, find_base, network_of, read_queries  # noqa: E402
+
+LOCAL = LocalConfig(batches=20, batch_size=16, learning_rate=5e-3)
+GROUPS = {"one domain": range(4), "four domains": range(0, 4 * VENDORS, VENDORS)}
+KINDS: tuple[Network, ...] = ("both factors", "one A")
+
+
+def added(flat: FlatNetwork, model: Tensor) -> Tensor:
+    """What the adapters of a model add to all weights."""
+    flat.load(model)
+    layers: list[Any] = [
+        module
+        for module in flat.network.modules()
+        if isinstance(getattr(module, "lora_A", None), nn.ModuleDict)
+    ]
+    parts = [layer.get_delta_weight("default").flatten() for layer in layers]
+    return torch.cat(parts).detach().clone()
+
+
+def main(folder: str) -> None:
+    base = find_base(folder)
+    train, test = (read_queries(folder, base, split) for split in ("train", "test"))
+    data = federation(train, test, seed=0)
+    print("| vendors | trained | error of the mean | accuracy of the mean | of each |")
+    print("|---|---|---:|---:|---:|")
+    for title, vendors in GROUPS.items():
+        for kind in KINDS:
+            engine = SequentialEngine(network_of(base, kind, data.num_outputs), data, LOCAL)
+            start, flat = engine.initial(0), engine.learner.flat
+            outcomes = engine.train(
+                Task(
+                    site=NodeId(i), start=start, samples=data.clients[i].train,
+                    batches=LOCAL.batches, seed=i,
+                )
+                for i in vendors
+            )  # fmt: skip
+            models, alike = [outcome.params for outcome in outcomes], [1.0] * len(outcomes)
+            middle = mean(models, alike)
+            exact = mean([added(flat, model) for model in models], alike)
+            error = float((added(flat, middle) - exact).norm() / exact.norm())
+            rows = [data.clients[i].test for i in vendors]
+            exams = [Exam(middle, each, "test") for each in rows]
+            exams += [Exam(model, each, "test") for model, each in zip(models, rows)]
+            scores = [score.accuracy for score in engine.evaluate(exams)]
+            shared, own = np.mean(scores[: len(rows)]), np.mean(scores[len(rows) :])
+            print(f"| {title} | {kind} | {error:.2f} | {shared:.3f} | {own:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(sys.argv[1])
