@@ -170,8 +170,10 @@ def _named(
 
 def _number(key: str, value: float | None) -> str:
     """In percent, unless it is an index or a size."""
-    plain = key in ("ari", "fscore", "down", "up")
-    return f"{value:.2f}" if plain and value is not None else share(value)
+    if value is None or key not in ("ari", "fscore", "down", "up"):
+        return share(value)
+    is_tiny = key in ("down", "up") and 0 < value < 0.1
+    return f"{value:.2g}" if is_tiny else f"{value:.2f}"
 
 
 def _has(rows: Sequence[Row], key: str) -> bool:
