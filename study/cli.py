@@ -167,6 +167,7 @@ def carry_out(target: str, study: Study) -> Outcome:
     from study import (
         disclosure_targets,
         drift_targets,
+        figure_targets,
         natural_targets,
         privacy_targets,
         targets,
@@ -190,7 +191,7 @@ def carry_out(target: str, study: Study) -> Outcome:
         "privacy": privacy_targets.privacy,
         "adapters": adapters,
         "sweep": sweep,
-        "figures": targets.figures,
+        "figures": figure_targets.figures,
         "docs": targets.docs,
     }
 
@@ -202,7 +203,7 @@ def carry_out(target: str, study: Study) -> Outcome:
 
     names = [target]
     if target == "all":
-        targets.need_matplotlib()  # now, not after hours
+        figure_targets.need_matplotlib()  # now, not after hours
         names = [*RUN, "figures", "docs"]
         if not read_choices(study.out):
             carry_out("sweep", own_part("sweep"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.jobs.runner import RUNS, Job, OnSummary, Summary, make_job
 from study.design import run_plan
 from study.design.choices import Choices, read_choices
-from study.design.contenders import ALL_CONTENDERS, CONTENDERS
+from study.design.contenders import ALL_CONTENDERS
 from study.design.drift_settings import EVERY
 from study.design.run_plan import Entry, Scope
 from study.design.settings import SETTINGS
@@ -161,34 +160,6 @@ def ablation(study: Study) -> Outcome:
     return _reproduce(study, "ablation", run_plan.ablation, ablation_tables.ablation)
 
 
-def figures(study: Study) -> Outcome:
-    """All figures; runs whose data they lack are made first, with one seed."""
-    need_matplotlib()
-    _complete(study, run_plan.table1, CLIENTS)
-    _complete(study, run_plan.table2, LOSSES)
-    if "tree" not in figure_data.read_figures(study.out):
-        _keep_tree(study)
-    from study.figures.benchmark_figure import draw_benchmark
-    from study.figures.disclosure_figure import draw_disclosure
-    from study.figures.drift_figure import draw_drift
-    from study.figures.paper_figures import draw_figures
-    from study.figures.privacy_figure import draw_privacy
-
-    folder = study.pages / "images"
-    files = draw_figures(figure_data.read_figures(study.out), folder)
-    if rows := read_rows(study.out / "benchmark.json"):
-        files.append(folder / "benchmark.svg")
-        draw_benchmark(rows, files[-1])
-    if rows := [row for row in read_rows(study.out / drift_page.DRIFT) if row["changes"]]:
-        files.append(folder / "drift.svg")
-        draw_drift(rows, files[-1])
-    for name, draw in (("disclosure", draw_disclosure), ("privacy", draw_privacy)):
-        if rows := read_rows(study.out / f"{name}.json"):
-            files.append(folder / f"{name}.svg")
-            draw(rows, files[-1])
-    return Outcome(tuple(files))
-
-
 def docs(study: Study) -> Outcome:
     """The pages with the results."""
     written = write_pages(study.out, study.pages, study.readme)
@@ -201,19 +172,6 @@ def docs(study: Study) -> Outcome:
     }
     more = [write_page(study.pages / name, text) for name, text in texts.items()]
     return Outcome((*written, *more))
-
-
-def need_matplotlib() -> None:
-    """Say how to install matplotlib if it is missing."""
-    if find_spec("matplotlib") is None:
-        raise RunError("figures need matplotlib; install it with: pip install 'sofa-fl[figures]'")
-
-
-def _complete(study: Study, planned: Planned, pieces: Pieces) -> None:
-    """Make the runs whose pieces a figure lacks, with one seed; rows are left as they are."""
-    seed = pieces.seed_of(figure_data.read_figures(study.out), study.scope.seeds[0])
-    scope = replace(study.scope, seeds=(seed,))
-    add_pieces(study, planned(scope, read_choices(study.out)), pieces)
 
 
 def add_pieces(study: Study, entries: Sequence[Entry], pieces: Pieces) -> None:
@@ -235,17 +193,6 @@ def add_pieces(study: Study, entries: Sequence[Entry], pieces: Pieces) -> None:
 def is_ended(run: RunFolder) -> bool:
     """Whether all of a run is there."""
     return run.summary_file.exists()
-
-
-def _keep_tree(study: Study) -> None:
-    """The tree of SOFA-FL where there are groups to find, with the first seed."""
-    setting = next(setting for setting in SETTINGS.values() if setting.has_groups)
-    sofa, seed = CONTENDERS["sofa"], study.scope.seeds[0]
-    entry = run_plan.make_entry(study.scope, setting.name, sofa, setting.sharing[0], seed, {})
-    study.run_entries([entry], "the tree", lambda _rows: None)
-    run = study.job(entry).folder
-    tree = figure_data.tree_of(run, "sofa", entry.config.data.name, seed)
-    figure_data.write_figures(study.out, tree)
 
 
 def _reproduce(

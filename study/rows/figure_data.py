@@ -77,6 +77,20 @@ def tree_of(run: Path, method: str, data: str, seed: int) -> FigureData:
     return {"tree": {"method": method, "data": data, "seed": seed, "event": event}}
 
 
+def languages_of(run: Path) -> FigureData:
+    """The last tree of the languages, and how well it agrees with the families."""
+    folder, event = RunFolder.open(run), _last_event(run)
+    summary = folder.summary() or {}
+    kept = {key: event[key] for key in ("tree", "names")}
+    return {
+        "languages": {
+            **kept,
+            "seed": summary["seed"],
+            "purity": summary["groups"]["purity"][0],
+        }
+    }
+
+
 def round_of(tree: Mapping[str, Any]) -> Round:
     """A tree from `figures.json` in the form that the report draws."""
     config = {"method": tree["method"], "data": {"name": tree["data"]}, "seed": tree["seed"]}

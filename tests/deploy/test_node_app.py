@@ -18,7 +18,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from sofa_fl.deploy.flower import apps
+from sofa_fl.deploy.flower import client_app as app_module
 from sofa_fl.deploy.flower.app_process import ClientAppProcess
 from sofa_fl.deploy.flower.flower_messages import from_record, to_record
 from sofa_fl.deploy.flower.new_app import new_app
@@ -56,8 +56,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     text = file.read_text().replace('name = "cnn"', 'name = "mlp"\nhidden = 16')
     file.write_text(text.replace("max_disclosure = 0.0", "max_disclosure = 0.1"))
     monkeypatch.setenv(POLICY, str(file))
-    monkeypatch.setattr(apps, "_data", {})
-    monkeypatch.setattr(apps, "_machines", {})
+    monkeypatch.setattr(app_module, "_data", {})
+    monkeypatch.setattr(app_module, "_machines", {})
     for name in ("_run_id", "_node_id", "_task_id"):
         monkeypatch.setattr(TaskIdentity, name, 3)
     load_policy.cache_clear()
@@ -72,7 +72,7 @@ def ask(
     context = Context(
         run_id=3, node_id=7, node_config={"client": 0}, state=RecordDict(), run_config={}
     )
-    app = apps.client_app(load_data)
+    app = app_module.client_app(load_data)
     return from_record(app(message=message, context=context).content, key)
 
 

@@ -26,7 +26,7 @@ def tiny_encoder(folder: Path) -> Path:
     BertTokenizer(vocab=vocabulary).save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=32, initializer_range=0.2,
     )  # fmt: skip
     BertModel(config).save_pretrained(folder)

@@ -74,7 +74,7 @@ def test_what_each_contender_trains(folder: Path) -> None:
         kind: FlatNetwork(build(network_of(base, kind, 3), 0)).size
         for kind in ("one A", "both factors", "head", "all")
     }
-    head, factor = 32 * 3 + 3, 4 * 8 * 32
+    head, factor = 32 * 3 + 3, 2 * 8 * 32
     assert sizes["head"] == head
     assert sizes["one A"] == head + factor
     assert sizes["both factors"] == head + 2 * factor
