@@ -34,6 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "sharing": {"ratio": 0},
         "privacy": {"epsilon": 4, "scores": 3},
     },
+    "sofa seldom evaluated": {"evaluate": {"every": 2, "clients": 3}},
     "fedavg": {"method": "fedavg"},
     "hypcluster": {"method": "hypcluster"},
     "cfl": {"method": "cfl", "cfl": {"stationary": 0.9, "deviation": 0.3}},

@@ -89,12 +89,21 @@ def test_who_is_in_quarantine_is_in_the_checkpoint(tmp_path: Path) -> None:
     folder = run(config, data=own_data()).run
     bad = draw_bad(config.faults, 8, config.seed)
     assert len(bad) == 2
-    expected = Register(dict.fromkeys(sorted(bad), 1), dict.fromkeys(sorted(bad), 3))
+    clients = sorted(bad)
+    expected = Register(
+        flaws=dict.fromkeys(clients, 1),
+        last=dict.fromkeys(clients, 0),
+        back_at=dict.fromkeys(clients, 3),
+    )
     for round in (0, 1, 2):  # out after the warm-up, for two rounds
         path = folder / "checkpoints" / f"round-{round:05d}.safetensors"
         assert checkpoint.load(path, "progress", RunProgress).register == expected
     again = checkpoint.load(path.with_stem("round-00003"), "progress", RunProgress).register
-    assert again == Register(dict.fromkeys(sorted(bad), 2), dict.fromkeys(sorted(bad), 6))
+    assert again == Register(
+        flaws=dict.fromkeys(clients, 2),
+        last=dict.fromkeys(clients, 3),
+        back_at=dict.fromkeys(clients, 6),
+    )
     found = [(event.get("set_aside"), event.get("absent")) for event in events_of(folder)]
     flaws, names = {str(c): "not finite" for c in sorted(bad)}, sorted(bad)
     assert found == [(flaws, None), (None, names), (None, names), (flaws, None), (None, names)]

@@ -9,11 +9,18 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawing
 
-from sofa_fl.experiment.scoring.metric_names import metric_of
+from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of
 from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.report.history import clients_in, names_in, tree_in
 from sofa_fl.report.page_data import told
-from sofa_fl.report.words import client_name, missing, number, printable, said_score, score
+from sofa_fl.report.words import (
+    client_name,
+    missing,
+    number,
+    printable,
+    said_score,
+    score,
+)
 from sofa_fl.topology.tree import NodeId, Tree
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -34,8 +41,9 @@ class Panel:
     def take(self, event: Event) -> None:
         """Add a round that has ended."""
         self.event = event
-        self.means.append(event["client"]["mean"])
-        self.worsts.append(event["client"]["min"])
+        if is_evaluated(event):
+            self.means.append(event["client"]["mean"])
+            self.worsts.append(event["client"]["min"])
         self.names |= names_in(event)
         news = told(event["edits"], self.tree, self.names)
         self.edits = [*self.edits, *((event["round"], edit["told"]) for edit in news)][-NUM_EDITS:]

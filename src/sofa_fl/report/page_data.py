@@ -146,6 +146,8 @@ def summary_of_round(event: Event, tree: Tree, before: Tree | None, names: Names
         record["loss"] = short(sum(curve) / len(curve), 4)
     if own := event.get("metrics"):
         record["metrics"] = {name: _range(found) for name, found in own.items()}
+    if "evaluated" in event:
+        record["evaluated"] = event["evaluated"]
     return record | {key: _plain(event[key]) for key in PASSED_ON if event.get(key)}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from sofa_fl.experiment.scoring.metric_names import ACCURACY, metric_of, score_name
+from sofa_fl.experiment.scoring.metric_names import ACCURACY, is_evaluated, metric_of, score_name
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import (
     Edit,
@@ -151,7 +151,8 @@ def news_of(event: Mapping[str, Any]) -> list[str]:
     """What a line about a round says: its scores, its edits, and who is missing."""
     client, metric = event["client"], metric_of(event)
     mean, worst = (said_score(client[key], metric) for key in ("mean", "min"))
-    news = [f"mean {mean}", f"worst {worst}"]
+    old = "" if is_evaluated(event) else f" in round {event['evaluated']}"
+    news = [f"mean {mean}{old}", f"worst {worst}{old}"]
     if edits := tally(edit["edit"] for edit in event["edits"]):
         news.append(edits)
     return news + missing(event)

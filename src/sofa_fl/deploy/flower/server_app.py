@@ -19,7 +19,7 @@ from sofa_fl.deploy.transport.machine_profile import SampleFormat, parse_format
 from sofa_fl.deploy.transport.run_setup import MakeNetwork
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import load_config
-from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
+from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of, score_name
 from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.report.page import write_report_at_end
 
@@ -85,4 +85,5 @@ def run_folder(name: str) -> Path:
 def round_line(event: Event) -> str:
     """A round as one line of the server's log."""
     name, mean = score_name(metric_of(event)), event["client"]["mean"]
-    return f"round {event['round']}/{event['rounds']}: mean {name} {mean:.4f}"
+    old = "" if is_evaluated(event) else f" (of round {event['evaluated']})"
+    return f"round {event['round']}/{event['rounds']}: mean {name} {mean:.4f}{old}"

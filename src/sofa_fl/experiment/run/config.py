@@ -48,6 +48,7 @@ from sofa_fl.methods.baselines.oracle import OracleConfig
 from sofa_fl.methods.registry import OPTIONS, built_in_methods, find_method
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.models.networks import ModelConfig
+from sofa_fl.present import EvaluateConfig
 from sofa_fl.privacy.config import PrivacyConfig
 from sofa_fl.sharing import SharingConfig
 
@@ -109,6 +110,7 @@ class Config:
     guard: GuardConfig = field(default_factory=GuardConfig)
     faults: FaultsConfig = field(default_factory=FaultsConfig)
     sharing: SharingConfig = field(default_factory=SharingConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     sofa: SofaConfig = field(default_factory=SofaConfig)
     hypcluster: HypClusterConfig = field(default_factory=HypClusterConfig)

@@ -111,6 +111,7 @@ class Experiment:
             config.warmup,
             rounds=config.rounds,
             participation=config.participation,
+            evaluate=config.evaluate,
             lossy=config.faults.are_there or own.engine is not None or self.private is not None,
             guard=config.guard,
             privacy=self.private,
@@ -122,6 +123,7 @@ class Experiment:
         self.serving = partial(serving_of, own=own.parts)
         self.mean_inputs = partial(mean_inputs_of, own=own.parts)
         self.state: Any = None
+        self.last_event: Event = {}
         self.writer = Writer()
         self.seconds = 0.0
         self.started = time.perf_counter()
@@ -211,9 +213,10 @@ class Experiment:
         """Score a round and save the state; then record the round and notify observers."""
         view, round = self.method.view(self.state), fed.round
         fed.count_shared(*traffic(view.tree, view.shared.pools, fed.owned))
-        event = describe_round(view, notes, fed, self.examiner, self.config.rounds, self.elapsed())
-        if self.own_metrics is not None:
+        event = describe_round(view, notes, self.examiner, self.last_event, self.elapsed())
+        if self.own_metrics is not None and fed.measured:
             event |= self.own_metrics.measure(view, fed)
+        self.last_event = event
         self.writer.wait()
         if not is_saved(self.config, round):
             folder.append(event)
@@ -258,9 +261,10 @@ class Experiment:
         device = str(self.fed.initial().device)
         self.state = checkpoint.load(path, "state", state_type(self.method), device)
         progress.restore_events(folder)
+        self.last_event = json.loads(progress.event)
         if round < self.config.rounds:
             given = self.own_metrics.metrics if self.own_metrics else ()
-            warn_of_missing(json.loads(progress.event), given)
+            warn_of_missing(self.last_event, given)
         self.seconds = progress.seconds
         meter = self.fed.meter
         meter.samples_trained = progress.samples_trained

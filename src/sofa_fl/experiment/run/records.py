@@ -31,22 +31,22 @@ from sofa_fl.topology.tree.edits import Edit, count_edits, edit_to_json
 
 
 def describe_round(
-    view: View, notes: Notes, fed: Federation, examiner: Examiner, rounds: int, seconds: float
+    view: View, notes: Notes, examiner: Examiner, before: Event, seconds: float
 ) -> Event:
-    """Describe the federation's round in one line of `events.jsonl`."""
-    used = view.used_by(fed.clients)
-    accuracies = client_accuracies(used, examiner)
+    """Describe the federation's round in one line of `events.jsonl`.
+
+    `before` is the event of the round before; it has the scores that are not taken in this one.
+    """
+    fed = examiner.fed
     return {
         "event": "round",
         "round": fed.round,
-        "rounds": rounds,
-        "client": fairness(accuracies),
+        "rounds": fed.rounds,
         "clients": list(fed.clients),
         **names(fed),
         **data_changes(fed),
-        "accuracies": _plain(accuracies),
+        **scores(view, examiner, before),
         "samples": [fed.size(client) for client in fed.clients],
-        **regression(used, examiner),
         **attendance(fed),
         **group_agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
@@ -66,6 +66,40 @@ def describe_round(
         "bytes_up": fed.meter.bytes_up,
         "seconds": round(seconds, 3),
     }
+
+
+def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
+    """The clients' scores, and, if not all are taken in every round, which are new.
+
+    A client that is not measured keeps its last score. `evaluated` is the round of the last
+    evaluation, and `measured` has the clients whose scores are of this round.
+    """
+    fed = examiner.fed
+    used = view.used_by(fed.clients)
+    if fed.evaluate.is_complete:
+        accuracies = client_accuracies(used, examiner)
+        found = {"client": fairness(accuracies), "accuracies": _plain(accuracies)}
+        return {**found, **regression(used, examiner)}
+    known = dict(zip(before.get("clients", ()), before.get("accuracies", ())))
+    if not fed.measured:
+        kept = {key: before[key] for key in (*SCORED, "evaluated") if key in before}
+        old = [known.get(client) for client in fed.clients]
+        return {**kept, "accuracies": old, "measured": []}
+    now = client_accuracies(used, examiner)
+    measured = set(fed.measured)
+    return {
+        "client": fairness(now),
+        "accuracies": [
+            new if client in measured else known.get(client)
+            for client, new in zip(fed.clients, _plain(now))
+        ],
+        **regression(used, examiner),
+        "measured": list(fed.measured),
+        "evaluated": fed.round,
+    }
+
+
+SCORED = ("client", "metric", "rmse", "unscored")
 
 
 def summarize(

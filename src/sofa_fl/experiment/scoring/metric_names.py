@@ -18,3 +18,8 @@ def metric_of(record: Mapping[str, Any]) -> str:
 def score_name(metric: str) -> str:
     """A metric's name in a sentence: `accuracy`, `R²`, or `score` if it is unknown here."""
     return _NAMES.get(metric, "score")
+
+
+def is_evaluated(event: Mapping[str, Any]) -> bool:
+    """Whether the scores of an event were taken in its round, and are not older."""
+    return bool(event.get("evaluated", event["round"]) == event["round"])

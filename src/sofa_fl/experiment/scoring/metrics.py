@@ -84,14 +84,17 @@ class Examiner:
 
 
 def client_scores(used: Mapping[NodeId, Model], examiner: Examiner) -> list[Score]:
-    """Every client's model on the client's own test samples."""
+    """The model of every client that is measured, on the client's own test samples."""
     fed = examiner.fed
     rows = fed.stage.clients
-    return examiner.scores([(used[c], rows[c].test, fed.priors[c]) for c in fed.clients])
+    return examiner.scores([(used[c], rows[c].test, fed.priors[c]) for c in fed.measured])
 
 
 def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
-    return [score.accuracy for score in client_scores(used, examiner)]
+    """Of every client; NaN for those that are not measured."""
+    fed = examiner.fed
+    found = dict(zip(fed.measured, (score.accuracy for score in client_scores(used, examiner))))
+    return [found.get(client, float("nan")) for client in fed.clients]
 
 
 def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, Any]:
@@ -104,7 +107,7 @@ def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, An
         return {}
     scores = client_scores(used, examiner)
     losses = [score.loss for score in scores if score.num_samples]
-    equal = [c for c, s in zip(fed.clients, scores) if s.num_samples and np.isnan(s.accuracy)]
+    equal = [c for c, s in zip(fed.measured, scores) if s.num_samples and np.isnan(s.accuracy)]
     unscored = {"unscored": equal} if equal else {}
     return {"metric": R2, "rmse": float(np.mean(np.sqrt(losses))), **unscored}
 

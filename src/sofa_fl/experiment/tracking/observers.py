@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sofa_fl.experiment.scoring.metric_names import metric_of
+from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 
 Observer = Callable[[Event], None]
@@ -126,8 +126,9 @@ def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
     `bytes` and `seconds` are the round's own; all others hold after the round.
     """
     client, metric = event["client"], metric_of(event)
-    values = {f"{metric}/{name}": client[key] for name, key in _SCORES.items()}
-    if "rmse" in event:
+    is_new = is_evaluated(event)
+    values = {f"{metric}/{name}": client[key] for name, key in _SCORES.items() if is_new}
+    if "rmse" in event and is_new:
         values["rmse/mean"] = event["rmse"]
     for name, own in event.get("metrics", {}).items():
         values |= {f"metrics/{name}/{key}": own[key] for key in _RANGE if own[key] is not None}

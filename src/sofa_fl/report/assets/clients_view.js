@@ -30,7 +30,7 @@ function clientsView(app) {
       { points: frames.map((frame) => [frame.round, ...quantiles(frame, [0.1, 0.9])]) },
     ];
     const history = app.run.history;
-    lines.push({ name: "mean", kind: "strong", points: history.map((r) => [r.round, r.client.mean]) });
+    lines.push({ name: "mean", kind: "strong", points: history.filter(isScored).map((r) => [r.round, r.client.mean]) });
     now.slice(0, 3).forEach((client, i) => {
       lines.push({ name: clientName(app.run, client), colour: hue(i), points: follow(client) });
     });
@@ -99,7 +99,7 @@ function fairnessView(app) {
     const history = app.run.history;
     const at = history.findIndex((record) => record.round === frame.round);
     tiles.replaceChildren(...names.map(([key, name, format]) => {
-      const values = history.map((record) => factOf(record.client, key));
+      const values = history.map((record) => (isScored(record) ? factOf(record.client, key) : undefined));
       const axis = ["mean", "min", "bottom10"].includes(key) ? scoreAxis(values, score) : linearAxis(values, format);
       return h("div", { class: "tile", "data-key": key }, h("span", { class: "what" }, name),
         h("strong", {}, format(factOf(frame.record.client, key))), sparkline(values, at, axis));

@@ -175,7 +175,7 @@ function curveView(app, key) {
   const chart = lineChart(app, {
     label: `${app.score.title} over rounds: ${key}`, height: 260, named: true, format: app.score.format,
     content() {
-      const lines = curves(app, (record) => record.client[key]);
+      const lines = curves(app, (record) => (isScored(record) ? record.client[key] : undefined));
       return { lines, axis: scoreAxis(valuesOf(lines), app.score) };
     },
   });

@@ -94,7 +94,7 @@ function drawHead(app) {
   const { format, name } = run.score;
   const told = frame ? [["mean", frame.record.client.mean], ["worst client", frame.record.client.min]] : [];
   document.getElementById("headline").replaceChildren(...told.map(([what, value]) =>
-    h("span", {}, h("b", {}, format(value)), ` ${what === "mean" ? `mean ${name}` : what}`)));
+    h("span", {}, h("b", {}, format(value)), ` ${what === "mean" ? `mean ${name}` : what}${isScored(frame.record) ? "" : `, of round ${frame.record.evaluated}`}`)));
 }
 
 function legend(run, score = run.score) {

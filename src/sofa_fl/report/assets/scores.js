@@ -34,6 +34,9 @@ function scoreOf(record) {
 // What a round says of all clients. Jain's index is one of shares: of scores below zero it says nothing.
 const factOf = (client, key) => (key === "jain" && client.min < 0 ? undefined : client[key]);
 
+// Whether the scores of a round were taken in it, and are not older.
+const isScored = (record) => record.evaluated === undefined || record.evaluated === record.round;
+
 function commonScore(runs) {
   const kinds = new Set(runs.map((run) => run.score));
   return kinds.size === 1 ? runs[0].score : SCORES.mixed;
