@@ -21,7 +21,7 @@ from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.models.robust import aggregate
 from sofa_fl.present import EvaluateConfig, Present
-from sofa_fl.privacy.private_engine import PrivateEngine
+from sofa_fl.privacy.private_engine import NOT_SCORED, PrivateEngine
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
 
@@ -54,6 +54,7 @@ class Federation:
         roll: Who was heard in this round.
         stages: What was found out of the stage that a round was in last; for `present`.
         privacy: The part of the engine that noises what clients answer, if any does.
+        has_scores: Whether clients tell what models lose on their held-out samples.
     """
 
     data: FederatedData
@@ -73,6 +74,7 @@ class Federation:
     warmup_participation: float = 1.0
     stages: list[Present] = field(default_factory=list, repr=False)
     privacy: PrivateEngine | None = None
+    has_scores: bool = True
 
     def at(self, round: int) -> Federation:
         """The same federation at another round."""
@@ -93,11 +95,6 @@ class Federation:
         noised = None if self.privacy is None else self.privacy.class_counts
         self.stages[:] = [Present(self.data, stage, self.local.prior, noised)]
         return self.stages[0]
-
-    @property
-    def has_scores(self) -> bool:
-        """Whether clients tell what models lose on their held-out samples."""
-        return self.privacy is None or self.privacy.scores
 
     @property
     def clients(self) -> tuple[NodeId, ...]:
@@ -267,8 +264,10 @@ class Federation:
     ) -> list[Score]:
         """Score models on the held-out samples of clients, or on `rows`: `(client, model)` by pair.
 
-        Models that are `sent` anyway, for training, cost nothing more.
+        Models that are `sent` anyway, for training, cost nothing more. A loss may be NaN.
         """
+        if not self.has_scores:
+            return [NOT_SCORED] * len(asks)
         self.meter.bytes_down += 0 if sent else sum(model.nbytes for _, model in asks)
         rows = rows or self.judged_on
         return self.engine.evaluate([Exam(m, rows(c), prior=self.priors[c]) for c, m in asks])

@@ -44,6 +44,7 @@ What counts for privacy is therefore the share of a client's samples that anybod
 
 By default a client discloses at most `sharing.ratio` of its samples over the whole run (`sharing.max_disclosure: null`).
 It draws them once, and the clusters above it use the same samples in every round: using a disclosed sample less often protects nobody.
+More of the same samples need not be better, since all clients of a cluster train on them in every round.
 Clusters farther up still draw anew from what those below hold if `sharing.mode` is `random`; `fixed` repeats these draws as well.
 After a change of the data, a client discloses the same samples as they are then, because a turned copy counts as the sample it comes from.
 

@@ -72,12 +72,19 @@ def _findings(rows: Sequence[Row]) -> Iterator[str]:
             if not most.is_ahead:
                 yield f"{said}, which could be chance."
                 continue
-            kept = [
-                f"{gap.estimate.mean / most.estimate.mean:.0%} of that at {label}"
+            capped = {
+                label: gap
                 for label in ON_CURVE
                 if label not in (NONE, UNCAPPED) and (gap := gain(rows, name, label, key))
+            }
+            kept = [
+                f"{gap.estimate.mean / most.estimate.mean:.0%} of that at {label}"
+                for label, gap in capped.items()
             ]
             yield f"{said}; " + ", ".join(kept) + "."
+            if capped:
+                best = max(capped, key=lambda label: capped[label].estimate.mean)
+                yield f"{name}, {told}: with a cap, {best} brings most, {difference(capped[best])}."
 
 
 def ways(rows: Sequence[Row]) -> str:

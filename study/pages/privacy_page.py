@@ -65,6 +65,7 @@ Held-out losses on a hundred samples say little once they are noised, so by defa
   In rounds 0, 1, 2, 4, 8 and so on DMAC looks at these sums, and a cluster is divided if the agreement within the parts could not be chance.
 - A client uses its cluster's model, the noise of which is averaged out over the clients of the cluster.
 
+`sofa.evidence=models` does the same in a deployment whose sites are private.
 With `privacy.scores` above 0, SHAPE and the mixing weights go by noised losses, as they do by exact ones without privacy.
 """
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from sofa_fl.api.runs import run
 from sofa_fl.data.federated_data import Arrays
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
@@ -299,3 +300,34 @@ def test_a_run_of_private_machines_goes_on_without_those_that_are_spent(tmp_path
     assert all("privacy budget does not allow it" in why for why in said)
     assert all(0 <= accuracy <= 1 for accuracy in found[-1]["accuracies"] if accuracy is not None)
     assert max(found[-1]["disclosed"]) == 0
+
+
+@pytest.mark.parametrize("evidence", ["losses", "models"])
+def test_a_tree_from_models_alone_costs_the_held_out_samples_nothing(
+    evidence: str, tmp_path: Path
+) -> None:
+    config = tiny(rounds=2, sofa={"evidence": evidence}, sharing={"ratio": 0})
+    machines = machines_of(config)
+    for machine in machines.values():
+        machine.policy = site_config(epsilon=1e6)
+    Server(FakeMessenger(machines), config, four(tmp_path), quiet).run()
+    assert len(events(tmp_path)) == 3
+    for machine in machines.values():
+        spent = Budget(machine.policy.privacy, machine.site.spent).spent()
+        assert spent["train"] > 0
+        assert ("holdout" in spent) == (evidence == "losses")
+
+
+def test_without_noise_models_alone_find_the_groups(tmp_path: Path) -> None:
+    """Twelve clients in two groups; nobody tells a loss."""
+    config = tiny(
+        rounds=3, warmup=15, sharing={"ratio": 0}, sofa={"evidence": "models"},
+        data={**GROUPS, "num_clients": 12, "num_train": 2400, "holdout": 0.1},
+        local={"batches": 10, "batch_size": 50, "optimizer": "sgd", "learning_rate": 0.2},
+    )  # fmt: skip
+    result = run(replace(config, out=str(tmp_path / "run")))
+    assert result.summary["groups"]["ari"] == [1.0]
+    assert len(events(tmp_path / "run")) == 4
+
+
+GROUPS = {"num_test": 120, "partition": "groups", "num_rotations": 2, "num_swaps": 1}

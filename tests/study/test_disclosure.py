@@ -69,6 +69,7 @@ def test_the_table_marks_the_default_and_what_each_share_keeps() -> None:
     said = findings(every("S2", 0.02) + every("S1", 0.0))
     assert "S2, mean client: without a cap, sharing changes it by +1.82 ± 0.03 points" in said
     assert "11% of that at 10%" in said
+    assert "S2, mean client: with a cap, 10% brings most, +0.20 ± 0.00." in said
     assert "S1, worst client: without a cap, sharing changes it by +0.00" in said
     assert "could be chance" in said
 

@@ -50,6 +50,7 @@ class Sofa:
 
     def init(self, fed: Federation) -> tuple[SofaState, Notes]:
         """Lines 1 and 2: warm up every client alone, and build the tree (DMAC)."""
+        fed = self.seen(fed)
         updates = warm_up(fed)
         learned = self.learned({}, updates, fed)
         space = self.embed(updates, fed, learned)
@@ -63,6 +64,7 @@ class Sofa:
 
     def round(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
         """Lines 4 to 7: local update, cluster update, SHAPE, partial data sharing."""
+        fed = self.seen(fed)
         state, moves = self.adapt_membership(state, fed)  # who left, whose data changed
         updates, models = LocalUpdate(state, self.rules, self.config, fed).run()  # line 4
         if not updates:
@@ -94,6 +96,10 @@ class Sofa:
         state, moves = move_contradicted(state, self.config, fed)
         store = ModelStore(state.params, keep=fed.may_miss or are_small(state.params))
         return replace(state, params=store), (*leaves, *moves)
+
+    def seen(self, fed: Federation) -> Federation:
+        """The federation as far as `sofa.evidence` looks."""
+        return replace(fed, has_scores=False) if self.config.evidence == "models" else fed
 
     def learned(self, before: Learned, updates: Updates, fed: Federation) -> Learned:
         """What clients have learned so far, where nothing else tells them apart through noise."""

@@ -114,6 +114,7 @@ class Experiment:
             lossy=config.faults.are_there or own.engine is not None or self.private is not None,
             guard=config.guard,
             privacy=self.private,
+            has_scores=self.private is None or self.private.scores,
         )
         self.examiner = Examiner(self.fed)
         self.info = find_method(config.method) if own.method is None else info_of(type(own.method))

@@ -70,6 +70,9 @@ class SofaConfig:
         alert: A client whose parent's model loses more for it than when it was last measured, by
             this fraction of what a blind guess loses, looks for another place in the tree at
             once; at a large number it waits for SHAPE.
+        evidence: What the tree and the mixing weights go by: held-out `losses`; or `models` alone,
+            where these are noised, as at private sites: clients are asked for no losses, clusters
+            are only divided, and clients use their clusters' models.
         rules: Which rules SHAPE goes by.
         dmac: How the tree is built.
         shape: When it changes.
@@ -89,6 +92,7 @@ class SofaConfig:
     steadiness: Annotated[float, Ge(0)] = 100.0
     serve: Literal["blend", "own"] = "blend"
     alert: Annotated[float, Gt(0)] = 0.2
+    evidence: Literal["losses", "models"] = "losses"
     rules: RulesConfig = field(default_factory=RulesConfig)
     dmac: DmacConfig = field(default_factory=DmacConfig)
     shape: ShapeConfig = field(default_factory=ShapeConfig)

@@ -84,7 +84,8 @@ def after_edits(state: SofaState, edits: Sequence[Edit], fed: Federation) -> Sof
     ledger = state.shared.ledger.without(state.tree.members - tree.members)
     ledger = ledger.record(tree, pools, fed.owned)
     mixing = after_moves(state.mixing, state.tree, tree)
-    return SofaState(tree, params, losses, mixing, Shared(pools, ledger))
+    learned = {c: vector for c, vector in state.learned.items() if c in tree.members}
+    return SofaState(tree, params, losses, mixing, Shared(pools, ledger), learned)
 
 
 Limits = Mapping[NodeId, float]  # the loss that a client tolerates of a model
