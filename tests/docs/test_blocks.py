@@ -23,7 +23,6 @@ ELSEWHERE = {
             "privacy.md",
             "natural.md",
             "tree.md",
-            "adapters.md",
         ),
         "made by `sofa-fl reproduce docs`; its commands take hours",
     ),
