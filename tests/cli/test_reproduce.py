@@ -10,7 +10,7 @@ import pytest
 
 from sofa_fl.data import datasets
 from sofa_fl.errors import DataError
-from study import targets
+from study import figure_targets
 from study.design.known_names import known_to
 from study.design.run_plan import Scope
 from study.design.settings import SETTINGS
@@ -44,8 +44,8 @@ def test_table1_then_again_then_its_figures(
     assert drawn.exit_code == 0, drawn.stderr
     names = {Path(line).name for line in drawn.stdout.splitlines()}
     losses = {f"losses-{name}.svg" for name in ("random", "none", "fixed-0.1", "fixed-0.2")}
-    assert names == {"clients.svg", "tree.svg", *losses}
-    monkeypatch.setattr(targets, "find_spec", lambda name: None)
+    assert names == {"clients.svg", "languages.svg", "tree.svg", *losses}
+    monkeypatch.setattr(figure_targets, "find_spec", lambda name: None)
     assert_refused(cli("reproduce", "figures", "--quick"), "matplotlib", "sofa-fl[figures]")
 
 

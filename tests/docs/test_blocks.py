@@ -15,10 +15,17 @@ from tests.docs.blocks import DOCS, KINDS, Block, blocks_of, perform, small
 
 # Pages whose blocks are run elsewhere, or take hours.
 ELSEWHERE = {
-    "results.md": "made by `sofa-fl reproduce docs`; its commands take hours",
-    "drift.md": "made by `sofa-fl reproduce docs`; its commands take hours",
-    "natural.md": "made by `sofa-fl reproduce docs`; its commands take hours",
-    "tree.md": "made by `sofa-fl reproduce docs`; its commands take hours",
+    **dict.fromkeys(
+        (
+            "results.md",
+            "drift.md",
+            "disclosure.md",
+            "privacy.md",
+            "natural.md",
+            "tree.md",
+        ),
+        "made by `sofa-fl reproduce docs`; its commands take hours",
+    ),
     "own.md": "has a test of its own",
     "ray.md": "has a test of its own",
     "deploy.md": "has a test of its own",
@@ -28,7 +35,6 @@ NOT_RUN = {
     ("scale.md", "sofa-fl run --set engine=stacked"): "needs a GPU",
     ("runs.md", "sofa-fl reproduce table1 --seeds"): "minutes to hours",
     ("rules.md", "sofa-fl sweep --preset paper"): "minutes to hours",
-    ("privacy.md", "sofa-fl run --set sharing.ratio=0"): "minutes",
 }
 PAGES = {page.name: list(blocks_of(page)) for page in sorted(DOCS.glob("*.md"))}
 RUN = {name: blocks for name, blocks in PAGES.items() if name not in ELSEWHERE}
