@@ -67,8 +67,9 @@ def one_table(by: By) -> str:
     best = {key: max(values) for key, values in known.items() if len(values) > 1}
     trained = {label: {row["samples_trained"] for row in rows} for label, rows in by.items()}
     samples, seeds = set().union(*trained.values()), {len(rows) for rows in by.values()}
-    are_alike = len(samples) == len(seeds) == 1  # then a sentence says what two columns would
-    head = ["", *(name for _, name, _ in measures), *(() if are_alike else ("samples", "seeds"))]
+    # What is the same in all rows is told below, not in a column.
+    columns = [name for name, of in (("samples", samples), ("seeds", seeds)) if len(of) > 1]
+    head = ["", *(name for _, name, _ in measures), *columns]
     head += ["SOFA-FL − it: mean", "worst", "ahead in seeds: mean", "worst"]
     lines = []
     corrected = {key: gaps_of(by, key) for key in ("mean", "min")}
@@ -79,17 +80,18 @@ def one_table(by: By) -> str:
             else _number(key, x)
             for key, _, better in measures
         ]
-        if not are_alike:
-            cells += [" / ".join(f"{n:,}" for n in sorted(trained[label])), str(len(rows))]
+        made = {
+            "samples": " / ".join(f"{n:,}" for n in sorted(trained[label])),
+            "seeds": str(len(rows)),
+        }
+        cells += [made[name] for name in columns]
         gaps = [of.get(label) for of in corrected.values()]
         cells += ["" if label == "sofa" else difference(gap) for gap in gaps]
         cells += [f"{gap.wins} of {gap.estimate.n}" if gap else "" for gap in gaps]
         lines.append([title(label), *cells])
-    if not are_alike:
-        return table(head, lines)
-    (num,), (runs,) = samples, seeds
-    told = f"Samples trained per run: {num:,}; seeds: {runs}."
-    return f"{table(head, lines)}\n{told}\n"
+    told = [f"Samples trained per run: {num:,}." for num in samples if "samples" not in columns]
+    told += [f"Seeds: {num}." for num in seeds if "seeds" not in columns]
+    return "\n".join([table(head, lines), *told, ""]) if told else table(head, lines)
 
 
 def against(by: By, label: str, key: str) -> Paired | None:
@@ -170,8 +172,10 @@ def _named(
 
 def _number(key: str, value: float | None) -> str:
     """In percent, unless it is an index or a size."""
-    plain = key in ("ari", "fscore", "down", "up")
-    return f"{value:.2f}" if plain and value is not None else share(value)
+    if value is None or key not in ("ari", "fscore", "down", "up"):
+        return share(value)
+    is_tiny = key in ("down", "up") and 0 < value < 0.1
+    return f"{value:.2g}" if is_tiny else f"{value:.2f}"
 
 
 def _has(rows: Sequence[Row], key: str) -> bool:

@@ -28,6 +28,7 @@ NOT_RUN = {
     ("scale.md", "sofa-fl run --set engine=stacked"): "needs a GPU",
     ("runs.md", "sofa-fl reproduce table1 --seeds"): "minutes to hours",
     ("rules.md", "sofa-fl sweep --preset paper"): "minutes to hours",
+    ("privacy.md", "sofa-fl run --set sharing.ratio=0"): "minutes",
 }
 PAGES = {page.name: list(blocks_of(page)) for page in sorted(DOCS.glob("*.md"))}
 RUN = {name: blocks for name, blocks in PAGES.items() if name not in ELSEWHERE}

@@ -65,7 +65,7 @@ def test_no_table_is_cut_off_at_a_usual_width(site: Path) -> None:
       .map((box) => box.scrollWidth - box.clientWidth).filter((width) => width > 2)"""
     with browser_for_tests() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
-        for name in ("results.html", "drift.html", "systems.html", "paper.html"):
+        for name in ("results.html", "drift.html", "natural.html", "systems.html", "paper.html"):
             page.goto((site / name).as_uri())
             page.wait_for_selector(".md-typeset__scrollwrap")
             assert page.evaluate(hidden) == [], name

@@ -18,7 +18,7 @@ from study.pages.results_page import (
     with_results,
     write_pages,
 )
-from study.rows.figure_data import write_figures
+from study.rows.figure_data import read_figures, write_figures
 from study.rows.intervals import paired
 from study.rows.row_files import add_rows, by_seed, read_rows
 from tests.study.cases import row, rows
@@ -38,6 +38,12 @@ def test_the_readme_is_up_to_date() -> None:
     assert BEGIN in readme
     assert "<!-- natural -->" in readme
     assert with_results(readme, ROOT / "results") == readme, AGAIN
+
+
+def test_the_readme_tells_how_well_the_languages_agree() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    purity = read_figures(ROOT / "results")["languages"]["purity"]
+    assert f"the purity against the families is {purity:.2f}" in readme
 
 
 def test_the_readme_tells_the_counts_and_the_tree_as_they_are() -> None:

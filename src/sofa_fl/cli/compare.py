@@ -155,7 +155,7 @@ def _default_folder(config: Config) -> Path:
 
 def _common(config: Config) -> dict[str, Any]:
     """What the runs of a comparison must have in common."""
-    from sofa_fl.experiment.run.launch import compared
+    from sofa_fl.experiment.run.config import compared
 
     return {key: value for key, value in compared(config).items() if key not in MAY_DIFFER}
 

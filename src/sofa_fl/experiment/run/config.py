@@ -54,6 +54,12 @@ from sofa_fl.sharing import SharingConfig
 OwnPart = Literal["data", "network", "method", "metrics", "engine"]
 
 
+# Keys that do not change the result of a run.
+NEUTRAL = frozenset(
+    {"out", "engine", "keep", "save_every", "score_levels", "track", "title", "preset", "own"}
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """One experiment.
@@ -193,6 +199,12 @@ def config_to_dict(config: Config) -> dict[str, Any]:
     """Complete and plain: what `config.yaml` holds and `parse_config` takes."""
     plain: dict[str, Any] = adapter_of(Config).dump_python(config, mode="json")
     return plain
+
+
+def compared(config: Config) -> dict[str, Any]:
+    """The plain configuration without the keys that do not change a result."""
+    plain = {key: value for key, value in config_to_dict(config).items() if key not in NEUTRAL}
+    return {**plain, "data": {**plain["data"], "dir": None}}
 
 
 def for_method(config: Config, method: str) -> Config:

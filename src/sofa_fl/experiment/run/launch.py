@@ -16,6 +16,7 @@ from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
     Config,
     check_config,
+    compared,
     config_to_dict,
     load_config,
 )
@@ -30,10 +31,6 @@ from sofa_fl.models.networks import ModelConfig
 from sofa_fl.sharing import SharingConfig
 
 OWN = "own"  # recorded in place of the name of what was passed from Python
-# Keys that do not change the result of a run.
-NEUTRAL = frozenset(
-    {"out", "engine", "keep", "save_every", "score_levels", "track", "title", "preset", "own"}
-)
 
 
 def run(config: Config, own: Own | None = None, observers: Sequence[Observer] = ()) -> Result:
@@ -150,12 +147,6 @@ def check_same(path: Path, config: Config) -> None:
         raise RunError(
             f"{path} was run with {key}={theirs!r}, not {ours!r}; choose another folder with 'out'"
         )
-
-
-def compared(config: Config) -> dict[str, Any]:
-    """The plain configuration without the keys that do not change a result."""
-    plain = {key: value for key, value in config_to_dict(config).items() if key not in NEUTRAL}
-    return {**plain, "data": {**plain["data"], "dir": None}}
 
 
 def _with_method(config: Config, method: Method[Any]) -> Config:

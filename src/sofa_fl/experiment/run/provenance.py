@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import sofa_fl.errors
-from sofa_fl.experiment.run.config import Config, config_to_dict
-
-# Keys that say where and how a run is executed or shown, not what it computes.
-LEFT_OUT = ("out", "engine", "keep", "save_every", "score_levels", "track", "title", "own")
+from sofa_fl.experiment.run.config import Config, compared
 
 
 @cache
@@ -28,9 +25,7 @@ def code_digest() -> str:
 
 def provenance(config: Config, data: str) -> dict[str, Any]:
     """What a summary says of its origin; `data` is the digest of the data."""
-    plain = {key: value for key, value in config_to_dict(config).items() if key not in LEFT_OUT}
-    plain["data"] = {key: value for key, value in plain["data"].items() if key != "dir"}
-    text = json.dumps(plain, sort_keys=True, default=repr)
+    text = json.dumps(compared(config), sort_keys=True, default=repr)
     return {
         "code": code_digest(),
         "config": hashlib.blake2b(text.encode(), digest_size=8).hexdigest(),
