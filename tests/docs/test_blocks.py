@@ -16,6 +16,8 @@ from tests.docs.blocks import DOCS, KINDS, Block, blocks_of, perform, small
 # Pages whose blocks are run elsewhere, or take hours.
 ELSEWHERE = {
     "results.md": "made by `sofa-fl reproduce docs`; its commands take hours",
+    "disclosure.md": "made by `sofa-fl reproduce docs`; its commands take hours",
+    "privacy.md": "made by `sofa-fl reproduce docs`; its commands take minutes on a GPU",
     "drift.md": "made by `sofa-fl reproduce docs`; its commands take hours",
     "natural.md": "made by `sofa-fl reproduce docs`; its commands take hours",
     "tree.md": "made by `sofa-fl reproduce docs`; its commands take hours",
@@ -28,7 +30,6 @@ NOT_RUN = {
     ("scale.md", "sofa-fl run --set engine=stacked"): "needs a GPU",
     ("runs.md", "sofa-fl reproduce table1 --seeds"): "minutes to hours",
     ("rules.md", "sofa-fl sweep --preset paper"): "minutes to hours",
-    ("privacy.md", "sofa-fl run --set sharing.ratio=0"): "minutes",
 }
 PAGES = {page.name: list(blocks_of(page)) for page in sorted(DOCS.glob("*.md"))}
 RUN = {name: blocks for name, blocks in PAGES.items() if name not in ELSEWHERE}
