@@ -33,7 +33,6 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
 GUARANTEE = """\
 `privacy.epsilon` makes a simulated run private, for every method and on every engine; it needs `pip install 'sofa-fl[private]'`.
 
-<!-- not run: minutes -->
 ```sh
 sofa-fl run --set sharing.ratio=0 --set privacy.epsilon=2 --set local.batch_size=250
 ```

@@ -175,7 +175,7 @@ def test_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assign(folder, new.x, [0, 1, 2])
     with pytest.raises(DataError, match="labels must be from 0 to 3, got 0 to 4"):
         assign(folder, new.x, [4, *[0] * (NEW - 1)])
-    with pytest.raises(ConfigError, match="safetensors or onnx"):
+    with pytest.raises(ConfigError, match="safetensors, onnx or peft"):
         assign(folder, new.x, file=tmp_path / "model.pt")
 
     def without_means(path: Path, name: str, kind: type[Any]) -> Any:
