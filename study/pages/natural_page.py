@@ -44,7 +44,7 @@ def _sections(out: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce natural` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(rows)}"
-    yield f"## In short\n\n{in_short(rows)}\n{behind(rows)}\n{standing(rows)}"
+    yield f"## In short\n\n{in_short(rows)}\n{SEEDS}\n{behind(rows)}\n{standing(rows)}"
     if has_setting(rows, "heart"):
         yield f"## Beside FLamby's numbers\n\n{FLAMBY}{published(rows)}"
     yield _chosen(out)
@@ -99,6 +99,10 @@ READING = """\
 *Mean* and *worst* are over the clients' own test samples, in %, after the last round.
 *Groups* compares the tree with the true groups (families, states, rotations, regions and sites; the level that it agrees with least).
 Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t).
+"""
+
+SEEDS = """\
+Some methods were run with fewer seeds than others; differences are over the seeds that both have, and a method's own numbers over all of its own.
 """
 
 FLAMBY = """\
