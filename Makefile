@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 		|| { echo "Python 3.11, 3.12 or 3.13 is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@test -z "$(TORCH)" \
-		|| $(BIN)/python -m pip install --quiet --retries 1 -c constraints.txt torch --index-url "$(TORCH)" \
+		|| $(BIN)/python -m pip install --quiet --retries 1 --no-deps -c constraints.txt torch --index-url "$(TORCH)" \
 		|| echo "torch was not found at $(TORCH): pip takes its own build" >&2
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx,adapters]'
 	@! nvidia-smi -L > /dev/null 2>&1 \
