@@ -1,6 +1,6 @@
 """How far the mean of LoRA's factors is from the mean of what adapters do, on MiniLM.
 
-    python benchmarks/adapter_means.py FOLDER
+    python -m benchmarks.adapter_means FOLDER
 
 Four vendors train for 20 batches from one start, all of one domain or each of another; FOLDER is as
 `adapters_prepare.py` makes it, or has `intents.json` alone. Minutes on a CPU.
@@ -9,22 +9,18 @@ Four vendors train for 20 batches from one start, all of one domain or each of a
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
-
-from sofa_fl.engine.base import Exam, LocalConfig, Task  # noqa: E402
-from sofa_fl.engine.sequential import SequentialEngine  # noqa: E402
-from sofa_fl.models.flat import FlatNetwork, mean  # noqa: E402
-from sofa_fl.topology.tree import NodeId  # noqa: E402
-from study.design.adapter_settings import Network  # noqa: E402
-from study.intents import VENDORS, federation, find_base, network_of, read_queries  # noqa: E402
+from sofa_fl.engine.base import Exam, LocalConfig, Task
+from sofa_fl.engine.sequential import SequentialEngine
+from sofa_fl.models.flat import FlatNetwork, mean
+from sofa_fl.topology.tree import NodeId
+from study.design.adapter_settings import Network
+from study.intents import VENDORS, federation, find_base, network_of, read_queries
 
 LOCAL = LocalConfig(batches=20, batch_size=16, learning_rate=5e-3)
 GROUPS = {"one domain": range(4), "four domains": range(0, 4 * VENDORS, VENDORS)}
@@ -74,4 +70,6 @@ def main(folder: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m benchmarks.adapter_means FOLDER")
     main(sys.argv[1])

@@ -17,19 +17,17 @@ import time
 from pathlib import Path
 from typing import Any, get_args
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+import torch
+from checkout import ROOT
 
-import torch  # noqa: E402
-
-from sofa_fl.engine.base import LocalConfig, Precision, Task  # noqa: E402
-from sofa_fl.engine.sequential import SequentialEngine  # noqa: E402
-from sofa_fl.engine.stacked import StackedEngine  # noqa: E402
-from sofa_fl.models.flat import FlatNetwork  # noqa: E402
-from sofa_fl.models.networks import build  # noqa: E402
-from sofa_fl.topology.tree import NodeId  # noqa: E402
-from study.design.adapter_settings import Network  # noqa: E402
-from study.intents import federation, find_base, network_of, read_queries  # noqa: E402
+from sofa_fl.engine.base import LocalConfig, Precision, Task
+from sofa_fl.engine.sequential import SequentialEngine
+from sofa_fl.engine.stacked import StackedEngine
+from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.networks import build
+from sofa_fl.topology.tree import NodeId
+from study.design.adapter_settings import Network
+from study.intents import federation, find_base, network_of, read_queries
 
 TIMES = 3
 HEAD = ("what is trained", "clients", "how", "s a round", "peak GiB", "numbers", "frozen MB")

@@ -9,7 +9,7 @@ from textwrap import wrap
 from study.rows.intervals import Estimate, Paired
 
 NOTHING = "–"
-WIDTH = 140
+WIDTH = 120
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -20,7 +20,7 @@ from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, OwnPart
-from sofa_fl.experiment.run.private import check_private, made_private
+from sofa_fl.experiment.run.private_run import check_private, made_private
 from sofa_fl.experiment.run.records import describe_round, summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
