@@ -51,9 +51,9 @@ def test_the_paper_set_is_what_its_configuration_names() -> None:
 
 def test_both_sets_build_the_papers_tree_where_gamma_is_given() -> None:
     fed = federation()
-    method = Sofa(PAPER, NO_SHARING)
-    space = method.embed(updates_of(fed), fed)
-    trees = [r.build(space, PAPER.dmac, fed.first_id) for r in (method.rules, paper_rules())]
+    sets = rules_of(PAPER), paper_rules()
+    space = sets[0].embed(updates_of(fed), PAPER, fed)
+    trees = [rules.build(space, PAPER.dmac, fed.first_id) for rules in sets]
     assert trees[0].parent == trees[1].parent
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.errors import ConfigError
-from sofa_fl.methods.rules.positions import PositionKind
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.geometry.space import Linkage, Metric
 
+PositionKind = Literal["directions", "weights", "updates", "latent"]
 PullWeight = Annotated[float, Ge(0)]
 RuleSet = Literal["default", "paper"]
 

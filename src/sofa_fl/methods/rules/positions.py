@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
 
 from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.clusters import Updates
+from sofa_fl.methods.rules.config import PositionKind, SofaConfig
 from sofa_fl.models.flat import Vector, inner_products, products_with
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.sketch import Sketch
@@ -16,12 +17,19 @@ from sofa_fl.topology.geometry.map import map_of
 from sofa_fl.topology.geometry.space import Floats, Metric, Space, coordinates, unit_rows
 from sofa_fl.topology.tree import NodeId
 
-PositionKind = Literal["directions", "weights", "updates", "latent"]
 PROBE_SIZE = 200  # samples on which latent features are taken
 NUM_EXACT = 256  # of no more clients all pairs are measured exactly
 NUM_LANDMARKS = 64  # models that a position is measured against exactly, if there are more
 MIN_SKETCH = 256  # numbers
 NUM_SAMPLED = 1 << 14  # numbers of a model that a map for the eye is made of
+
+
+def embed(updates: Updates, config: SofaConfig, fed: Federation) -> Space:
+    """The positions of the clients, by what they learned."""
+    models, starts = zip(*((update.model, update.start) for update in updates.values()))
+    positions = positions_of(models, starts, config.position, config.metric, fed, config.sketch)
+    weights = np.array([fed.size(client) for client in updates], dtype=np.float64)
+    return Space(tuple(updates), positions, weights, config.metric, config.linkage)
 
 
 def positions_of(

@@ -88,6 +88,16 @@ def after_edits(state: SofaState, edits: Sequence[Edit], fed: Federation) -> Sof
     return SofaState(tree, params, losses, mixing, Shared(pools, ledger), learned)
 
 
+def adapt_membership(
+    state: SofaState, config: SofaConfig, fed: Federation
+) -> tuple[SofaState, tuple[Edit, ...]]:
+    """Remove clients that left; move those that their new data contradict (`sofa.alert`)."""
+    state, leaves = let_leave(state, fed)
+    state, moves = move_contradicted(state, config, fed)
+    store = ModelStore(state.params, keep=fed.may_miss or are_small(state.params))
+    return replace(state, params=store), (*leaves, *moves)
+
+
 Limits = Mapping[NodeId, float]  # the loss that a client tolerates of a model
 
 

@@ -34,6 +34,12 @@ def find_joins(tree: Tree, space: Space) -> list[Edit]:
     return joins_onto(tree, dict(zip(new, ids(nodes, *nearest))))
 
 
+def attach_newcomers(tree: Tree, space: Space) -> tuple[Tree, list[Edit]]:
+    """The tree after the joins of newcomers, and these."""
+    joins = find_joins(tree, space)
+    return apply_all(tree, joins), joins
+
+
 def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
     """Every client joins the cluster named; where a client is alone, all make one with it."""
     if tree.root not in tree.members:

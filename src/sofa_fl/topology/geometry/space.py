@@ -208,6 +208,11 @@ class Space:
         incoherences[several] = np.sqrt(squares) / self.scale
         return incoherences
 
+    def incoherence_of(self, tree: Tree) -> dict[NodeId, float]:
+        """That of the children of every node of a tree, by node."""
+        values = self.incoherences(self.locate(tree)).tolist()
+        return dict(zip(map(NodeId, tree.arrays.nodes.tolist()), values))
+
     @cached_property
     def row_of(self) -> dict[NodeId, int]:
         """The row of each client."""
