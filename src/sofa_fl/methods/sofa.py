@@ -16,14 +16,13 @@ from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.noised import learned_so_far, rules_by_models
 from sofa_fl.methods.rules.objective import objective_value
 from sofa_fl.methods.rules.path import Models, compare_losses
+from sofa_fl.methods.rules.positions import map_of
 from sofa_fl.methods.rules.rule_set import Rules, rules_of
 from sofa_fl.methods.rules.state import SofaState, adapt_membership
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
-from sofa_fl.topology.clustering.membership import attach_newcomers
-from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.map import map_of
+from sofa_fl.topology.clustering.shape import attach_newcomers, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit

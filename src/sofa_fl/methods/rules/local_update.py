@@ -14,7 +14,7 @@ from sofa_fl.methods.rules.clusters import Update
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.path import Path, blend
 from sofa_fl.methods.rules.rule_set import Rules
-from sofa_fl.methods.rules.state import ModelStore, SofaState, descend
+from sofa_fl.methods.rules.state import ModelStore, SofaState, search_down
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.sharing import training_sets
@@ -68,7 +68,7 @@ class LocalUpdate:
         """The first training of newcomers: from where a descent of the tree leads them."""
         fed, tree = self.fed, self.state.tree
         new = [client for client in fed.cohort if client not in tree.members]
-        for client, descent in (descend(tree, self.store, new, fed) if new else {}).items():
+        for client, descent in (search_down(tree, self.store, new, fed) if new else {}).items():
             clusters = tuple(descent) or (tree.root,)
             path = Path(clusters, None, self.store, self.state.mixing.weights)
             yield fed.task(client, self.rules.start(path, self.config)), None

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.clustering.candidates import TIE, Candidates, Neighbors, linked
-from sofa_fl.topology.clustering.config import DmacConfig as DmacConfig
-from sofa_fl.topology.clustering.fast.candidates import FastCandidates
+from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.clustering.fast import FastNeighbors
+from sofa_fl.topology.clustering.neighbors import TIE, Neighbors, linked, one_thread
 from sofa_fl.topology.clustering.separation import Pairs, Separation, picked, stands_out
 from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.geometry.threads import one_thread
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Rows, Tree
 from sofa_fl.topology.tree.edits import MutableTree
-from sofa_fl.topology.tree.tree_arrays import Rows
+
+Nearness = Callable[[Space], Neighbors]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class _Join:
         return (self.sum_within + alone * float(self.pairs.mean)) / self.size
 
 
-def build_by_gaps(space: Space, first: int, candidates: Candidates) -> Tree:
+def build_by_gaps(space: Space, first: int, neighbors: Nearness) -> Tree:
     """Build the tree of those joins above which there is a gap; ids of clusters from `first` on.
 
     Nodes are joined two by two, the nearest first. A join stays a cluster if its clients are
@@ -107,7 +107,7 @@ def build_by_gaps(space: Space, first: int, candidates: Candidates) -> Tree:
     flat tree. Every gap is looked for where it is, not in all distances together: groups need not
     be equally tight.
     """
-    tree, num = dendrogram(candidates.neighbors(space)), len(space.clients)
+    tree, num = dendrogram(neighbors(space)), len(space.clients)
     separation = Separation(space, space.positions)
     undecided: dict[int, _Join] = {}
     clusters: dict[int, list[int]] = {}  # the parts of each
@@ -203,41 +203,38 @@ def _outer_pairs(
 
 @one_thread()
 def dmac(
-    space: Space, config: DmacConfig, first: int = 0, candidates: Candidates | None = None
+    space: Space, config: DmacConfig, first: int = 0, neighbors: Nearness = FastNeighbors
 ) -> Tree:
     """Build a compact tree over the clients of `space`, from the nearest pairs upward.
 
     Clusters get ids from `first` on, and above all clients': smaller ones are left for clients
-    that may join. Candidates: `FastCandidates`, unless given.
+    that may join. With the plain `Neighbors` the tree is the same, and it takes longer.
     """
-    candidates = candidates or FastCandidates()
     first = max(first, 1 + max(space.clients))
     if config.increase is None:
-        tree = build_by_gaps(space, first, candidates)
+        tree = build_by_gaps(space, first, neighbors)
         return without_chance(tree, space) if config.certain else tree
-    return build_by_threshold(space, config.increase, first, candidates)
+    return build_by_threshold(space, config.increase, first, neighbors)
 
 
-@one_thread()
 def paper_dmac(
-    space: Space, config: DmacConfig, first: int = 0, candidates: Candidates | None = None
+    space: Space, config: DmacConfig, first: int = 0, neighbors: Nearness = FastNeighbors
 ) -> Tree:
     """Algorithm 1 as the paper writes it, with γ = `config.increase`."""
     if config.increase is None:
         raise TopologyError(
             "the paper's DMAC needs the increasing factor gamma, got none: set dmac.increase"
         )
-    first = max(first, 1 + max(space.clients))
-    return build_by_threshold(space, config.increase, first, candidates or FastCandidates())
+    return dmac(space, config, first, neighbors)
 
 
-def build_by_threshold(space: Space, gamma: float, first: int, candidates: Candidates) -> Tree:
+def build_by_threshold(space: Space, gamma: float, first: int, neighbors: Nearness) -> Tree:
     """Join all pairs (n_u, n_v) with D(n_u, n_v) ≤ τ · γ, where τ = min D, until one node is left.
 
     Pairs that share a node are joined to one cluster, which stands at the weighted mean of its
     clients. Chosen: distances that only rounding tells apart are equal.
     """
-    nodes, num = candidates.neighbors(space), len(space.clients)
+    nodes, num = neighbors(space), len(space.clients)
     ids = [*space.clients, *(NodeId(first + k) for k in range(num - 1))]  # by row of `nodes`
     parent: dict[NodeId, NodeId | None] = {}
     while len(nodes.alive) > 1:

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import stdtrit
 
 from sofa_fl.topology.geometry.space import Floats, Space
-from sofa_fl.topology.tree.tree_arrays import Rows
+from sofa_fl.topology.tree import Rows
 
 FACTOR = 1.06  # distances to others are at least this many times those within the group
 CLEARLY = 1.5  # the same, where there may be another reason: one client may be noisier than the

@@ -1,19 +1,21 @@
-"""What the rules look at: by default everything.
+"""The nodes that DMAC joins, and which are near to each other.
 
-`fast.FastCandidates` looks at less. It may drop a candidate only if the rule would reject it, so
-that the edits are the same with and without.
+`Neighbors` measures everything. `fast.FastNeighbors` measures less, and the tree is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+from threadpoolctl import ThreadpoolController
 
 from sofa_fl.topology.geometry.space import Floats, Space
-from sofa_fl.topology.tree.tree_arrays import Rows
+from sofa_fl.topology.tree import Rows
 
 TIE = 1e-9  # distances that differ by less than this fraction count as equal
 
@@ -79,9 +81,17 @@ def linked(a: Rows, b: Rows) -> list[Rows]:
     return np.split(nodes[order], np.flatnonzero(np.diff(group_of[order])) + 1)
 
 
-class Candidates:
-    """Every node may be joined to every other."""
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compiled libraries use one thread in here.
 
-    def neighbors(self, space: Space) -> Neighbors:
-        """Who is near to whom while DMAC joins nodes."""
-        return Neighbors(space)
+    Clustering works on blocks that take a millisecond. Two threads that wait for each other at
+    every one of them are little faster on a free machine, and many times slower on a busy one.
+    """
+    with _controller().limit(limits=1):
+        yield
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()  # to look for all libraries takes milliseconds
