@@ -11,6 +11,7 @@ import torch
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.losses import compare_losses
 from sofa_fl.methods.rules.mixing import (
     WEIGHTS,
     Mixing,
@@ -23,7 +24,7 @@ from sofa_fl.methods.rules.mixing import (
     steadied_counts,
     weigh_by_losses,
 )
-from sofa_fl.methods.rules.path import Models, compare_losses
+from sofa_fl.methods.rules.path import Models
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft

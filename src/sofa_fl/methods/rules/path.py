@@ -1,4 +1,4 @@
-"""A client's path, root to parent to itself: where it starts, what it serves, what it loses.
+"""A client's path, root to parent to itself: where it starts, what pulls it, what it serves.
 
 The path spans everything from one model for all (the root) to a model of the client's own (the
 leaf).
@@ -6,16 +6,18 @@ leaf).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from sofa_fl.federation import Federation
+from sofa_fl.engine.base import Pull
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import mixture
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix, Model
 from sofa_fl.topology.tree import NodeId, Tree
+
+Models = Mapping[NodeId, Vector]
+Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,47 +83,32 @@ def blend(models: Mapping[NodeId, Vector], weights: Mapping[NodeId, float]) -> M
     return Mix(tuple(models[node] for node in some), tuple(some.values()))
 
 
-Models = Mapping[NodeId, Vector]
-Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
+def pulls_together(
+    tree: Tree, path: Path, cluster: NodeId, siblings_mean: Vector, config: SofaConfig
+) -> list[Pull]:
+    """As `pulls_on_client`, as far as the client starts from its parent.
 
-
-def compare_losses(
-    tree: Tree,
-    models: Models,
-    fed: Federation,
-    known: Losses | None = None,
-    clients: Collection[NodeId] | None = None,
-) -> dict[NodeId, dict[NodeId, float]]:
-    """Measure the held-out loss of every model on each client's path, except what is `known`.
-
-    Only `clients` (by default all) can be asked. The others keep what is known of them; for a
-    model that a client has never measured, the loss of the next model above stands in.
+    One that has left its parent behind would be pulled back to what does not suit it.
     """
-    known = known or {}
-    losses = {
-        client: {n: known[client][n] for n in tree.path(client) if n in known.get(client, {})}
-        for client in tree.clients
-    }
-    clients = tree.members if clients is None else clients
-    pairs = [
-        (client, node)
-        for client in tree.clients
-        if client in clients
-        for node in tree.path(client)
-        if node not in losses[client]
-    ]
-    scores = fed.held_out([(client, models[node]) for client, node in pairs])
-    for (client, node), score in zip(pairs, scores):
-        losses[client][node] = score.loss
-    return {client: _complete(tree.path(client), losses[client], fed) for client in tree.clients}
+    pulls = pulls_on_client(tree, path, cluster, siblings_mean, config)
+    return [replace(pull, weight=pull.weight * (1 - path.start)) for pull in pulls]
 
 
-def _complete(
-    path: Sequence[NodeId], losses: Mapping[NodeId, float], fed: Federation
-) -> dict[NodeId, float]:
-    """A loss for every node of a path: where there is none, that of the next node above."""
-    finite = {node: loss for node, loss in losses.items() if math.isfinite(loss)}
-    if len(finite) == len(path):
-        return {node: finite[node] for node in path}
-    last = max(finite.values(), default=fed.blind_loss)
-    return {node: (last := finite.get(node, last)) for node in path}
+def pulls_on_client(
+    tree: Tree, path: Path, cluster: NodeId, siblings_mean: Vector, config: SofaConfig
+) -> list[Pull]:
+    """Terms (2) and (3) of the objective for a client x that trains for the cluster j.
+
+    β_j ‖x − x_j‖² belongs to every training, α_j / |C_j| Σ ‖x − x_v‖² over the siblings v to that
+    for the parent. The gradient of the latter is that of α_j ‖x − m‖² − α_j / |C_j| ‖x − x_u‖²,
+    where m (`siblings_mean`) is the mean of all of C_j and x_u the client's model of the round
+    before: so one new model per cluster serves all its clients.
+    """
+    models, client = path.models, path.client
+    assert client is not None
+    level = tree.level[cluster]
+    to_parent = Pull(models[cluster], config.beta(level))
+    if cluster != tree.parent[client]:
+        return [to_parent]
+    alpha, size = config.alpha(level), len(tree.children[cluster])
+    return [to_parent, Pull(siblings_mean, alpha), Pull(models[client], -alpha / size)]

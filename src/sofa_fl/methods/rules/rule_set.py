@@ -10,11 +10,12 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Updates, mean_of_clients, regularized_mean
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
-from sofa_fl.methods.rules.objective import pulls_on_client, pulls_together
 from sofa_fl.methods.rules.path import (
     Losses,
     Models,
     Path,
+    pulls_on_client,
+    pulls_together,
     serve_mixture,
     serve_own,
     start_from_own,
