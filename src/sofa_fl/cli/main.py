@@ -17,8 +17,8 @@ from sofa_fl.cli.report import report
 from sofa_fl.cli.reproduce import PASS_ON, reproduce
 from sofa_fl.cli.run import resume, run
 from sofa_fl.cli.screen import Commands
+from sofa_fl.cli.show_tree import tree
 from sofa_fl.cli.sweep import sweep
-from sofa_fl.cli.tree import tree
 from sofa_fl.cli.watch import watch
 
 app = typer.Typer(
