@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from sofa_fl.data.concepts import Phase, Script
 from sofa_fl.engine.base import Exam
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import mean_of
-from sofa_fl.methods.rules.losses import compare_losses
-from sofa_fl.methods.rules.path import Losses, Models
+from sofa_fl.methods.rules.clusters import Models, mean_of
+from sofa_fl.methods.rules.losses import Losses, compare_losses
 from sofa_fl.methods.rules.state import find_contradicted, find_moves, search_down
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft, Prune, Split, apply_all

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.clusters import Models
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.losses import compare_losses
 from sofa_fl.methods.rules.mixing import (
@@ -24,7 +25,6 @@ from sofa_fl.methods.rules.mixing import (
     steadied_counts,
     weigh_by_losses,
 )
-from sofa_fl.methods.rules.path import Models
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft

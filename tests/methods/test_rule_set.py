@@ -9,14 +9,14 @@ import torch
 
 from sofa_fl.methods.rules.clusters import regularized_mean
 from sofa_fl.methods.rules.config import RulesConfig, RuleSet, SofaConfig
-from sofa_fl.methods.rules.mixing import own_models, weigh_by_losses
-from sofa_fl.methods.rules.path import (
+from sofa_fl.methods.rules.local_update import (
     Path,
     pulls_on_client,
     pulls_together,
     start_from_own,
     start_from_path,
 )
+from sofa_fl.methods.rules.mixing import own_models, weigh_by_losses
 from sofa_fl.methods.rules.rule_set import default_rules, paper_rules, rules_of
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.mix import as_vector

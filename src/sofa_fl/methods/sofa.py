@@ -8,13 +8,12 @@ from dataclasses import replace
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.registry import register
-from sofa_fl.methods.rules.clusters import Updates, means_up, mixed, trained_on_pools
+from sofa_fl.methods.rules.clusters import Models, Updates, means_up, mixed, trained_on_pools
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate, path_of, warm_up
 from sofa_fl.methods.rules.losses import FederationEvidence, compare_losses, objective_value
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.noised import learned_so_far, rules_by_models
-from sofa_fl.methods.rules.path import Models
 from sofa_fl.methods.rules.positions import map_of
 from sofa_fl.methods.rules.rule_set import Rules, rules_of
 from sofa_fl.methods.rules.state import SofaState, adapt_membership

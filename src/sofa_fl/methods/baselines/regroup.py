@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.registry import register
-from sofa_fl.methods.rules.clusters import means_up
+from sofa_fl.methods.rules.clusters import Models, means_up
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.path import Models
 from sofa_fl.methods.rules.rule_set import Rules
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector

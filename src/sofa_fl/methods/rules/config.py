@@ -100,18 +100,3 @@ class SofaConfig:
     def __post_init__(self) -> None:
         if self.metric == "manhattan" and self.linkage == "average":
             raise ConfigError("the manhattan metric needs sofa.linkage=centroid")
-
-    def alpha(self, level: int) -> float:
-        """α_j of a cluster j on this level."""
-        return by_level(self.pull_siblings, level)
-
-    def beta(self, level: int) -> float:
-        """β_j of a cluster j on this level."""
-        return by_level(self.pull_parent, level)
-
-
-def by_level(values: float | tuple[float, ...], level: int) -> float:
-    """The value for clusters on a level, from 1 up; the last one goes on, and () is 0."""
-    if isinstance(values, tuple):
-        return values[max(0, min(level, len(values)) - 1)] if values else 0.0
-    return values

@@ -23,15 +23,15 @@ import torch
 
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import inherit, mean_of
+from sofa_fl.methods.rules.clusters import Models, inherit, mean_of
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.path import Losses, Models
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.topology.clustering.evidence import Question
 from sofa_fl.topology.geometry.space import Floats, Space
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 from sofa_fl.topology.tree.edits import Edit, apply_all
 
+Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
 FEW = 100  # held-out samples
 LARGEST = 1e30  # the loss of what could not be scored
 
@@ -93,7 +93,8 @@ def objective_value(
     siblings = parent = 0.0
     for cluster in tree.clusters:
         children = [models[child] for child in tree.children[cluster]]
-        alpha, beta = config.alpha(tree.level[cluster]), config.beta(tree.level[cluster])
+        alpha = value_at_level(config.pull_siblings, tree.level[cluster])
+        beta = value_at_level(config.pull_parent, tree.level[cluster])
         if alpha and len(children) > 1:
             # The squared distances of all pairs are |C| times those to the mean.
             siblings += alpha * _scatter(children, mean(children, [1.0] * len(children)), fed)

@@ -7,12 +7,9 @@ from dataclasses import dataclass, fields
 
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import Updates, mean_of_clients, regularized_mean
+from sofa_fl.methods.rules.clusters import Models, Updates, mean_of_clients, regularized_mean
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
-from sofa_fl.methods.rules.path import (
-    Losses,
-    Models,
+from sofa_fl.methods.rules.local_update import (
     Path,
     pulls_on_client,
     pulls_together,
@@ -21,6 +18,8 @@ from sofa_fl.methods.rules.path import (
     start_from_own,
     start_from_path,
 )
+from sofa_fl.methods.rules.losses import Losses
+from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
 from sofa_fl.methods.rules.positions import embed
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import inherit
+from sofa_fl.methods.rules.clusters import Models, inherit
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import compare_losses
+from sofa_fl.methods.rules.losses import Losses, compare_losses
 from sofa_fl.methods.rules.mixing import Mixing, after_moves
-from sofa_fl.methods.rules.path import Losses, Models
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import Shared
 from sofa_fl.topology.clustering.default_edits import descend

@@ -142,6 +142,13 @@ class Tree:
         return Tree(parent, clients, max(self.next_id, 1 + max(parent)))
 
 
+def value_at_level(values: float | Sequence[float], level: int) -> float:
+    """The value for clusters on a level, from 1 up; the last one goes on, and () is 0."""
+    if isinstance(values, Sequence):
+        return values[max(0, min(level, len(values)) - 1)] if values else 0.0
+    return values
+
+
 def flat_tree(clients: Sequence[NodeId], first: int = 0) -> Tree:
     """One cluster over all clients: the tree of FedAvg; ids below `first` are not for clusters."""
     if not clients:
