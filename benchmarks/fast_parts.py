@@ -12,9 +12,8 @@ from situations import SITUATIONS, gaussian, models
 from timing import space_of, timed
 
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import Nearness, dmac
+from sofa_fl.topology.clustering.dmac import Nearness, Neighbors, dmac
 from sofa_fl.topology.clustering.fast import FastNeighbors
-from sofa_fl.topology.clustering.neighbors import Neighbors
 from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import Tree
 

@@ -9,8 +9,7 @@ import pytest
 
 from sofa_fl.topology.clustering import fast as module
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.clustering.neighbors import Neighbors
+from sofa_fl.topology.clustering.dmac import Neighbors, dmac
 from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
 from sofa_fl.topology.tree import Rows, Tree
 from tests.topology.strategies import WAYS, ids, space_of, tied_places

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.dmac import Neighbors, dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence, Evidence
-from sofa_fl.topology.clustering.neighbors import Neighbors
 from sofa_fl.topology.clustering.shape import (
     TreeRules,
     default_tree_rules,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.neighbors import TIE, Neighbors
+from sofa_fl.topology.clustering.dmac import TIE, Neighbors
 from sofa_fl.topology.clustering.separation import power_of
 from sofa_fl.topology.geometry.space import Floats, Space, unit_rows
 from sofa_fl.topology.tree import Rows

@@ -20,10 +20,8 @@ from sofa_fl.topology.clustering.default_edits import (
     find_prunes,
     find_splits,
 )
-from sofa_fl.topology.clustering.dmac import Nearness, dmac, paper_dmac
+from sofa_fl.topology.clustering.dmac import Nearness, dmac, one_thread, paper_dmac
 from sofa_fl.topology.clustering.evidence import Evidence
-from sofa_fl.topology.clustering.fast import FastNeighbors
-from sofa_fl.topology.clustering.neighbors import one_thread
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -55,7 +53,7 @@ class TreeRules:
     order: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
 
 
-def default_tree_rules(neighbors: Nearness = FastNeighbors) -> TreeRules:
+def default_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
     """Our rules; with the plain `Neighbors` they are slower and give the same tree."""
     return TreeRules(
         build=partial(dmac, neighbors=neighbors),
@@ -65,7 +63,7 @@ def default_tree_rules(neighbors: Nearness = FastNeighbors) -> TreeRules:
     )
 
 
-def paper_tree_rules(neighbors: Nearness = FastNeighbors) -> TreeRules:
+def paper_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
     """The rules as the paper writes them: Algorithms 1 to 5. They ask for no losses.
 
     Chosen: the order of the operations, with pruning last, so that no cluster of one child
