@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Interval
+from numpy.typing import NDArray
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.errors import ModelError
@@ -20,6 +21,7 @@ from sofa_fl.topology.tree import NodeId
 
 NOT_FINITE = "not finite"
 FEWEST = 4  # updates of which it can be said that one is out of scale
+AT_ONCE = 64  # updates that are measured together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,26 +107,37 @@ def flaws_of(
     times the median.
     """
     flaws: dict[int, str] = {}
-    lengths: dict[int, Vector] = {}
-    for at, (start, outcome) in answers.items():
+    fitting: list[int] = []
+    for at, (_, outcome) in answers.items():
         params = outcome.params
         if params.shape != (size,) or params.dtype != torch.float32:
             shape = "x".join(map(str, params.shape))
             flaws[at] = f"a model of {shape} numbers ({params.dtype}) in place of {size}"
         else:
-            lengths[at] = torch.linalg.vector_norm(params - as_vector(start))
-    if not lengths:
+            fitting.append(at)
+    if not fitting:
         return flaws
-    values = torch.stack(list(lengths.values())).double().cpu().numpy()
+    values = lengths_of([answers[at] for at in fitting])
     finite = np.isfinite(values)
     usual = float(np.median(values[finite])) if finite.sum() >= FEWEST else 0.0
     usual = usual or np.inf  # of few updates, or of none that move, none is out of scale
-    for at, length in zip(lengths, values.tolist()):
+    for at, length in zip(fitting, values.tolist()):
         if not np.isfinite(length):
             flaws[at] = NOT_FINITE
         elif length > scale * usual:
             flaws[at] = f"{length / usual:.0f} times as long as the median update"
     return flaws
+
+
+def lengths_of(answers: Sequence[tuple[Model, Outcome]]) -> NDArray[np.float64]:
+    """How far each model is from its start."""
+    lengths: list[Vector] = []
+    for first in range(0, len(answers), AT_ONCE):  # updates do not exist all at the same time
+        some = answers[first : first + AT_ONCE]
+        starts = [as_vector(start) for start, _ in some]
+        updates = torch._foreach_sub([outcome.params for _, outcome in some], starts)
+        lengths += torch._foreach_norm(updates)
+    return torch.stack(lengths).double().cpu().numpy()
 
 
 def refuse_divergence(flaws: Mapping[int, str], num_answers: int, round: int) -> None:
