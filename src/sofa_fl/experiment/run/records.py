@@ -21,7 +21,7 @@ from sofa_fl.experiment.scoring.metrics import (
     measured_accuracies,
     regression,
 )
-from sofa_fl.experiment.storage.event_lines import MANY, Event, remembered
+from sofa_fl.experiment.storage.event_lines import Event, are_many, remembered
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.registry import MethodInfo
@@ -74,7 +74,8 @@ def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
     """The clients' scores, and, if not all are taken in every round, which are new.
 
     A client that is not measured keeps its last score. `evaluated` is the round of the last
-    evaluation, and `measured` has the clients whose scores are of this round.
+    evaluation, and `measured` has the clients whose scores are of this round. Of many clients,
+    `scores` has theirs alone.
     """
     fed = examiner.fed
     used = view.used_by(fed.measured)
@@ -90,7 +91,9 @@ def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
     accuracies, place = old.copy(), fed.present.place
     for client, score in zip(fed.measured, _plain(now)):
         accuracies[place[client]] = score
+    alone = {"scores": _plain(now)} if are_many(fed.clients) else {}
     return {
+        **alone,
         "client": fairness(now),
         "accuracies": accuracies,
         **regression(used, examiner),
@@ -111,7 +114,7 @@ def old_accuracies(fed: Federation, before: Event) -> list[float | None]:
 def lists_of(fed: Federation) -> Mapping[str, list[Any]]:
     """What is told of every client of a stage; of many clients the same objects in every round."""
     lists = fed.present.lists
-    return lists if len(fed.clients) > MANY else {key: list(each) for key, each in lists.items()}
+    return lists if are_many(fed.clients) else {key: list(each) for key, each in lists.items()}
 
 
 @remembered
@@ -255,7 +258,7 @@ def attendance(fed: Federation) -> dict[str, Any]:
     """The clients whose update was not used in a round, by reason; empty if all were used.
 
     Clients in quarantine count as absent too. A client whose last permitted flaw was in this round
-    is set aside now, and in quarantine from the next round on. Of more than `MANY` clients only
+    is set aside now, and in quarantine from the next round on. Of many clients only
     those who were `asked` can be absent.
     """
 
@@ -263,11 +266,11 @@ def attendance(fed: Federation) -> dict[str, Any]:
         is_heard = client in fed.roll.heard or client in fed.roll.set_aside
         return not is_heard and client in fed.owned and fed.register.is_out(client, fed.round)
 
-    are_many = len(fed.clients) > MANY
-    expected = set(fed.cohort if are_many else fed.clients)
+    asked = fed.cohort if are_many(fed.clients) else ()
+    expected = set(asked or fed.clients)
     absent = sorted(expected - fed.roll.heard - fed.roll.set_aside.keys())
     found = {
-        "asked": list(fed.cohort) if are_many else [],
+        "asked": list(asked),
         "absent": absent,
         "set_aside": {str(client): flaw for client, flaw in fed.roll.set_aside.items()},
         "quarantined": sorted(c for c in fed.register.back_at if is_quarantined(c)),

@@ -6,7 +6,7 @@ and `scores` has the scores of the clients in `measured` alone, in place of all 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -16,26 +16,27 @@ MANY = 5_000  # clients above which a round must not cost what all clients toget
 LASTING = ("clients", "names", "samples", "tree", "accuracies", "disclosed")
 
 
+def are_many(clients: Sized) -> bool:
+    return len(clients) > MANY
+
+
 def to_line(event: Event, before: Event) -> Event:
     """What is written of an event; `before` is the event of the round before, or empty.
 
     Something is the same if it is the same object: comparing would cost as much as writing.
     """
-    if len(event.get("clients", ())) <= MANY or not before:
+    if not are_many(event.get("clients", ())):
         return event
     same = [key for key in LASTING if key in event and event[key] is before.get(key)]
-    line = {key: value for key, value in event.items() if key not in same}
-    if "clients" in same and "accuracies" in line and "measured" in event:
-        known = dict(zip(event["clients"], line.pop("accuracies")))
-        line["scores"] = [known[client] for client in event["measured"]]
-    return {**line, "same": same}
+    dropped = {*same, "accuracies" if "clients" in same and "scores" in event else "scores"}
+    return {**{k: value for k, value in event.items() if k not in dropped}, "same": same}
 
 
 def from_line(line: Event, before: Event) -> Event:
     """The event that a line stands for; what has not changed is the same object as in `before`."""
     if "same" not in line:
         return line
-    event = {key: value for key, value in line.items() if key not in ("same", "scores")}
+    event = {key: value for key, value in line.items() if key != "same"}
     event |= {key: before[key] for key in line["same"]}
     if "scores" in line:
         known = dict(zip(before["clients"], before["accuracies"]))
@@ -45,7 +46,7 @@ def from_line(line: Event, before: Event) -> Event:
 
 
 def remembered(function: Callable[..., T]) -> Callable[..., T]:
-    """Remember the last result of a function, if its first argument has `MANY` entries.
+    """Remember the last result of a function, if its first argument has many entries.
 
     The arguments of the next call are compared by identity, so they must not be changed.
     """
@@ -53,7 +54,7 @@ def remembered(function: Callable[..., T]) -> Callable[..., T]:
 
     @wraps(function)
     def call(*args: Any) -> T:
-        if len(args[0]) <= MANY:
+        if not are_many(args[0]):
             return function(*args)
         if not last or any(a is not b for a, b in zip(last[0][0], args, strict=True)):
             last[:] = [(args, function(*args))]
