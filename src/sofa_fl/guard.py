@@ -9,11 +9,10 @@ from typing import Annotated
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Interval
-from numpy.typing import NDArray
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import Vector
+from sofa_fl.models.flat import distances
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.robust import Aggregate
 from sofa_fl.seeding import rng_for
@@ -21,7 +20,6 @@ from sofa_fl.topology.tree import NodeId
 
 NOT_FINITE = "not finite"
 FEWEST = 4  # updates of which it can be said that one is out of scale
-AT_ONCE = 64  # updates that are measured together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +115,9 @@ def flaws_of(
             fitting.append(at)
     if not fitting:
         return flaws
-    values = lengths_of([answers[at] for at in fitting])
+    ends = [answers[at][1].params for at in fitting]
+    lengths = distances(ends, (as_vector(answers[at][0]) for at in fitting))
+    values = torch.stack(lengths).double().cpu().numpy()
     finite = np.isfinite(values)
     usual = float(np.median(values[finite])) if finite.sum() >= FEWEST else 0.0
     usual = usual or np.inf  # of few updates, or of none that move, none is out of scale
@@ -127,17 +127,6 @@ def flaws_of(
         elif length > scale * usual:
             flaws[at] = f"{length / usual:.0f} times as long as the median update"
     return flaws
-
-
-def lengths_of(answers: Sequence[tuple[Model, Outcome]]) -> NDArray[np.float64]:
-    """How far each model is from its start."""
-    lengths: list[Vector] = []
-    for first in range(0, len(answers), AT_ONCE):  # updates do not exist all at the same time
-        some = answers[first : first + AT_ONCE]
-        starts = [as_vector(start) for start, _ in some]
-        updates = torch._foreach_sub([outcome.params for _, outcome in some], starts)
-        lengths += torch._foreach_norm(updates)
-    return torch.stack(lengths).double().cpu().numpy()
 
 
 def refuse_divergence(flaws: Mapping[int, str], num_answers: int, round: int) -> None:

@@ -7,7 +7,8 @@ batches in one): they start anew with every load.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from sofa_fl.errors import ModelError
 from sofa_fl.models.frozen import frozen_of, hold
 
 Vector = Tensor  # one-dimensional, float32
-AT_ONCE = 32  # models that are copied together to be added
+AT_ONCE = 32  # models that are worked on together, as copies
 
 
 class FlatNetwork:
@@ -158,6 +159,16 @@ def products_with(
             right = torch.stack([vector[start : start + block] for vector in others]).to(kind)
             products[first : first + rows] += (left @ right.T).double()
     return products.cpu().numpy()
+
+
+def distances(vectors: Sequence[Vector], others: Iterable[Vector]) -> list[Tensor]:
+    """How far every vector is from its counterpart: few operations on a GPU, little memory."""
+    found: list[Tensor] = []
+    others = iter(others)
+    for first in range(0, len(vectors), AT_ONCE):
+        some = list(vectors[first : first + AT_ONCE])
+        found += torch._foreach_norm(torch._foreach_sub(some, list(islice(others, len(some)))))
+    return found
 
 
 def empty_like(vector: Vector) -> Vector:

@@ -21,7 +21,7 @@ from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.path import Losses, Models, Path
-from sofa_fl.models.flat import Vector, mean
+from sofa_fl.models.flat import Vector, distances, mean
 from sofa_fl.topology.tree import NodeId, Tree
 
 
@@ -83,5 +83,5 @@ def objective_value(
 def _scatter(models: list[Vector], centre: Vector, fed: Federation) -> float:
     """Σ ‖x − centre‖² over the trainable weights."""
     n = fed.engine.num_trainable
-    norms = [torch.linalg.vector_norm(model[:n] - centre[:n]) for model in models]
+    norms = distances([model[:n] for model in models], [centre[:n]] * len(models))
     return float(torch.stack(norms).double().square().sum()) if norms else 0.0

@@ -97,23 +97,18 @@ def compare_losses(
     Only `clients` (by default all) can be asked. The others keep what is known of them; for a
     model that a client has never measured, the loss of the next model above stands in.
     """
-    known = known or {}
-    losses = {
-        client: {n: known[client][n] for n in tree.path(client) if n in known.get(client, {})}
-        for client in tree.clients
-    }
-    clients = tree.members if clients is None else clients
-    pairs = [
-        (client, node)
-        for client in tree.clients
-        if client in clients
-        for node in tree.path(client)
-        if node not in losses[client]
-    ]
+    losses = {client: dict[NodeId, float]() for client in tree.clients}
+    losses |= {c: dict(found) for c, found in (known or {}).items() if c in tree.members}
+    # Of most clients nothing is new, and their path need not be looked at twice.
+    paths = {c: path for c in tree.clients if (path := tree.path(c)) != tuple(losses[c])}
+    for client, path in paths.items():
+        losses[client] = {node: losses[client][node] for node in path if node in losses[client]}
+    asked = paths if clients is None else [client for client in paths if client in clients]
+    pairs = [(c, node) for c in asked for node in paths[c] if node not in losses[c]]
     scores = fed.held_out([(client, models[node]) for client, node in pairs])
     for (client, node), score in zip(pairs, scores):
         losses[client][node] = score.loss
-    return {client: _complete(tree.path(client), losses[client], fed) for client in tree.clients}
+    return losses | {client: _complete(path, losses[client], fed) for client, path in paths.items()}
 
 
 def _complete(
