@@ -94,6 +94,19 @@ class RemoteEngine:
                 outcomes[number] = self._train_here(task)
             elif (machine := self.roster.machine_of(task.site)) is not None:
                 by_machine.setdefault(machine, []).append(number)
+        self._train_there(asked, by_machine, owners, outcomes)
+        self.relay.drop_all_but(needed)
+        self._scores.clear()
+        return outcomes
+
+    def _train_there(
+        self,
+        asked: Sequence[Task],
+        by_machine: Mapping[int, list[int]],
+        owners: RowOwners,
+        outcomes: list[Outcome | None],
+    ) -> None:
+        """Let machines train the tasks that are theirs, by number, and add what came of them."""
         messages = {
             machine: self._training(machine, [asked[i] for i in numbers], owners)
             for machine, numbers in by_machine.items()
@@ -110,9 +123,6 @@ class RemoteEngine:
                 outcomes[number] = outcome
 
         self._ask(messages, "train", read)
-        self.relay.drop_all_but(needed)
-        self._scores.clear()
-        return outcomes
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         """Score exams; none is asked twice between two trainings, since samples do not change."""
