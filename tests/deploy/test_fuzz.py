@@ -18,7 +18,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sofa_fl.deploy.machine.audit import asked_in, left_in
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.site import Site
@@ -30,6 +29,7 @@ from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.sample_relay import SampleRelay
 from sofa_fl.deploy.server.server import Server, ServerConfig
+from sofa_fl.deploy.transport.contents import asked_in, left_in
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, MessageError, WireMessage

@@ -292,15 +292,7 @@ def test_a_newcomer_is_in_the_sum_of_the_model_that_it_starts_from(tmp_path: Pat
     config = config_of("fedavg")
     machines = machines_of(config)
     late = machines.pop(100)
-    times = []
-
-    def arrives(asked: WireMessage, answer: WireMessage) -> WireMessage:
-        if asked.header.get("exams") and not times:
-            times.append(1)
-            machines[100] = late
-        return answer
-
-    machines[99].spoil = arrives
+    machines[99].spoil = then_arrives(late, machines)
     messenger = FakeMessenger(machines)
     server_config = ServerConfig(
         run=tmp_path / "run", expected=MNIST, clients=NUM - 1, most=NUM, timeout=0.4,
@@ -313,6 +305,34 @@ def test_a_newcomer_is_in_the_sum_of_the_model_that_it_starts_from(tmp_path: Pat
         for task in asked.header.get("tasks", [])
     ]
     assert sums == [7] * 7 + [8] * 16
+
+
+def test_a_newcomer_finds_no_place_in_a_fixed_tree(tmp_path: Path) -> None:
+    config = config_of(warmup=30)
+    machines = machines_of(config)
+    late = machines.pop(100)
+    machines[99].spoil = then_arrives(late, machines)
+    server_config = ServerConfig(
+        run=tmp_path / "run", expected=MNIST, clients=NUM - 1, most=NUM, timeout=0.4,
+        secure_aggregation=3,
+    )  # fmt: skip
+    result = Server(FakeMessenger(machines), config, server_config, quiet).run()
+    assert len(result.tree.clusters) == 3
+    assert len(result.tree.clients) == NUM - 1
+    assert [event.get("absent") for event in events(tmp_path / "run")] == [None, [7], [7]]
+    why = [line["why"] for line in lines(tmp_path / "run") if "no_sum" in line]
+    assert why == ["a sum needs 3 to 512 machines that allow it, got 1"] * 2
+
+
+def then_arrives(late: FakeMachine, machines: dict[int, FakeMachine]) -> Spoil:
+    """After the first scores of a machine another one is there."""
+
+    def spoil(asked: WireMessage, answer: WireMessage) -> WireMessage:
+        if asked.header.get("exams"):
+            machines[100] = late
+        return answer
+
+    return spoil
 
 
 @pytest.mark.parametrize(

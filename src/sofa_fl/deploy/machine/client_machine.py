@@ -16,7 +16,6 @@ import torch
 
 from sofa_fl.data.federated_data import Arrays, Samples, Split
 from sofa_fl.deploy.machine import limits
-from sofa_fl.deploy.machine.audit import KINDS
 from sofa_fl.deploy.machine.disclosure import release
 from sofa_fl.deploy.machine.gate import Gate
 from sofa_fl.deploy.machine.machine_data import MachineData, fingerprint_of, with_holdout
@@ -26,6 +25,7 @@ from sofa_fl.deploy.machine.secure_sums import SecureSums
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.machine.sum_record import SumRecord
 from sofa_fl.deploy.machine.task_reading import read_pulls, read_values
+from sofa_fl.deploy.transport.contents import KINDS
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.shared_samples import flaw_of_samples

@@ -1,4 +1,4 @@
-"""What the audit log of a site says of a message: what was asked, and what left."""
+"""What a message asks for, and what leaves a site with an answer."""
 
 from __future__ import annotations
 
