@@ -120,7 +120,7 @@ def rounds_of(lines: list[Line]) -> list[list[Line]]:
 
 def profile(round: list[Line]) -> dict[str, float]:
     """Where a round's seconds went."""
-    *exchanges, end = [line for line in round if "set_aside" not in line]
+    *exchanges, end = [line for line in round if "exchange" in line or "round" in line]
     worked = {id(line): max(line["worked"].values(), default=0.0) for line in exchanges}
     trained = sum(worked[id(line)] for line in exchanges if line["exchange"] == "train")
     found = {

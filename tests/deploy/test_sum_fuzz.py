@@ -33,7 +33,7 @@ def engine_of(machines: dict[int, FakeMachine], folder: Path) -> SummingEngine:
     profiles = {n: MachineProfile.read(a) for n, a in said.items() if isinstance(a, WireMessage)}
     roster.admit(profiles, since=0)
     factory = SETUP.network_factory((1, 28, 28), None)
-    engine = SummingEngine(Exchange(FakeMessenger(machines), 1.0), roster, SETUP, factory, 3)
+    engine = SummingEngine(Exchange(FakeMessenger(machines), 1.0), roster, SETUP, factory)
     engine.masks = True
     return engine
 

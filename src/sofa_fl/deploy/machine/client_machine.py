@@ -140,6 +140,7 @@ class ClientMachine:
             scores=scores,
             embeds=embeds,
             revealed=revealed,
+            spent=dict(self.gate.told) if self.policy.privacy.epsilon else {},
             worked=worked,
             cached=cached,
         )

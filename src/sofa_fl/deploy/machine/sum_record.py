@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from annotated_types import Ge
 
 from sofa_fl.deploy.machine.sealed_log import Log
+from sofa_fl.deploy.masked_sum.plan import SMALLEST
 from sofa_fl.deploy.transport.wire_message import RefusalError
 
 Line = dict[str, Any]
@@ -20,15 +21,14 @@ class SecureAggregationConfig:
     """How a site's models are hidden in sums.
 
     Attributes:
-        smallest_cluster: The smallest number of sites in a sum. With two, each could subtract its
-            own model.
+        smallest_cluster: The smallest number of sites in a sum.
         peers: The public keys of the sites that may be in a sum with this one (`sum.pub` in their
             folders); none: whatever keys the server names.
         max_clear_models: How many models may ever leave outside of a sum, in all runs together;
             none: any number.
     """
 
-    smallest_cluster: Annotated[int, Ge(3)] = 3
+    smallest_cluster: Annotated[int, Ge(SMALLEST)] = SMALLEST
     peers: tuple[str, ...] = ()
     max_clear_models: Annotated[int, Ge(0)] | None = None
 
@@ -81,10 +81,19 @@ class SumRecord:
 
         self._append(added)
 
+    def num_clear(self) -> int:
+        """How many models left outside of sums since their number was limited."""
+        return sum("clear" in line for line in self._lines(self.log.read()))
+
     def _append(self, decide: Callable[[list[Line]], Line | None]) -> None:
         with self.log.locked():
             content = self.log.read()
             content = content[: content.rfind(b"\n") + 1]
-            line = decide([json.loads(each) for each in content.splitlines()])
+            line = decide(self._lines(content))
             if line is not None:
                 self.log.append(json.dumps(line).encode() + b"\n", len(content))
+
+    @staticmethod
+    def _lines(content: bytes) -> list[Line]:
+        """All whole lines."""
+        return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]

@@ -14,6 +14,7 @@ from typing import Any
 
 from sofa_fl.deploy.transport.wire_message import MessageError, checked, shown
 
+SMALLEST = 3  # with two members, each could subtract its own model
 MAX_MEMBERS = 512
 LARGEST_WEIGHT = 1 << 24  # samples of a member
 KEY_LENGTH = 64  # hexadecimal digits

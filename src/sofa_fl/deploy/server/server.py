@@ -15,6 +15,8 @@ import yaml
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.deploy.server.exchange import Exchange, Messenger, accepted, reason_of
 from sofa_fl.deploy.server.expected import Expected
+from sofa_fl.deploy.server.received import FILE as LEFT_FILE
+from sofa_fl.deploy.server.received import Received
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.summing_engine import SummingEngine
@@ -140,7 +142,8 @@ class Server:
             return experiment.run(self.folder, observers)
 
     def _engine(self, factory: NetworkFactory) -> RemoteEngine:
-        parts = self.exchange, self.roster, self.setup, factory
+        received = Received(self.server_config.run / LEFT_FILE)
+        parts = self.exchange, self.roster, self.setup, factory, received
         if smallest := self.server_config.secure_aggregation:
             return SummingEngine(*parts, smallest)
         return RemoteEngine(*parts)

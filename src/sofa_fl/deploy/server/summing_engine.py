@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE, MaskedModel, Revealed
 from sofa_fl.deploy.masked_sum.numbers import NUM_CHECKS
-from sofa_fl.deploy.masked_sum.plan import MAX_MEMBERS, SumPlan, threshold_for
+from sofa_fl.deploy.masked_sum.plan import MAX_MEMBERS, SMALLEST, SumPlan, threshold_for
 from sofa_fl.deploy.masked_sum.shamir import SIZE as SHARE_SIZE
 from sofa_fl.deploy.masked_sum.unmask import SumError, unmasked_mean
 from sofa_fl.deploy.server.exchange import Exchange
+from sofa_fl.deploy.server.received import Received
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
@@ -69,9 +70,10 @@ class SummingEngine(RemoteEngine):
         roster: Roster,
         setup: RunSetup,
         factory: NetworkFactory,
-        smallest: int,
+        received: Received | None = None,
+        smallest: int = SMALLEST,
     ) -> None:
-        super().__init__(exchange, roster, setup, factory)
+        super().__init__(exchange, roster, setup, factory, received)
         self.smallest, self.masks = smallest, False
 
     def _train_there(

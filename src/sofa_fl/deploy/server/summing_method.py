@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sofa_fl.deploy.masked_sum.plan import SMALLEST
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.methods.base import Method
@@ -18,7 +19,6 @@ from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
-SMALLEST = 3  # with two, each could subtract its own model
 ALWAYS_SUMMED = ("fedavg", "fedprox", "fedadam", "fedyogi", "hypcluster")
 
 

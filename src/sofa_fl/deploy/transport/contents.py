@@ -24,7 +24,8 @@ def left_in(reply: WireMessage) -> dict[str, int]:
     """How many models, scores, features, samples and bytes an answer holds."""
     header = reply.header
     outcomes = header.get("outcomes")
-    masked = sum("masked" in one for one in outcomes) if isinstance(outcomes, list) else 0
+    known = [one for one in outcomes if isinstance(one, dict)] if isinstance(outcomes, list) else []
+    masked = sum("masked" in one for one in known)
     left = {
         "models": _length(outcomes) - masked,
         "masked_models": masked,
