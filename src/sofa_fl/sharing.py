@@ -204,7 +204,7 @@ def training_sets(
 def traffic(tree: Tree, pools: Pools, owned: Owned) -> tuple[int, int]:
     """How many samples clients sent up and were sent down for these pools."""
     up = len(union(list(pools.values())))
-    return up, sum(map(len, foreign(tree, pools, owned).values()))
+    return up, sum(map(len, foreign(tree, pools, owned).values())) if up else 0
 
 
 def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[NodeId, list[int]]]:

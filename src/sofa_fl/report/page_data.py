@@ -12,6 +12,7 @@ import yaml
 
 from sofa_fl.errors import RunError, SofaError
 from sofa_fl.experiment.scoring.metric_names import metric_of
+from sofa_fl.experiment.storage.event_lines import from_line
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.frames import Plain, Positions, align, frame_of, levels_of, short
 from sofa_fl.report.history import names_in, tree_in
@@ -19,6 +20,7 @@ from sofa_fl.report.words import Names, data_title, method_title, remarks, tell
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import edit_from_json
 
+LEFT_FILE = "left.json"  # what a server wrote of the answers that it got
 ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round
 PASSED_ON = ("data", "objective", "metric", "groups", "absent", "set_aside", "quarantined")
 BAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError, SofaError)
@@ -34,6 +36,7 @@ class RunReader:
         self._tree: Tree | None = None
         self._positions: Positions = {}
         self._names: dict[NodeId, str] = {}
+        self._event: Event = {}
 
     def read_on(self) -> list[Plain]:
         """All rounds there are; a run that was resumed may have fewer than before."""
@@ -61,6 +64,7 @@ class RunReader:
                 "rounds": int(config["rounds"]),
                 "config": _plain(config),
                 "summary": _plain(self.folder.summary()),
+                "left": self._left(),
             }
         except OSError as error:
             raise RunError(f"cannot read the run folder {path}: {error.strerror}") from None
@@ -69,6 +73,12 @@ class RunReader:
                 f"{path} is damaged: its config.yaml or summary.json is no record"
             ) from None
         return about
+
+    def _left(self) -> Plain:
+        """What has left each site of a deployment; nothing elsewhere."""
+        file = self.folder.path / LEFT_FILE
+        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return {str(client): dict(_plain(counts)) for client, counts in dict(found).items()}
 
     def _take_new(self) -> bool:
         """Read what was appended; False if what was read before is no longer there."""
@@ -84,7 +94,7 @@ class RunReader:
                 if not line.endswith(b"\n"):
                     break  # it is being written
                 try:
-                    event = json.loads(line)
+                    event = from_line(json.loads(line), self._event)
                 except ValueError:
                     if self.history:
                         return False  # the file was cut and has grown again
@@ -93,12 +103,13 @@ class RunReader:
                     if self.history and event["round"] != self.history[-1]["round"] + 1:
                         return False
                     self._add(event)
+                self._event = event
                 self._length += len(line)
         return True
 
     def _forget(self) -> None:
         self.history, self._length, self._tree, self._positions = [], 0, None, {}
-        self._names = {}
+        self._names, self._event = {}, {}
 
     def _add(self, event: Event) -> None:
         tree = tree_in(event)

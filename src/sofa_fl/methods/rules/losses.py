@@ -25,7 +25,7 @@ from sofa_fl.data.federated_data import Samples
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Models, inherit, mean_of
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.models.flat import Vector, mean
+from sofa_fl.models.flat import Vector, distances, mean
 from sofa_fl.topology.clustering.evidence import Question
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
@@ -48,23 +48,18 @@ def compare_losses(
     Only `clients` (by default all) can be asked. The others keep what is known of them; for a
     model that a client has never measured, the loss of the next model above stands in.
     """
-    known = known or {}
-    losses = {
-        client: {n: known[client][n] for n in tree.path(client) if n in known.get(client, {})}
-        for client in tree.clients
-    }
-    clients = tree.members if clients is None else clients
-    pairs = [
-        (client, node)
-        for client in tree.clients
-        if client in clients
-        for node in tree.path(client)
-        if node not in losses[client]
-    ]
+    losses = {client: dict[NodeId, float]() for client in tree.clients}
+    losses |= {c: dict(found) for c, found in (known or {}).items() if c in tree.members}
+    # Of most clients nothing is new, and their path need not be looked at twice.
+    paths = {c: path for c in tree.clients if (path := tree.path(c)) != tuple(losses[c])}
+    for client, path in paths.items():
+        losses[client] = {node: losses[client][node] for node in path if node in losses[client]}
+    asked = paths if clients is None else [client for client in paths if client in clients]
+    pairs = [(c, node) for c in asked for node in paths[c] if node not in losses[c]]
     scores = fed.held_out([(client, models[node]) for client, node in pairs])
     for (client, node), score in zip(pairs, scores):
         losses[client][node] = score.loss
-    return {client: _complete(tree.path(client), losses[client], fed) for client in tree.clients}
+    return losses | {client: _complete(path, losses[client], fed) for client, path in paths.items()}
 
 
 def _complete(
@@ -106,7 +101,7 @@ def objective_value(
 def _scatter(models: list[Vector], centre: Vector, fed: Federation) -> float:
     """Σ ‖x − centre‖² over the trainable weights."""
     n = fed.engine.num_trainable
-    norms = [torch.linalg.vector_norm(model[:n] - centre[:n]) for model in models]
+    norms = distances([model[:n] for model in models], [centre[:n]] * len(models))
     return float(torch.stack(norms).double().square().sum()) if norms else 0.0
 
 
