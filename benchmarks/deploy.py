@@ -1,6 +1,7 @@
 """What a deployment costs beside training: nodes on loopback, with TLS and keys.
 
     python benchmarks/deploy.py [--nodes 4] [--rounds 6] [--model mlp] [--node flower-supernode]
+    python benchmarks/deploy.py --nodes 4 --secure-aggregation 3  # and 0, to compare
 
 A round's overhead is its seconds less those of the slowest node's training. On a busy machine these
 say little; the processor time of every kind of process does not hang on what else is running.
@@ -47,13 +48,17 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
         machine.run("sofa-fl deploy new bench")
         config = {**CONFIG, "rounds": options.rounds}
         config["model"] = {"name": options.model}
+        keys = ""
+        if options.secure_aggregation is not None:
+            config |= {"sofa": {"evidence": "models"}, "sharing": {"ratio": 0.0}}
+            keys = f" --run-config 'secure_aggregation={options.secure_aggregation}'"
         config["data"] = {**CONFIG["data"], "num_clients": options.nodes}
         (app / "bench" / "sofa.yaml").write_text(yaml.safe_dump(config))
         here = f"127.0.0.1:{port}"
         machine.run(f"{ready}python keys.py --server {here} --link {here} --nodes {options.nodes}")
-        keys = "--ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.pem"
+        files = "--ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.pem"
         machine.start(
-            f"{ready}exec flower-superlink --host 127.0.0.1 --port {port} {keys} "
+            f"{ready}exec flower-superlink --host 127.0.0.1 --port {port} {files} "
             f"--ssl-keyfile keys/server.key --enable-supernode-auth --database {options.database}",
             "link.log",
         )
@@ -71,7 +76,7 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
                 f"--node-config 'client={i} policy=\"{policy}\"'",
                 f"node-{i}.log",
             )
-        machine.run(f"{ready}flwr run . deployed")
+        machine.run(f"{ready}flwr run . deployed{keys}")
         run = app / "runs" / "first"
         wait_until(lambda: _num_rounds(run) > 1, "the first round", 600)
         begin, before = _num_rounds(run), processor_seconds(folder)
@@ -115,7 +120,7 @@ def rounds_of(lines: list[Line]) -> list[list[Line]]:
 
 def profile(round: list[Line]) -> dict[str, float]:
     """Where a round's seconds went."""
-    *exchanges, end = [line for line in round if "set_aside" not in line]
+    *exchanges, end = [line for line in round if "exchange" in line or "round" in line]
     worked = {id(line): max(line["worked"].values(), default=0.0) for line in exchanges}
     trained = sum(worked[id(line)] for line in exchanges if line["exchange"] == "train")
     found = {
@@ -138,6 +143,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--model", default="cnn")
     parser.add_argument("--database", default=".flwr/state.db", help="of the SuperLink")
+    parser.add_argument("--secure-aggregation", type=int, help="go by models alone, in such sums")
     parser.add_argument("--node", default="sofa-fl deploy node")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -86,6 +86,13 @@ class Machine:
         process.wait(SLOW)
         self.running.remove(process)
 
+    def interrupt(self, process: subprocess.Popen[bytes]) -> None:
+        """End a process as Ctrl-C does, so that it can say goodbye."""
+        os.killpg(process.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SLOW)
+        self.kill(process)
+
     def close(self) -> None:
         for process in list(self.running):
             self.kill(process)

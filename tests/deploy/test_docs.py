@@ -1,7 +1,7 @@
 """Every command of docs/deploy.md, in order, with processes here as machines.
 
 The result is that of one machine: the paper's method on MNIST, over TLS, behind nginx, under a
-server's name.
+server's name. Then a second run of the same machines, private and in sums.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from machines import Machine, closing, free_port, wait_until
 from sofa_fl.api.runs import run
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.policy import load_policy
-from sofa_fl.deploy.machine.privacy import PrivacyConfig
+from sofa_fl.deploy.machine.privacy import Budget, PrivacyConfig
 from sofa_fl.deploy.machine.site import open_site
 from sofa_fl.experiment.run.config import load_config
 from tests.deploy.cases import events, lines
@@ -34,7 +34,7 @@ MACHINES = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
 SEED = 2
 SMALL = {
     "seed": SEED,
-    "rounds": 3,
+    "rounds": 1,
     "warmup": 2,  # too short to see the two groups, so that the root is split in round 1
     "engine": "sequential",
     "data": {
@@ -56,21 +56,30 @@ class Block:
 
 
 def blocks() -> list[Block]:
-    found = re.findall(r"<!-- on: ([\w-]+) -->\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return [Block(where, text.strip().replace("\\\n  ", "")) for where, text in found]
+    found = re.findall(r"<!-- on: ([\w -]+) -->\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return [
+        Block(where, text.strip().replace("\\\n  ", ""))
+        for names, text in found
+        for where in names.split()
+    ]
 
 
 def test_no_command_is_left_out() -> None:
     fences = re.findall(r"^```(\w+)", PAGE.read_text(), re.MULTILINE)
-    assert fences.count("sh") == len(blocks())
-    assert set(fences) == {"sh", "toml"}
+    texts = {block.text for block in blocks()}
+    assert fences.count("sh") == len(re.findall("<!-- on: ", PAGE.read_text())) == len(texts)
+    assert set(fences) == {"sh", "toml", "text"}
 
 
 def test_the_policy_on_the_page_can_be_used(tmp_path: Path) -> None:
-    (text,) = re.findall(r"^```toml\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    texts = re.findall(r"^```toml\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    private, summed = (text.replace("...", "0" * 60) for text in texts)
     file = tmp_path / "policy.toml"
-    file.write_text(f"state = '/srv/site/state'\n{text}")
-    assert load_policy(file).privacy == PrivacyConfig(epsilon=8.0)
+    file.write_text(f"state = '/srv/site/state'\n{private}\n{summed}")
+    policy = load_policy(file)
+    assert policy.privacy == PrivacyConfig(epsilon=8.0)
+    assert len(policy.secure_aggregation.peers) == 2
+    assert policy.secure_aggregation.max_clear_models == 1
 
 
 @dataclass(frozen=True)
@@ -87,11 +96,15 @@ class World:
 
     machines: dict[str, Machine]
     reference: Path
-    ports: Ports
+    audits: dict[str, str]  # what `sofa-fl deploy audit` said at each site
 
     @property
     def run(self) -> Path:
         return self.machines["server"].folder / "clinics" / "runs" / "first"
+
+    @property
+    def private_run(self) -> Path:
+        return self.run.with_name("private")
 
 
 def with_another(page: list[Block]) -> list[Block]:
@@ -117,19 +130,30 @@ def small(machine: Machine) -> None:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     require_nginx()
     folder = tmp_path_factory.mktemp("world")
-    commands = [block for block in with_another(blocks()) if block.where != "laptop"]
+    commands = [
+        block for block in with_another(blocks()) if block.where not in ("laptop", "nowhere")
+    ]
     names = dict.fromkeys(block.where for block in commands)
     machines = {name: Machine(folder / name) for name in names}
     ports = Ports(free_port(), free_port())
+    nodes: dict[str, str] = {}  # the command that starts each
+    audits: dict[str, str] = {}
     try:
         for block in commands:
-            perform(block, machines, ports)
+            if block.text.startswith("sofa-fl deploy node"):
+                nodes[block.where] = block.text
+            if "deploy audit" in block.text:
+                audits[block.where] = machines[block.where].run(block.text)
+            elif "max_clear_models" in block.text:
+                change_policy(block, nodes[block.where], machines, ports)
+            else:
+                perform(block, machines, ports)
         file = folder / "sofa.yaml"
         file.write_text(yaml.safe_dump(SMALL))
         out = folder / "one"
         caps = "sharing.max_disclosure={0: 0.5, 1: 0.5, 2: 0, 3: 0.5}"
         run(load_config(file, [f"out={out}", caps]))
-        yield World(machines, out, ports)
+        yield World(machines, out, audits)
     finally:
         closing(list(machines.values()))
 
@@ -166,7 +190,7 @@ def perform(block: Block, machines: dict[str, Machine], ports: Ports) -> None:
         machine.start(f"{commands[-1]} --port {free_port()}", "node.log")
     elif first[:2] == ["flwr", "run"]:
         command = text.replace("clients=3", "clients=4 most=4")
-        assert "round 3/3" in machine.run(f"cd clinics\n. ./env.sh\n{command}")
+        assert "round 1/1" in machine.run(f"cd clinics\n. ./env.sh\n{command}")
     else:
         secret = shutil.ignore_patterns("keys", ".flwr", "runs")
         shutil.copytree(app, machine.folder / "clinics", ignore=secret)
@@ -176,6 +200,14 @@ def perform(block: Block, machines: dict[str, Machine], ports: Ports) -> None:
         policy.write_text(lines.replace("min_rows = 20", "min_rows = 10"))
 
 
+def change_policy(block: Block, node: str, machines: dict[str, Machine], ports: Ports) -> None:
+    """Stop a SuperNode, edit the policy, and start it again."""
+    machine = machines[block.where]
+    machine.interrupt(machine.running[0])
+    machine.run(block.text)
+    perform(Block(block.where, node), machines, ports)
+
+
 def is_open(port: int) -> bool:
     with socket.socket() as found:
         return found.connect_ex(("127.0.0.1", port)) == 0
@@ -183,7 +215,7 @@ def is_open(port: int) -> bool:
 
 def test_the_result_is_that_of_one_machine(world: World) -> None:
     ours, theirs = events(world.run), events(world.reference)
-    assert len(ours) == len(theirs) == 4
+    assert len(ours) == len(theirs) == 2
     assert [edit["edit"] for edit in ours[1]["edits"]] == ["split"]
     assert ours[-1]["names"] == list(MACHINES), "sites are called as their policies say"
     for here, there in zip(ours, theirs):
@@ -216,11 +248,44 @@ def test_a_machine_records_what_it_disclosed(world: World) -> None:
         state = world.machines[name].folder / "site" / "state"
         number = len(open_site(state).ledger.read())
         entries = [json.loads(line) for line in (state / "audit.jsonl").read_text().splitlines()]
+        first = entries[0]["run"]
+        entries = [entry for entry in entries if entry["run"] == first]
         given = [entry.get("left", {}).get("samples", 0) for entry in entries]
         assert (number > 10) == (sum(given) > 10) == (name != "clinic-c")
         assert max(given) <= number
         assert not [entry for entry in entries if "refused" in entry]
-        assert sum(entry.get("left", {}).get("models", 0) for entry in entries) == 4
+        assert sum(entry.get("left", {}).get("models", 0) for entry in entries) == 2
+
+
+def test_a_private_run_in_sums_says_what_left_each_site(world: World) -> None:
+    assert [event["round"] for event in events(world.private_run)] == [0, 1]
+    found = lines(world.private_run)
+    assert not [line for line in found if "set_aside" in line or "no_sum" in line]
+    left = json.loads((world.private_run / "left.json").read_text())
+    assert left.keys() == {"0", "1", "2", "3"}
+    for counts in left.values():
+        assert (counts["models"], counts["masked_models"], counts["unmasked_sums"]) == (1, 1, 1)
+        assert "samples" not in counts
+        assert 0 < counts["epsilon"]["train"] <= 8
+        assert 0 < counts["epsilon"]["test"] <= 8
+    page = (world.private_run / "report.html").read_text()
+    assert '"masked_models":1' in page.replace(" ", "")
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_site_says_what_left_it_in_all_runs(name: str, world: World) -> None:
+    said = world.audits[name].splitlines()
+    assert said[0].endswith("of 2 runs, 0 of them refused")
+    assert {"3 models in the clear", "1 masked models", "1 sums unmasked"} <= set(said)
+    samples = next(int(line.split()[0]) for line in said if line.endswith("different samples"))
+    assert (samples > 10) == (name != "clinic-c"), "the first run's"
+    state = world.machines[name].folder / "site" / "state"
+    spent = Budget(PrivacyConfig(epsilon=8.0), open_site(state).spent).spent()
+    told = ", ".join(f"{part} {epsilon:.2f}" for part, epsilon in sorted(spent.items()))
+    assert said[-2:] == [
+        f"epsilon spent of 8: {told}",
+        "1 of 1 models that may leave outside of a sum",
+    ]
 
 
 def test_no_sample_lies_in_flowers_database(world: World) -> None:

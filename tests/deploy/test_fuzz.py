@@ -18,15 +18,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sofa_fl.deploy.machine.audit import asked_in, left_in
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.site import Site
+from sofa_fl.deploy.masked_sum.keys import key_of, public_of
+from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
+from sofa_fl.deploy.masked_sum.plan import SumPlan
 from sofa_fl.deploy.server.exchange import Answer, Exchange
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.sample_relay import SampleRelay
 from sofa_fl.deploy.server.server import Server, ServerConfig
+from sofa_fl.deploy.transport.contents import asked_in, left_in
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, MessageError, WireMessage
@@ -141,16 +144,31 @@ def questions() -> dict[str, WireMessage]:
     builder = MessageBuilder()
     header = {"model": builder.add_model(here.learner.initial(0))}
     found["embed"] = builder.message(setup=setup, embeds=[header])
+    plan = plan_with(here.sums.public, len(here.data.train))
+    builder = MessageBuilder()
+    start = builder.add_model(here.learner.initial(0))
+    task = {"start": start, "batches": 1, "seed": 0, "pace": 1.0, "sum": plan}
+    found["masked"] = builder.message(setup=setup, tasks=[task])
+    builder = MessageBuilder()
+    shares = builder.add(np.zeros((4, SEALED_SIZE), np.uint8))
+    request = {"sum": plan, "survivors": [0, 1, 2, 3], "shares": shares}
+    found["unmask"] = builder.message(setup=setup, unmask=[request])
     builder = MessageBuilder()
     builder.add(np.arange(5, dtype=np.int32), "give")
     found["give"] = builder.message(setup=setup, give=True)
     return found
 
 
+def plan_with(key: str, num_samples: int) -> dict[str, Any]:
+    """A sum of five, the first of whom is this machine."""
+    others = tuple(public_of(key_of(bytes([i]) * 32)) for i in range(4))
+    return SumPlan("one", (key, *others), (num_samples, 90, 90, 90, 90), 4).to_dict()
+
+
 KINDS = ["hello", "train", "evaluate", "embed", "give"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "masked", "unmask"])
 def test_a_machine_survives_any_question(kind: str) -> None:
     valid = questions()[kind]
     machine().answer(valid)  # and it is valid
@@ -160,6 +178,7 @@ def test_a_machine_survives_any_question(kind: str) -> None:
     @given(spoilt(valid))
     def ask(question: WireMessage) -> None:
         nonlocal answered, refused
+        machine().site.sums.append(b"", 0)  # it takes part in a sum once
         asked_in(question)
         try:
             RunSetup.from_dict(question.header.get("setup"))

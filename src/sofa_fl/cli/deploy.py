@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sofa_fl.cli.failures import Commands
+from sofa_fl.cli.screen import Commands
 from sofa_fl.errors import ConfigError
 
 deploy = typer.Typer(
@@ -44,6 +44,18 @@ def site(
 
     path = create_site(folder, app, name)
     put(f"wrote {path / POLICY_FILE}; read it, and start the node with --policy {path}/policy.toml")
+
+
+@deploy.command()
+def audit(
+    policy: Annotated[Path, typer.Option(metavar="FILE", help="The site's policy.")],
+) -> None:
+    """Say what has left a site in all runs together, from its ledger, budget and audit log."""
+    from sofa_fl.cli.screen import put
+    from sofa_fl.deploy.machine.policy import load_policy
+    from sofa_fl.deploy.machine.site_report import site_report
+
+    put("\n".join(site_report(load_policy(policy))))
 
 
 @deploy.command(name="try")

@@ -21,6 +21,7 @@ from sofa_fl.report.words import Names, data_title, method_title, tell
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import edit_from_json
 
+LEFT_FILE = "left.json"  # what a server wrote of the answers that it got
 ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round
 PASSED_ON = ("data", "objective", "metric", "groups", "absent", "set_aside", "quarantined")
 BAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError, SofaError)
@@ -64,6 +65,7 @@ class RunReader:
                 "rounds": int(config["rounds"]),
                 "config": _plain(config),
                 "summary": _plain(self.folder.summary()),
+                "left": self._left(),
             }
         except OSError as error:
             raise RunError(f"cannot read the run folder {path}: {error.strerror}") from None
@@ -72,6 +74,12 @@ class RunReader:
                 f"{path} is damaged: its config.yaml or summary.json is no record"
             ) from None
         return about
+
+    def _left(self) -> Plain:
+        """What has left each site of a deployment; nothing elsewhere."""
+        file = self.folder.path / LEFT_FILE
+        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return {str(client): dict(_plain(counts)) for client, counts in dict(found).items()}
 
     def _take_new(self) -> bool:
         """Read what was appended; False if what was read before is no longer there."""

@@ -17,11 +17,11 @@ from flwr.common import log
 from sofa_fl.deploy.flower.flower_messages import from_record, to_record
 from sofa_fl.deploy.flower.node_site import simulated_site, site_of
 from sofa_fl.deploy.flower.sealing import PUBLIC, key_of, public_of
-from sofa_fl.deploy.machine.audit import asked_in, left_in
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import LoadData, MachineData, as_machine_data
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site, audit_nothing
+from sofa_fl.deploy.transport.contents import asked_in, left_in
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
 from sofa_fl.errors import SofaError

@@ -44,6 +44,7 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
             leave=int(given.get("leave", 0)),
             timeout=float(given.get("timeout", 600)),
             transport="float16" if given.get("transport") == "float16" else "float32",
+            secure_aggregation=int(given.get("secure_aggregation", 0)),
         )
 
         def write_line(line: str) -> None:

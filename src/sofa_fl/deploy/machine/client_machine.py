@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,11 @@ from sofa_fl.deploy.machine.gate import Gate
 from sofa_fl.deploy.machine.machine_data import MachineData, fingerprint_of, with_holdout
 from sofa_fl.deploy.machine.model_cache import ModelCache
 from sofa_fl.deploy.machine.policy import Policy
+from sofa_fl.deploy.machine.secure_sums import SecureSums
 from sofa_fl.deploy.machine.site import Site
+from sofa_fl.deploy.machine.sum_record import SumRecord
+from sofa_fl.deploy.machine.task_reading import read_pulls, read_values
+from sofa_fl.deploy.transport.contents import KINDS
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.shared_samples import flaw_of_samples
@@ -31,10 +35,9 @@ from sofa_fl.deploy.transport.wire_message import (
     MessageError,
     RefusalError,
     WireMessage,
-    checked,
     shown,
 )
-from sofa_fl.engine.base import Exam, Part, Prior, Task
+from sofa_fl.engine.base import Exam, Prior, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode
 from sofa_fl.models.mix import as_vector
@@ -102,6 +105,11 @@ class ClientMachine:
         return Gate(self.learner, self.policy.privacy, self.site.spent)
 
     @cached_property
+    def sums(self) -> SecureSums:
+        config, record = self.policy.secure_aggregation, SumRecord(self.site.sums)
+        return SecureSums(config, self.site.key, record, len(self.data.train))
+
+    @cached_property
     def cache(self) -> ModelCache:
         return ModelCache(len(self.learner.flat.vector), self.setup.transport)
 
@@ -113,11 +121,12 @@ class ClientMachine:
             return self.hello()
         began = time.perf_counter()
         builder = MessageBuilder(self.setup.transport)
-        asked = {name: _headers(message, name) for name in ("tasks", "exams", "embeds")}
+        asked = {name: _headers(message, name) for name in KINDS}
         limits.check_requests(self.policy, sum(map(len, asked.values())))
         outcomes = [self._train(one, message, builder) for one in asked["tasks"]]
         scores = [self._evaluate(one, message) for one in asked["exams"]]
         embeds = [self._embed(one, message, builder) for one in asked["embeds"]]
+        revealed = [self.sums.reveal(one, message, builder) for one in asked["unmask"]]
         worked = time.perf_counter() - began
         cached: dict[str, str] = {}
         if self.caches_models and outcomes:
@@ -127,7 +136,13 @@ class ClientMachine:
         if header.get("give"):
             self._give(message.array("give", "int32", (None,)).astype(np.int64), builder)
         return builder.message(
-            outcomes=outcomes, scores=scores, embeds=embeds, worked=worked, cached=cached
+            outcomes=outcomes,
+            scores=scores,
+            embeds=embeds,
+            revealed=revealed,
+            spent=dict(self.gate.told) if self.policy.privacy.epsilon else {},
+            worked=worked,
+            cached=cached,
         )
 
     def hello(self) -> WireMessage:
@@ -155,6 +170,8 @@ class ClientMachine:
             identity=self.site.identity,
             fingerprint=self.fingerprint,
             cap=self.policy.max_disclosure,
+            sum_key=self.sums.public,
+            smallest_cluster=self.policy.secure_aggregation.smallest_cluster,
             ids=None if self.data.ids is None else self.data.ids.astype(np.int64),
             target_sums=None if is_classifier else targets.sum(axis=0),
             target_squares=None if is_classifier else (targets**2).sum(axis=0),
@@ -172,14 +189,7 @@ class ClientMachine:
                 raise MessageError(f"given samples must be distinct, and 0 to {len(given) - 1}")
             samples = np.concatenate([samples, len(train) + used])
             train = _joined(train, given)
-        plain = {
-            name: checked(header, name, kind)
-            for name, kind in (("batches", int), ("seed", int), ("pace", float))
-        }
-        plain["part"] = header.get("part", "all")
-        if plain["part"] not in get_args(Part):
-            raise MessageError(f"part must be one of {get_args(Part)}, got {plain['part']!r}")
-        limits.check_number("pace", plain["pace"], 0.0, 1.0)
+        plain, pulls = read_values(header), read_pulls(header)
         limits.check_training(
             self.policy,
             num_own,
@@ -188,17 +198,11 @@ class ClientMachine:
             self.setup.local.batch_size,
             plain["seed"],
         )
-        if (pulls := header.get("pulls")) is not None:
-            weights = {name: checked(pulls, name, float) for name in ("weight", "decay")}
-            for name, weight in weights.items():
-                limits.check_number(
-                    f"the {name} of a pull", weight, -limits.LARGEST, limits.LARGEST
-                )
-            pulls = {**weights, "target": pulls.get("target")}
         mixed = None if train is self.samples else train.take(samples[num_own:])
         prior = self._class_mix(mixed) if header.get("prior") else None
         own = {"site": NodeId(0), "samples": samples, "prior": prior, "pulls": pulls}
         task = self._decode(Task, header, message, **plain, **own)
+        plan = self.sums.begin(header)
         store = learner.stores["train"]
         try:
             if train is not self.samples:
@@ -206,7 +210,10 @@ class ClientMachine:
             outcome = self.gate.train(task)
         finally:
             learner.stores["train"] = store
-        return {"params": builder.add_model(outcome.params), "losses": builder.add(outcome.losses)}
+        losses = {"losses": builder.add(outcome.losses)}
+        if plan is None:
+            return {"params": builder.add_model(outcome.params), **losses}
+        return {**self.sums.masked(plan, outcome.params, builder), **losses}
 
     def _given(self, message: WireMessage) -> Arrays:
         """The samples of others in a message."""

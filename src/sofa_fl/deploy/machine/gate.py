@@ -20,6 +20,9 @@ from sofa_fl.privacy.accounting import Cost, sampling_rate
 class Gate:
     """All that leaves a machine's samples, but samples themselves, passes here.
 
+    Attributes:
+        told: What each part of the samples has cost, as far as this process spent of it.
+
     Args:
         config: Without an `epsilon`, everything passes as it is.
         spent: What answers have cost so far.
@@ -27,6 +30,7 @@ class Gate:
 
     def __init__(self, learner: Learner, config: PrivacyConfig, spent: Log) -> None:
         self.learner, self.config, self.budget = learner, config, Budget(config, spent)
+        self.told: dict[Part, float] = {}
 
     @cached_property
     def private(self) -> PrivateLearner | None:
@@ -39,13 +43,13 @@ class Gate:
         if self.private is None:
             return self.learner.train(task)
         rate = sampling_rate(len(task.samples), self.learner.local.batch_size)
-        self.budget.spend("train", Cost(rate, self.config.noise, task.batches))
+        self._spend("train", Cost(rate, self.config.noise, task.batches))
         return self.private.train(task)
 
     def evaluate(self, exam: Exam, part: Part) -> Score:
         if self.private is None:
             return self.learner.evaluate(exam)
-        self.budget.spend(part, Cost(1.0, self.config.score_noise))
+        self._spend(part, Cost(1.0, self.config.score_noise))
         return self.private.evaluate(exam)
 
     def class_counts(self, labels: NDArray[Any], num: int) -> NDArray[Any]:
@@ -56,5 +60,8 @@ class Gate:
         noised = self.budget.recorded("counts")
         if noised is None or len(noised) != len(counts):
             noised = self.private.noised_counts(counts)
-            self.budget.spend("train", Cost(1.0, self.config.score_noise), counts=noised)
+            self._spend("train", Cost(1.0, self.config.score_noise), counts=noised)
         return np.array(noised)
+
+    def _spend(self, part: Part, cost: Cost, **record: Any) -> None:
+        self.told[part] = self.budget.spend(part, cost, **record)

@@ -42,9 +42,10 @@ class ModelCache:
         All others are dropped: the server does not refer to earlier models any more.
         """
         token = secrets.token_hex(4)
-        for number, outcome in enumerate(outcomes):
+        known = [outcome for outcome in outcomes if "params" in outcome]  # the others are masked
+        for number, outcome in enumerate(known):
             outcome["cached"] = f"{token} {number}"
-        self._models = {o["cached"]: builder.arrays[o["params"]] for o in outcomes}
+        self._models = {o["cached"]: builder.arrays[o["params"]] for o in known}
 
     def keep_sent(self, exams: list[Header], message: WireMessage) -> dict[str, str]:
         """Keep the models that were evaluated; return their new names by their old ones."""

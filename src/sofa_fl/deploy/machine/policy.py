@@ -15,6 +15,8 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.deploy.machine.privacy import PrivacyConfig
+from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
+from sofa_fl.deploy.masked_sum.plan import is_key
 from sofa_fl.deploy.transport.machine_profile import flaw_of_name
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.values import validated
@@ -46,6 +48,7 @@ class Policy:
         max_classes: Most outputs of the network.
         max_received: Most samples of others, as a multiple of the site's own.
         privacy: Differential privacy of all answers.
+        secure_aggregation: Which sums of models the site takes part in.
     """
 
     state: str
@@ -63,6 +66,7 @@ class Policy:
     max_classes: Annotated[int, Ge(1)] = 1000
     max_received: Annotated[float, Ge(0)] = 10.0
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    secure_aggregation: SecureAggregationConfig = field(default_factory=SecureAggregationConfig)
 
 
 @cache
@@ -84,6 +88,11 @@ def load_policy(file: Path) -> Policy:
         path = getattr(policy, name)
         if path is not None and not Path(path).is_absolute():
             raise ConfigError(f"{name} in the policy {file} must be an absolute path, got {path!r}")
+    if wrong := [key for key in policy.secure_aggregation.peers if not is_key(key)]:
+        raise ConfigError(
+            f"peers in the policy {file} must be public keys of 64 hexadecimal digits, from the "
+            f"sum.pub of other sites, got {wrong[0]!r}"
+        )
     if policy.privacy.epsilon and (policy.max_disclosure or policy.embeds):
         raise ConfigError(
             f"the policy {file} limits privacy.epsilon, so max_disclosure must be 0 and embeds "
@@ -137,6 +146,12 @@ name = "{model}"
 # Differential privacy: noise on all answers, and an end to them once epsilon is spent. 0: none.
 [privacy]
 epsilon = 0.0
+
+# Secure aggregation, where the server asks for it: models leave in sums of so many sites.
+[secure_aggregation]
+smallest_cluster = 3
+# peers = ["..."]     # public keys of these sites, from their sum.pub; left out: any
+# max_clear_models = 1  # that may ever leave outside of a sum, such as the first; left out: any
 """
 
 

@@ -50,10 +50,10 @@ class Budget:
     config: PrivacyConfig
     log: Log
 
-    def spend(self, part: Part, cost: Cost, **record: Any) -> None:
+    def spend(self, part: Part, cost: Cost, **record: Any) -> float:
         """Record a cost before its answer is computed; raise if it would be too much.
 
-        `record` is kept with it.
+        `record` is kept with it. Returns what the part has cost with it.
         """
         with self.log.locked():
             content = self._lines()
@@ -69,6 +69,7 @@ class Budget:
             values = [cost.rate, cost.noise, cost.steps]
             line = json.dumps({"part": part, "cost": values, **record}) + "\n"
             self.log.append(line.encode(), len(content))
+            return total
 
     def recorded(self, name: str) -> Any:
         """The newest record of this name; None if there is none."""

@@ -14,13 +14,15 @@ from typing import Any
 from sofa_fl.deploy.machine.disclosure import Ledger
 from sofa_fl.deploy.machine.policy import policy_text
 from sofa_fl.deploy.machine.sealed_log import Log, MemoryLog, SealedLog
+from sofa_fl.deploy.masked_sum.keys import key_of, public_of
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.storage.disk import append_bytes, write_bytes
 
 KEY_SIZE = 32
-LOGS = ("ledger", "budget")
+LOGS = ("ledger", "budget", "sums")
 AUDIT_FILE = "audit.jsonl"
 POLICY_FILE = "policy.toml"
+PUBLIC_FILE = "sum.pub"
 
 
 def audit_nothing(_entry: dict[str, Any]) -> None:
@@ -34,12 +36,14 @@ class Site:
     Attributes:
         key: Known to nobody else; by it the site proves that it is the same as before.
         spent: What its answers have cost of its privacy budget.
+        sums: Which sums of secure aggregation it took part in.
         audit: Called with every message and what came of it.
     """
 
     key: bytes
     ledger: Ledger = field(default_factory=Ledger)
     spent: Log = field(default_factory=MemoryLog)
+    sums: Log = field(default_factory=MemoryLog)
     audit: Callable[[dict[str, Any]], None] = audit_nothing
 
     @property
@@ -63,10 +67,11 @@ def create_site(folder: Path, app: Path, name: str = "") -> Path:
     folder.chmod(0o700)
     key = secrets.token_bytes(KEY_SIZE)
     write_bytes(state / "key", key.hex().encode() + b"\n", mode=0o600)
-    for name in LOGS:
-        SealedLog.create(state / name, key)
+    for log in LOGS:
+        SealedLog.create(state / log, key)
     append_bytes(state / AUDIT_FILE, b"", mode=0o600)
     write_bytes(folder / POLICY_FILE, text.encode(), mode=0o600)
+    write_bytes(folder / PUBLIC_FILE, public_of(key_of(key)).encode() + b"\n", mode=0o600)
     return folder
 
 
@@ -81,8 +86,8 @@ def open_site(state: Path) -> Site:
             f"{state} must hold a site's key, and does not; restore it from a backup, or create a "
             "new site with 'sofa-fl deploy site'"
         )
-    ledger, spent = (SealedLog(state / name, key) for name in LOGS)
-    for log in (ledger, spent):
+    ledger, spent, sums = (SealedLog(state / name, key) for name in LOGS)
+    for log in (ledger, spent, sums):
         log.read()
 
     def audit(entry: dict[str, Any]) -> None:
@@ -91,4 +96,4 @@ def open_site(state: Path) -> Site:
 
     if not (state / AUDIT_FILE).is_file():
         raise RunError(f"{state / AUDIT_FILE} is missing; restore it from a backup")
-    return Site(key, Ledger(ledger), spent, audit)
+    return Site(key, Ledger(ledger), spent, sums, audit)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.deploy.server.remote_engine import NO_ROWS, RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
+from sofa_fl.deploy.server.summing_engine import SummingEngine
+from sofa_fl.deploy.server.summing_method import masks_in, summing_method
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.experiment.run.config import Config
@@ -19,7 +22,7 @@ from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import Observer
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes
+from sofa_fl.methods.base import Method, Notes
 from sofa_fl.methods.registry import make_method
 from sofa_fl.sharing import foreign
 
@@ -46,8 +49,11 @@ class DeployedExperiment(Experiment):
                 "own metrics are not available in a deployment: samples stay on the machines, and "
                 "the server has none to compute them on; run without metrics"
             )
+        if isinstance(engine, SummingEngine):
+            engine.masks = masks_in(config, 0)
         super().__init__(within_caps(config, engine.roster), own)
         self.remote, self.attend, self.patience = engine, attend, patience
+        self.method = self.planned_method()
         self.examiner = OwnTestExaminer(self.fed)
         self.newcomers: dict[int, MachineProfile] = {}
         self.last_round = time.monotonic(), replace(engine.exchange.traffic)
@@ -62,8 +68,16 @@ class DeployedExperiment(Experiment):
         if roster.update_membership(round, self.patience) or new:
             self.fed = replace(self.fed, data=roster.describe())
             self.config = within_caps(self.config, roster)
-            self.method = make_method(self.config)
+            self.method = self.planned_method()
+        if isinstance(self.remote, SummingEngine):
+            self.remote.masks = masks_in(self.config, round)
         return super().enter(round)
+
+    def planned_method(self) -> Method[Any]:
+        """The configured method, in a form that goes with secure aggregation where that is on."""
+        if isinstance(self.remote, SummingEngine):
+            return summing_method(self.config, self.remote.smallest)
+        return make_method(self.config)
 
     def close_round(
         self, folder: RunFolder, fed: Federation, notes: Notes, observers: Sequence[Observer]

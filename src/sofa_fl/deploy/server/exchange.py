@@ -14,7 +14,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.25  # seconds between two polls for answers
 EXTRA_LIFE = 5.0  # seconds that a message lives beyond the wait for its answer
 HELLO_LIFE = 24 * 3600.0  # seconds that a hello may stay unanswered
 CONNECTION_CHECK = 3.0  # seconds between two checks of who is connected
-WORK = ("tasks", "exams", "embeds", "give")  # what a message may ask for
+WORK = ("tasks", "exams", "embeds", "unmask", "give")  # what a message may ask for
 Answer = WireMessage | str  # an answer, or the reason why there is none
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.deploy.server.exchange import Exchange, accepted, reason_of
 from sofa_fl.deploy.server.known_models import KnownModels
+from sofa_fl.deploy.server.pool_training import train_on_pool
+from sofa_fl.deploy.server.received import Received
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.server.sample_relay import SampleRelay
@@ -34,12 +36,10 @@ from sofa_fl.deploy.transport.wire_message import (
     WireMessage,
 )
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
-from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import Embedding, Header
 from sofa_fl.models.flat import FlatNetwork, Vector
 from sofa_fl.models.mix import IdentityDict
 from sofa_fl.models.networks import NetworkFactory, build
-from sofa_fl.present import log_shares
 
 NO_ROWS: Samples = np.empty(0, dtype=np.int64)
 
@@ -58,9 +58,15 @@ class RemoteEngine:
     """Asks machines; for one that is absent or answers wrongly there is no outcome and no score."""
 
     def __init__(
-        self, exchange: Exchange, roster: Roster, setup: RunSetup, factory: NetworkFactory
+        self,
+        exchange: Exchange,
+        roster: Roster,
+        setup: RunSetup,
+        factory: NetworkFactory,
+        received: Received | None = None,
     ) -> None:
         self.exchange, self.roster, self.setup, self.factory = exchange, roster, setup, factory
+        self.received = received or Received()
         self.relay = SampleRelay()
         self._size = len(self.initial(0))
         self._prefetch = NO_ROWS
@@ -91,9 +97,23 @@ class RemoteEngine:
         outcomes: list[Outcome | None] = [None] * len(asked)
         for number, task in enumerate(asked):
             if task.site not in self.roster.members:  # a cluster, which trains on its pool
-                outcomes[number] = self._train_here(task)
+                format = self.roster.expected.format
+                outcomes[number] = train_on_pool(task, self.relay, format, self.setup, self.factory)
             elif (machine := self.roster.machine_of(task.site)) is not None:
                 by_machine.setdefault(machine, []).append(number)
+        self._train_there(asked, by_machine, owners, outcomes)
+        self.relay.drop_all_but(needed)
+        self._scores.clear()
+        return outcomes
+
+    def _train_there(
+        self,
+        asked: Sequence[Task],
+        by_machine: Mapping[int, list[int]],
+        owners: RowOwners,
+        outcomes: list[Outcome | None],
+    ) -> None:
+        """Let machines train the tasks that are theirs, by number, and add what came of them."""
         messages = {
             machine: self._training(machine, [asked[i] for i in numbers], owners)
             for machine, numbers in by_machine.items()
@@ -110,9 +130,6 @@ class RemoteEngine:
                 outcomes[number] = outcome
 
         self._ask(messages, "train", read)
-        self.relay.drop_all_but(needed)
-        self._scores.clear()
-        return outcomes
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         """Score exams; none is asked twice between two trainings, since samples do not change."""
@@ -230,20 +247,6 @@ class RemoteEngine:
         self.relay.put(member.rows.train[gave], x, y)
         self.relay.refuse(member.rows.train[np.setdiff1d(asked, gave)])
 
-    def _train_here(self, task: Task) -> Outcome | None:
-        """Train a cluster on its pool, whose samples have passed through the server."""
-        rows = task.samples[self.relay.has(task.samples)]
-        if not len(rows):
-            return None
-        x, y = self.relay.get(rows)
-        format = self.roster.expected.format
-        store = Store(Arrays(x, y, format.scale, format.shift))
-        learner = Learner(self.factory, {"train": store}, self.setup.local)
-        prior = task.prior
-        if prior is not None:
-            prior = log_shares(np.bincount(y, minlength=self.setup.num_outputs))
-        return learner.train(replace(task, samples=np.arange(len(rows)), prior=prior))
-
     def _training(self, machine: int, tasks: Sequence[Task], owners: RowOwners) -> WireMessage:
         builder, known = self._builder(), self._known(machine)
         own = self.roster.members[tasks[0].site].rows.train
@@ -271,7 +274,10 @@ class RemoteEngine:
     ) -> None:
         """Read the answers of all machines; set those aside that have none that can be read."""
         for machine, answer in sorted(self.exchange.ask(messages, kind).items()):
+            client = self.roster.client_of(machine)
             try:
+                if client is not None:
+                    self.received.add(client, accepted(answer))
                 read(machine, accepted(answer))
             # Whatever one machine sent, the run goes on without it.
             except Exception as error:
@@ -279,5 +285,5 @@ class RemoteEngine:
                 self._models.pop(machine, None)  # it may have lost the models that it had
                 silent = isinstance(answer, str) or isinstance(error, RefusalError)
                 self.roster.set_aside(machine, why, strike=not silent, silent=silent)
-                client = self.roster.client_of(machine)
                 self.exchange.record({"set_aside": str(machine), "client": client, "why": why})
+        self.received.save()

@@ -76,7 +76,10 @@ class Roster:
             return False
         if member.machine in self.present and machine != member.machine:
             return False
-        self.members[client] = replace(member, machine=machine)
+        known = replace(
+            member.profile, sum_key=profile.sum_key, smallest_cluster=profile.smallest_cluster
+        )  # the policy may have changed meanwhile
+        self.members[client] = replace(member, machine=machine, profile=known)
         self.present.add(machine)
         if machine != member.machine:
             save_members(self.file, self.members)
@@ -96,6 +99,8 @@ class Roster:
         for other in others:
             if profile.identity == other.identity:
                 return "another machine has the same key; create one site for each machine"
+            if profile.sum_key and profile.sum_key == other.sum_key:
+                return "another machine has the same key for sums; create one site for each machine"
             if _overlap(profile.ids, other.ids):
                 return "its ids must differ from those of other machines, and some do not"
         if profile.ids is not None and self.row_owners("train").has_any(profile.ids):

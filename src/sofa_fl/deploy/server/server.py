@@ -15,8 +15,12 @@ import yaml
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.deploy.server.exchange import Exchange, Messenger, accepted, reason_of
 from sofa_fl.deploy.server.expected import Expected
+from sofa_fl.deploy.server.received import FILE as LEFT_FILE
+from sofa_fl.deploy.server.received import Received
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
+from sofa_fl.deploy.server.summing_engine import SummingEngine
+from sofa_fl.deploy.server.summing_method import check_summing
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import (
@@ -34,7 +38,7 @@ from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
 from sofa_fl.models.flat import FlatNetwork
-from sofa_fl.models.networks import build
+from sofa_fl.models.networks import NetworkFactory, build
 
 ROSTER_FILE = "nodes.json"
 EXCHANGES_FILE = "exchanges.jsonl"
@@ -54,6 +58,8 @@ class ServerConfig:
         leave: Rounds without a machine after which its client leaves; 0: it never does.
         timeout: Seconds to wait for an answer.
         transport: How models travel: `float32`, or `float16` in half the bytes.
+        secure_aggregation: The smallest number of machines whose models are summed before the
+            server learns them; 0: it learns the model of each.
     """
 
     run: Path
@@ -63,6 +69,7 @@ class ServerConfig:
     leave: int = 0
     timeout: float = 600.0
     transport: ModelType = "float32"
+    secure_aggregation: int = 0
 
 
 class Server:
@@ -96,6 +103,8 @@ class Server:
         if self.folder.config_file.exists():
             config = load_config(self.folder.config_file)
         self.config = replace(config, out=str(run))
+        if smallest := self.server_config.secure_aggregation:
+            check_summing(self.config, smallest)
         max_clients = self.server_config.most or 2 * self.server_config.clients
         self.roster = Roster.load(run / ROSTER_FILE, max_clients, expected)
         self.setup = RunSetup(
@@ -122,7 +131,7 @@ class Server:
         self.wait_for_machines()
         data = self.roster.describe()
         factory = self.setup.network_factory(tuple(data.train.x.shape[1:]), make_network)
-        engine = RemoteEngine(self.exchange, self.roster, self.setup, factory)
+        engine = self._engine(factory)
         own = Own(data, factory if make_network else None, engine=engine)
         if not self.folder.config_file.exists():
             self.config = recorded_config(self.config, own)
@@ -131,6 +140,13 @@ class Server:
         leave = self.server_config.leave
         with DeployedExperiment(self.config, own, engine, self.attend, leave) as experiment:
             return experiment.run(self.folder, observers)
+
+    def _engine(self, factory: NetworkFactory) -> RemoteEngine:
+        received = Received(self.server_config.run / LEFT_FILE)
+        parts = self.exchange, self.roster, self.setup, factory, received
+        if smallest := self.server_config.secure_aggregation:
+            return SummingEngine(*parts, smallest)
+        return RemoteEngine(*parts)
 
     def wait_for_machines(self) -> None:
         """Wait until enough machines are present; in a resumed run, no longer than `timeout`."""
@@ -201,3 +217,6 @@ class Server:
             client = event["client"]
             who = f"machine {event['set_aside']}" if client is None else f"client {client}"
             self.log(f"{who} is set aside: {event['why']}")
+        if "no_sum" in event:
+            clients = ", ".join(map(str, event["no_sum"]))
+            self.log(f"no model of clients {clients} is used in this round: {event['why']}")

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Arrays, Samples
+from sofa_fl.deploy.masked_sum.plan import is_key
 from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage, shown
 from sofa_fl.errors import ConfigError
 
 COUNTS = ("num_train", "num_holdout", "num_test", "num_classes")
+TEXTS = ("name", "identity", "fingerprint", "sum_key")
 MAX_SAMPLES = 1 << 24  # of one machine, and the first row number that it cannot bring
 MAX_INPUT = 1 << 26  # numbers of one sample
 MAX_DIMENSIONS = 8
@@ -56,6 +58,8 @@ class MachineProfile:
         identity: What it is recognized by: only who has the site's key can know it.
         fingerprint: A keyed hash of its samples, which tells whether they have changed.
         cap: Fraction of its training samples that it ever discloses.
+        sum_key: Its public key for sums of secure aggregation; empty: it tells none.
+        smallest_cluster: The smallest number of members of a sum that it takes part in.
         ids: Rows of its training samples, if it brings its own.
         target_sums, target_squares: Of the targets of a regression.
     """
@@ -70,6 +74,8 @@ class MachineProfile:
     fingerprint: str
     cap: float
     name: str = ""
+    sum_key: str = ""
+    smallest_cluster: int = 0
     ids: Samples | None = None
     target_sums: NDArray[np.float64] | None = None
     target_squares: NDArray[np.float64] | None = None
@@ -78,7 +84,7 @@ class MachineProfile:
         """The plain values, as a message or a file holds them; `arrays` has the rest."""
         plain = {
             name: getattr(self, name)
-            for name in (*COUNTS, "number", "name", "identity", "fingerprint", "cap")
+            for name in (*COUNTS, *TEXTS, "number", "cap", "smallest_cluster")
         }
         format = self.format
         return {
@@ -112,6 +118,12 @@ class MachineProfile:
         name = message.header.get("name", "")
         if (flaw := flaw_of_name(name)) is not None:
             raise MessageError(flaw)
+        sum_key = message.header.get("sum_key", "")
+        smallest = message.header.get("smallest_cluster", 0)
+        if sum_key != "" and not is_key(sum_key):
+            raise MessageError(f"a key for sums must be 32 bytes, got {shown(repr(sum_key))}")
+        if type(smallest) is not int or not 0 <= smallest <= MAX_SAMPLES:
+            raise MessageError(f"smallest_cluster must be a number, got {shown(repr(smallest))}")
         format = SampleFormat(
             _array_format(message.value("input", list)),
             _array_format(message.value("target", list)),
@@ -137,6 +149,8 @@ class MachineProfile:
             format=format,
             number=number,
             name=name,
+            sum_key=sum_key,
+            smallest_cluster=smallest,
             identity=_text(message, "identity"),
             fingerprint=_text(message, "fingerprint"),
             cap=min(1.0, max(0.0, _finite(message, "cap"))),

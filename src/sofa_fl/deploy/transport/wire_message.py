@@ -18,9 +18,9 @@ from sofa_fl.errors import SofaError
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import IdentityDict, Model, as_vector
 
-VERSION = 4  # of the content of messages; both sides must have the same
+VERSION = 5  # of the content of messages; both sides must have the same
 ModelType = Literal["float32", "float16"]  # in which models travel
-ARRAY_TYPES = ("float32", "float16", "float64", "uint8", "int32", "int64")
+ARRAY_TYPES = ("float32", "float16", "float64", "uint8", "uint32", "int32", "int64")
 ModelName = str | list[list[Any]]  # an array's name; for a mix, pairs of such a name and a weight
 UNREADABLE = "unreadable"  # the header's key for what was wrong with the bytes of a message
 LARGEST_INT = 1 << 64  # of whole numbers; Python's have no limit

@@ -172,6 +172,9 @@ function cardsFor(app, kinds) {
   if (kinds.has("aside")) {
     found.push(card("aside-card", "Absent and set aside", "Clients that did not take part as others did, and why.", add(asideView(app))));
   }
+  if (Object.keys(app.run.left || {}).length) {
+    found.push(card("left-card", "What left each site", "In this run, by what the server received; each site's own audit log has all runs.", add(leftView(app))));
+  }
   found.push(card("cost-card", "Cost", null, add(costView(app))), card("config-card", "Configuration", null, add(configView(app))));
   if (kinds.has("thinned")) {
     found.unshift(h("p", { class: "note" }, "Of so many clients and rounds only some rounds are drawn, to keep the page small; edits and means are complete."));

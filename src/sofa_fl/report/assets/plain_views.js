@@ -85,6 +85,17 @@ function asideView(app) {
   return { element, draw };
 }
 
+// What has left each site of a deployment, as far as the server received it.
+const LEFT = [["models", "models"], ["masked_models", "masked models"], ["scores", "scores"], ["embeds", "features"], ["samples", "samples, repeated ones too"]];
+
+function leftView(app) {
+  const spent = (epsilon) => Object.entries(epsilon || {}).map(([part, value]) => `${part} ${decimal(value, 2)}`).join(", ") || "no noise";
+  const head = ["site", ...LEFT.map(([, name]) => name), "bytes", "epsilon spent"];
+  const rows = Object.entries(app.run.left).map(([client, left]) =>
+    [clientName(app.run, Number(client)), ...LEFT.map(([key]) => count(left[key] || 0)), bytes(left.bytes || 0), spent(left.epsilon)]);
+  return { element: h("div", { class: "aside-list" }, table([head, ...rows])), draw() {} };
+}
+
 const table = (rows) => h("table", {}, h("tbody", {}, ...rows.map((row) => h("tr", {}, ...row.map((cell, i) => h(i ? "td" : "th", i ? {} : { scope: "row" }, cell))))));
 
 // Nested keys with dots, as `--set` takes them.

@@ -1,4 +1,4 @@
-"""What the audit log of a site says of a message: what was asked, and what left."""
+"""What a message asks for, and what leaves a site with an answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from sofa_fl.deploy.transport.wire_message import WireMessage
 
-KINDS = ("tasks", "exams", "embeds")
+KINDS = ("tasks", "exams", "embeds", "unmask")
 
 
 def asked_in(question: WireMessage) -> dict[str, int]:
@@ -23,8 +23,13 @@ def asked_in(question: WireMessage) -> dict[str, int]:
 def left_in(reply: WireMessage) -> dict[str, int]:
     """How many models, scores, features, samples and bytes an answer holds."""
     header = reply.header
+    outcomes = header.get("outcomes")
+    known = [one for one in outcomes if isinstance(one, dict)] if isinstance(outcomes, list) else []
+    masked = sum("masked" in one for one in known)
     left = {
-        "models": _length(header.get("outcomes")),
+        "models": _length(outcomes) - masked,
+        "masked_models": masked,
+        "unmasked_sums": _length(header.get("revealed")),
         "scores": _length(header.get("scores")),
         "embeds": _length(header.get("embeds")),
         "samples": _length(reply.arrays.get("gave")),

@@ -1,0 +1,42 @@
+"""What has left a site in all runs together, in a few lines, from its own records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sofa_fl.deploy.machine.policy import Policy
+from sofa_fl.deploy.machine.privacy import Budget
+from sofa_fl.deploy.machine.site import AUDIT_FILE, open_site
+from sofa_fl.deploy.machine.sum_record import SumRecord
+
+WORDS = {
+    "models": "models in the clear",
+    "masked_models": "masked models",
+    "unmasked_sums": "sums unmasked",
+    "scores": "scores",
+    "embeds": "mean features",
+    "bytes": "bytes",
+}
+
+
+def site_report(policy: Policy) -> list[str]:
+    """A line for each kind of thing that left, for the budget, and for what was refused."""
+    site = open_site(Path(policy.state))
+    text = (Path(policy.state) / AUDIT_FILE).read_text(encoding="utf-8")
+    entries = [json.loads(line) for line in text.splitlines()]
+    left = [entry.get("left", {}) for entry in entries]
+    totals = {name: sum(one.get(name, 0) for one in left) for name in WORDS}
+    refused = sum("refused" in entry for entry in entries)
+    runs = len({entry.get("run") for entry in entries})
+    lines = [f"{len(entries)} messages of {runs} runs, {refused} of them refused"]
+    lines += [f"{number} {WORDS[name]}" for name, number in totals.items() if number]
+    lines.append(f"{len(site.ledger.read())} different samples")
+    if policy.privacy.epsilon:
+        spent = Budget(policy.privacy, site.spent).spent()
+        cost = ", ".join(f"{part} {epsilon:.2f}" for part, epsilon in spent.items()) or "nothing"
+        lines.append(f"epsilon spent of {policy.privacy.epsilon:g}: {cost}")
+    if (most := policy.secure_aggregation.max_clear_models) is not None:
+        clear = SumRecord(site.sums).num_clear()
+        lines.append(f"{clear} of {most} models that may leave outside of a sum")
+    return lines
