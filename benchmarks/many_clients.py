@@ -203,7 +203,11 @@ def main() -> None:
                     "dir": options.data_dir,
                 },
                 "model": {"name": options.model, **({"hidden": 16} if options.ask else {})},
-                "local": {"batches": options.batches, "batch_size": options.samples},
+                "local": {
+                    "batches": options.batches,
+                    "batch_size": options.samples,
+                    **({"learning_rate": 0.02} if options.ask else {}),
+                },
                 "sofa": {"position": options.position},
             }
         )
