@@ -11,10 +11,9 @@ import numpy as np
 from situations import SITUATIONS, gaussian, models
 from timing import space_of, timed
 
-from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.clustering.fast import FastCandidates
+from sofa_fl.topology.clustering.dmac import Nearness, Neighbors, dmac
+from sofa_fl.topology.clustering.fast import FastNeighbors
 from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import Tree
 
@@ -22,8 +21,8 @@ LARGEST_PLAIN = 3000  # clients; above, a matrix of all pairs in every step take
 SIZES = (100, 1000, 10_000)
 
 
-def build(positions: Floats, candidates: Candidates) -> Tree:
-    return dmac(space_of(positions), DmacConfig(), 0, candidates)
+def build(positions: Floats, neighbors: Nearness) -> Tree:
+    return dmac(space_of(positions), DmacConfig(), 0, neighbors)
 
 
 def gains(sizes: Sequence[int], repeat: int) -> Iterator[dict[str, Any]]:
@@ -34,9 +33,9 @@ def gains(sizes: Sequence[int], repeat: int) -> Iterator[dict[str, Any]]:
                 draw, groups = make(kind, n, np.random.default_rng(n))
                 now = draw(groups)
                 times = repeat if n <= LARGEST_PLAIN else 1
-                fast = [timed(partial(build, now, FastCandidates())) for _ in range(times)]
+                fast = [timed(partial(build, now, FastNeighbors)) for _ in range(times)]
                 plain = (
-                    [timed(partial(build, now, Candidates())) for _ in range(times)]
+                    [timed(partial(build, now, Neighbors)) for _ in range(times)]
                     if n <= LARGEST_PLAIN
                     else []
                 )

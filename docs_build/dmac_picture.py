@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 from svg import COLOURS, line, node, picture, text
 
-from sofa_fl.topology.clustering.candidates import Neighbors, linked
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import paper_dmac
+from sofa_fl.topology.clustering.dmac import Neighbors, linked, paper_dmac
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 

@@ -17,7 +17,7 @@ from edit_examples import EXAMPLES, LEFT, RIGHT, Example, Place
 from svg import COLOURS, line, node, picture, ring, text
 
 from sofa_fl.report.words import tell
-from sofa_fl.topology.clustering.membership import find_joins, find_leaves
+from sofa_fl.topology.clustering.shape import find_joins, find_leaves
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split, apply_all

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
+from sofa_fl.cli.screen import StoppedError
 from sofa_fl.errors import ConfigError, DataError
 from study.design.known_names import known_to
 from study.design.settings import SEEDS, SWEEP_SEEDS

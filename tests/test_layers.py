@@ -38,7 +38,12 @@ BELOW = {
     "cli": {*LAYERS, "report", "jobs", "deploy"},
     "__main__": {"cli"},
 }
-REPORT_READS = {("storage", "run_folder"), ("storage", "disk"), ("scoring", "metric_names")}
+REPORT_READS = {
+    ("storage", "event_lines"),
+    ("storage", "run_folder"),
+    ("storage", "disk"),
+    ("scoring", "metric_names"),
+}
 # What of others only some may import.
 OUTSIDE = {
     "torch": {"models", "engine", "methods", "experiment", "cli", "federation", "guard", "deploy"},

@@ -36,3 +36,8 @@ class RunError(SofaError, RuntimeError):
 
 class TopologyError(SofaError, ValueError):
     """An edit or a constructor call would break an invariant of the tree."""
+
+
+def printable(text: str) -> str:
+    """`text` with every control character spelled out: names come from users and from files."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import Vector
+from sofa_fl.models.flat import distances
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.robust import Aggregate
 from sofa_fl.seeding import rng_for
@@ -105,21 +105,23 @@ def flaws_of(
     times the median.
     """
     flaws: dict[int, str] = {}
-    lengths: dict[int, Vector] = {}
-    for at, (start, outcome) in answers.items():
+    fitting: list[int] = []
+    for at, (_, outcome) in answers.items():
         params = outcome.params
         if params.shape != (size,) or params.dtype != torch.float32:
             shape = "x".join(map(str, params.shape))
             flaws[at] = f"a model of {shape} numbers ({params.dtype}) in place of {size}"
         else:
-            lengths[at] = torch.linalg.vector_norm(params - as_vector(start))
-    if not lengths:
+            fitting.append(at)
+    if not fitting:
         return flaws
-    values = torch.stack(list(lengths.values())).double().cpu().numpy()
+    ends = [answers[at][1].params for at in fitting]
+    lengths = distances(ends, (as_vector(answers[at][0]) for at in fitting))
+    values = torch.stack(lengths).double().cpu().numpy()
     finite = np.isfinite(values)
     usual = float(np.median(values[finite])) if finite.sum() >= FEWEST else 0.0
     usual = usual or np.inf  # of few updates, or of none that move, none is out of scale
-    for at, length in zip(lengths, values.tolist()):
+    for at, length in zip(fitting, values.tolist()):
         if not np.isfinite(length):
             flaws[at] = NOT_FINITE
         elif length > scale * usual:

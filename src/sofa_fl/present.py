@@ -111,6 +111,22 @@ class Present:
         return {client: len(rows) for client, rows in self.owned.items()}
 
     @cached_property
+    def place(self) -> dict[NodeId, int]:
+        """Where in `clients` each client is."""
+        return {client: place for place, client in enumerate(self.clients)}
+
+    @cached_property
+    def lists(self) -> Mapping[str, list[Any]]:
+        """What records tell of every client, in their order; `nothing` is a zero for each."""
+        known = self.data.names
+        return {
+            "clients": list(self.clients),
+            "samples": list(self.sizes.values()),
+            "nothing": [0.0] * len(self.clients),
+            "names": [known[client] for client in self.clients] if known else [],
+        }
+
+    @cached_property
     def priors(self) -> Mapping[NodeId, Prior | None]:
         return Lazy(self.owned, self._prior)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import OwnedRows, Samples
 from sofa_fl.seeding import rng_for
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 
 Bits = NDArray[np.uint8]  # what `np.packbits` gives
 Fraction = Annotated[float, Interval(ge=0, le=1)]
@@ -53,10 +53,6 @@ class SharingConfig:
     @property
     def largest_ratio(self) -> float:
         return max(self.ratio, default=0.0) if isinstance(self.ratio, tuple) else self.ratio
-
-    def ratio_at(self, level: int) -> float:
-        ratios = self.ratio if isinstance(self.ratio, tuple) else (self.ratio,)
-        return ratios[min(level, len(ratios)) - 1] if ratios else 0.0
 
     def cap_of(self, client: NodeId) -> float:
         cap = self.max_disclosure
@@ -140,7 +136,7 @@ def share(
     time = 0 if config.mode == "fixed" else round
     pools: dict[NodeId, Samples] = {}
     for cluster in reversed(tree.clusters):  # children before parents
-        ratio = config.ratio_at(tree.level[cluster])
+        ratio = value_at_level(config.ratio, tree.level[cluster])
         if config.adaptive and incoherence is not None:
             ratio /= 1 + incoherence[cluster]
         gathered = [kept.get(cluster, _NONE)]
@@ -208,7 +204,7 @@ def training_sets(
 def traffic(tree: Tree, pools: Pools, owned: Owned) -> tuple[int, int]:
     """How many samples clients sent up and were sent down for these pools."""
     up = len(union(list(pools.values())))
-    return up, sum(map(len, foreign(tree, pools, owned).values()))
+    return up, sum(map(len, foreign(tree, pools, owned).values())) if up else 0
 
 
 def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[NodeId, list[int]]]:

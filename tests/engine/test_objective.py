@@ -18,7 +18,7 @@ from sofa_fl.methods.rules.clusters import Updates
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate
 from sofa_fl.methods.rules.mixing import Mixing
-from sofa_fl.methods.rules.state import SofaState
+from sofa_fl.methods.rules.state import SofaState, adapt_membership
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
@@ -64,7 +64,7 @@ TREE = Tree(
 
 def trained(method: Sofa, state: SofaState, fed: Federation) -> Updates:
     """What comes of a round's local update."""
-    state, _ = method.adapt_membership(state, fed)
+    state, _ = adapt_membership(state, method.config, fed)
     return LocalUpdate(state, method.rules, method.config, fed).run()[0]
 
 

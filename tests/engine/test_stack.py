@@ -4,28 +4,82 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
-import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sofa_fl.engine.base import Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine, round_up
 from sofa_fl.engine.stepper import Pulls
+from sofa_fl.models.mix import Mix
+from sofa_fl.models.rows import rows_of
 from tests.engine.cases import DATA, ENGINES, LOCAL, MLP, assert_same, task
-
-NOTHING = torch.zeros(3)
 
 
 def test_a_weight_decay_that_all_agree_on_is_the_optimizers() -> None:
     assert Pulls.of([]) == Pulls(some=False)
-    assert Pulls.of([(0.5, NOTHING), (0.5, NOTHING)]) == Pulls(True, 0.5)
+    assert Pulls.of([0.5, 0.5]) == Pulls(True, 0.5)
 
 
 def test_a_step_does_not_depend_on_how_clients_differ() -> None:
     """Or it would be captured anew whenever a cluster grows."""
-    first, second = (Pulls.of([(0.5, NOTHING), (x, NOTHING)]) for x in (0.25, 0.75))
+    first, second = (Pulls.of([0.5, x]) for x in (0.25, 0.75))
     assert first == second == Pulls(True, differ=True)
+
+
+def test_a_part_of_the_clients_has_one_step_in_all_rounds() -> None:
+    """Clusters grow with newcomers, and with them the decay of all their clients."""
+    engine = StackedEngine(MLP, DATA, LOCAL, "cpu")
+    with closing(engine):
+        start = engine.initial(0)
+        for weight in (0.1, 0.2, 0.3):
+            engine.train([replace(task(start, 0), pulls=(Pull(start, weight),))])
+        assert list(engine._steppers) == [(1, Pulls(True, differ=True), "all")]
+
+
+def test_trained_models_do_not_keep_each_other_in_memory() -> None:
+    engine = StackedEngine(MLP, DATA, LOCAL, "cpu")
+    with closing(engine):
+        start = engine.initial(0)
+        outcomes = engine.train([task(start, client) for client in range(3)])
+        for outcome in outcomes:
+            assert outcome.params.untyped_storage().nbytes() == start.nbytes
+
+
+def test_operations_do_not_grow_with_the_clients_that_are_loaded() -> None:
+    """Mixed starts, pulls and exams of mixes: as many operations for eight clients as for two."""
+    engine = StackedEngine(MLP, DATA, LOCAL, "cpu")
+    counts = []
+    with closing(engine):
+        parts = [engine.initial(seed) for seed in range(9)]
+        for num in (2, 8):
+            mixes = [Mix((parts[0], parts[1 + i]), (0.5, 0.5)) for i in range(num)]
+            tasks = [
+                replace(task(mix, i % 4), pulls=(Pull(parts[1 + i], 0.1), Pull(parts[0], 0.2)))
+                for i, mix in enumerate(mixes)
+            ]
+            with Operations() as operations:
+                engine._pulled(tasks)
+                rows_of(mixes, len(parts[0]))
+            counts.append(operations.count)
+    assert counts[0] == counts[1] > 0
+
+
+class Operations(TorchDispatchMode):
+    """Counts what torch is told to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if "slice" not in str(func):  # no more than a view
+            self.count += 1
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("weights", [(0.1, 0.1, 0.1), (0.1, 0.3, 0.02), (0.1, 0.0, 0.1)])

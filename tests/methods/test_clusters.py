@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up, trained_on_pools
-from sofa_fl.methods.rules.path import compare_losses
+from sofa_fl.methods.rules.losses import compare_losses
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree

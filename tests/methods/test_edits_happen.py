@@ -18,8 +18,8 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import mean_of
 from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.losses import compare_losses
 from sofa_fl.methods.rules.mixing import Mixing
-from sofa_fl.methods.rules.path import compare_losses
 from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.networks import ModelConfig, network_factory

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from sofa_fl.methods.rules.clusters import mean_of
-from sofa_fl.methods.rules.evidence import FederationEvidence
+from sofa_fl.methods.rules.losses import FederationEvidence
 from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.default_edits import find_splits
 from sofa_fl.topology.clustering.evidence import Question

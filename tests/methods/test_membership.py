@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sofa_fl.data.concepts import Phase, Script
 from sofa_fl.engine.base import Exam
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import mean_of
-from sofa_fl.methods.rules.path import Losses, Models, compare_losses
-from sofa_fl.methods.rules.state import descend, find_contradicted, find_moves
+from sofa_fl.methods.rules.clusters import Models, mean_of
+from sofa_fl.methods.rules.losses import Losses, compare_losses
+from sofa_fl.methods.rules.state import find_contradicted, find_moves, search_down
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft, Prune, Split, apply_all
 from tests.methods.cases import Spy
@@ -110,7 +110,7 @@ def test_beside_clusters_a_client_goes_by_its_own_model() -> None:
     assert find_contradicted(tree, models, losses, 1e-6, fed.at(1)) == {}
     limits = find_contradicted(tree, models, losses, 3.0, fed.at(2))
     assert limits == {0: losses[node(0)][node(0)] + 3.0}
-    ways = descend(tree, models, list(limits), fed.at(2))
+    ways = search_down(tree, models, list(limits), fed.at(2))
     assert find_moves(tree, ways, limits) == [Graft(node(0), node(10))]
 
 
@@ -121,7 +121,7 @@ def test_a_client_alone_is_contradicted_by_itself() -> None:
     losses = compare_losses(alone, models, fed)
     limits = find_contradicted(alone, models, losses, 2.0, fed.at(2))
     assert list(limits) == [0]
-    ways = descend(alone, models, list(limits), fed.at(2))
+    ways = search_down(alone, models, list(limits), fed.at(2))
     assert ways == {0: {}}
     assert find_moves(alone, ways, limits) == []
 
@@ -129,7 +129,7 @@ def test_a_client_alone_is_contradicted_by_itself() -> None:
 def test_the_way_goes_down_along_what_loses_least() -> None:
     fed = living(CHANGE)
     models, now = models_of(TREE, fed), living(CHANGE).at(2)
-    ways = descend(TREE, models, ids(0, 4, 3), now)
+    ways = search_down(TREE, models, ids(0, 4, 3), now)
     assert [list(way) for way in ways.values()] == [[9, 11], [9], [9, 11]]
     (root, below) = now.held_out([(node(0), models[node(9)]), (node(0), models[node(11)])])
     assert ways[node(0)] == {9: root.loss, 11: below.loss}
@@ -140,12 +140,12 @@ def test_the_way_goes_down_as_deep_as_it_helps() -> None:
     fed = living([Phase(0, groups)])
     deep = tree_of([[[0, 1], [2, 3]], [[4, 5], [6, 7]]])  # 8: 9: 10, 11; 12: 13, 14
     models = models_of(deep, fed)
-    ways = descend(deep, models, ids(0, 3, 6), fed)
+    ways = search_down(deep, models, ids(0, 3, 6), fed)
     assert [list(way) for way in ways.values()] == [[8, 9, 10], [8, 9, 11], [8, 12, 14]]
     for way in ways.values():
         assert list(way.values()) == sorted(way.values(), reverse=True)
     flat = tree_of([0, 1, 2, 3])
-    assert list(descend(flat, models_of(flat, fed), ids(0), fed)[node(0)]) == [4]
+    assert list(search_down(flat, models_of(flat, fed), ids(0), fed)[node(0)]) == [4]
 
 
 def far(*path: int) -> dict[NodeId, float]:

@@ -11,19 +11,23 @@ import torch
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.methods.rules.clusters import Update
+from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.noised import (
     agree_more,
     denoised,
+    find_all_splits,
     find_splits,
-    grow,
     learned_so_far,
     parent_models,
+    rules_by_models,
 )
+from sofa_fl.methods.rules.rule_set import default_rules
 from sofa_fl.models.flat import Vector
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.shape import default_tree_rules
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.shape import default_tree_rules, shape
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Split
+from sofa_fl.topology.tree.edits import Split, apply_all
 
 SIZE = 4000  # numbers of a model
 BUILD = default_tree_rules().build
@@ -34,6 +38,7 @@ class Fed:
     """As much of a federation as is asked for."""
 
     round: int = 0
+    first_id: int = 20
 
     def size(self, client: NodeId) -> int:
         return 100
@@ -53,7 +58,11 @@ def learned(groups: list[int], noise: float, seed: int = 0) -> dict[NodeId, Vect
 def grown(groups: list[int], noise: float, seed: int = 0, round: int = 0) -> Tree:
     fed: Any = Fed(round)
     tree = flat_tree([NodeId(i) for i in range(len(groups))], len(groups))
-    return grow(tree, learned(groups, noise, seed), DmacConfig(), BUILD, fed)[0]
+    return divided(tree, learned(groups, noise, seed), fed)
+
+
+def divided(tree: Tree, learned: dict[NodeId, Vector], fed: Any) -> Tree:
+    return apply_all(tree, find_all_splits(tree, learned, DmacConfig(), BUILD, fed))
 
 
 def clusters(tree: Tree) -> set[tuple[int, ...]]:
@@ -95,8 +104,8 @@ def test_all_rounds_count() -> None:
             first = dict(found)
     fed: Any = Fed()
     tree = flat_tree([NodeId(i) for i in range(20)], 20)
-    assert clusters(grow(tree, first, DmacConfig(), BUILD, fed)[0]) != EXACTLY
-    assert clusters(grow(tree, found, DmacConfig(), BUILD, fed)[0]) == EXACTLY
+    assert clusters(divided(tree, first, fed)) != EXACTLY
+    assert clusters(divided(tree, found, fed)) == EXACTLY
 
 
 def test_a_part_of_the_groups_leaves_the_rest_together() -> None:
@@ -140,6 +149,21 @@ def test_a_diagonal_of_noise_does_not_matter() -> None:
     np.testing.assert_allclose(denoised(products), denoised(more))
     np.testing.assert_allclose(denoised(more).sum(axis=0), 0, atol=1e-9)
     assert denoised(np.ones((1, 1))) == 0
+
+
+def test_the_rules_of_such_a_round_only_divide() -> None:
+    some = learned(FOUR, 0.5)
+    fed: Any = Fed()
+    rules = rules_by_models(default_rules(), some, SofaConfig(), fed)
+    updates: Any = some  # only whose they are counts
+    space = rules.embed(updates, SofaConfig(), fed)
+    assert clusters(rules.build(space, DmacConfig(), 20)) == EXACTLY
+    flat = flat_tree(tuple(some), 20)
+    after, edits, _ = shape(flat, DistanceEvidence(flat, space), ShapeConfig(), rules)
+    assert clusters(after) == EXACTLY
+    assert {type(edit) for edit in edits} == {Split}
+    frozen = ShapeConfig(operations=("graft", "merge", "prune"))
+    assert not shape(flat, DistanceEvidence(flat, space), frozen, rules)[1]
 
 
 def test_clients_stand_for_their_clusters() -> None:

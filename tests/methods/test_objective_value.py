@@ -11,8 +11,8 @@ import torch
 from sofa_fl.engine.base import Outcome
 from sofa_fl.methods.rules.clusters import Update, mean_of_clients, regularized_mean
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.objective import objective_value
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.methods.rules.losses import objective_value
+from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 from tests.methods.cases import federation
 
 FED = federation(6)
@@ -98,6 +98,7 @@ def test_no_weights_leave_the_mean() -> None:
 
 def test_weights_go_by_level_and_the_last_one_goes_on() -> None:
     config = SofaConfig(pull_siblings=(0.1, 0.2), pull_parent=0.3)
-    assert [config.alpha(level) for level in (0, 1, 2, 3)] == [0.1, 0.1, 0.2, 0.2]
-    assert [config.beta(level) for level in (0, 1, 5)] == [0.3, 0.3, 0.3]
-    assert SofaConfig(pull_siblings=()).alpha(1) == 0
+    alpha, beta = config.pull_siblings, config.pull_parent
+    assert [value_at_level(alpha, level) for level in (0, 1, 2, 3)] == [0.1, 0.1, 0.2, 0.2]
+    assert [value_at_level(beta, level) for level in (0, 1, 5)] == [0.3, 0.3, 0.3]
+    assert value_at_level((), 1) == 0

@@ -9,10 +9,8 @@ from scipy.spatial.distance import cdist
 
 from sofa_fl.methods.rules import positions as positions
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.positions import positions_of, sampled_map, sketch_size, sketched
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.rules.positions import embed, positions_of, sampled_map, sketch_size, sketched
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.geometry.space import Metric, Space
@@ -104,7 +102,7 @@ def space_of(config: SofaConfig, lots: bool) -> Space:
         if lots:  # as if there were more clients
             patch.setattr(positions, "NUM_EXACT", 4)
             patch.setattr(positions, "NUM_LANDMARKS", 4)
-        return Sofa(config, SharingConfig(ratio=0)).embed(updates_of(fed), fed)
+        return embed(updates_of(fed), config, fed)
 
 
 @pytest.mark.parametrize("place", ["weights", "updates"])

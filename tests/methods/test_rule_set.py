@@ -9,9 +9,14 @@ import torch
 
 from sofa_fl.methods.rules.clusters import regularized_mean
 from sofa_fl.methods.rules.config import RulesConfig, RuleSet, SofaConfig
+from sofa_fl.methods.rules.local_update import (
+    Path,
+    pulls_on_client,
+    pulls_together,
+    start_from_own,
+    start_from_path,
+)
 from sofa_fl.methods.rules.mixing import own_models, weigh_by_losses
-from sofa_fl.methods.rules.objective import pulls_on_client, pulls_together
-from sofa_fl.methods.rules.path import Path, start_from_own, start_from_path
 from sofa_fl.methods.rules.rule_set import default_rules, paper_rules, rules_of
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.mix import as_vector
@@ -51,9 +56,9 @@ def test_the_paper_set_is_what_its_configuration_names() -> None:
 
 def test_both_sets_build_the_papers_tree_where_gamma_is_given() -> None:
     fed = federation()
-    method = Sofa(PAPER, NO_SHARING)
-    space = method.embed(updates_of(fed), fed)
-    trees = [r.build(space, PAPER.dmac, fed.first_id) for r in (method.rules, paper_rules())]
+    sets = rules_of(PAPER), paper_rules()
+    space = sets[0].embed(updates_of(fed), PAPER, fed)
+    trees = [rules.build(space, PAPER.dmac, fed.first_id) for rules in sets]
     assert trees[0].parent == trees[1].parent
 
 

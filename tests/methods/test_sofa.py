@@ -12,7 +12,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate
 from sofa_fl.methods.rules.mixing import Mixing
-from sofa_fl.methods.rules.positions import directions
+from sofa_fl.methods.rules.positions import directions, embed
 from sofa_fl.methods.rules.state import ModelStore, SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import mean
@@ -168,7 +168,7 @@ def test_finds_the_groups_that_there_are() -> None:
 def test_directions_forget_how_far_a_model_is_from_the_mean() -> None:
     fed = federation()
     updates = updates_of(fed)
-    space = Sofa(SofaConfig(position="directions"), NO_SHARING).embed(updates, fed)
+    space = embed(updates, SofaConfig(position="directions"), fed)
     full = np.stack([update.model.double().numpy() for update in updates.values()])
     centred = full - full.mean(axis=0)
     expected = centred / np.linalg.norm(centred, axis=1, keepdims=True)
@@ -186,7 +186,7 @@ def test_positions_keep_the_distances_of_what_they_stand_for(kind: str) -> None:
     fed = federation()
     kinds = {"weights": SofaConfig(position="weights"), "updates": SofaConfig(position="updates")}
     updates = updates_of(fed)
-    space = Sofa(kinds[kind], NO_SHARING).embed(updates, fed)
+    space = embed(updates, kinds[kind], fed)
     start = {"weights": 0.0, "updates": 1.0}[kind]
     full = np.stack([(u.model - start * as_vector(u.start)).numpy() for u in updates.values()])
     expected = np.linalg.norm(full[:, None] - full[None], axis=2)

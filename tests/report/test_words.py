@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sofa_fl.errors import printable
 from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
 from sofa_fl.report.words import (
     data_title,
@@ -9,7 +10,6 @@ from sofa_fl.report.words import (
     method_title,
     number,
     percent,
-    printable,
     said_score,
     score,
     scores_title,

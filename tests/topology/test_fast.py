@@ -7,17 +7,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering.candidates import Candidates, Neighbors
+from sofa_fl.topology.clustering import fast as module
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.clustering.fast import FastCandidates
-from sofa_fl.topology.clustering.fast import nearest_neighbors as module
+from sofa_fl.topology.clustering.dmac import Neighbors, dmac
 from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
-from sofa_fl.topology.tree import Tree
-from sofa_fl.topology.tree.tree_arrays import Rows
+from sofa_fl.topology.tree import Rows, Tree
 from tests.topology.strategies import WAYS, ids, space_of, tied_places
 
-PLAIN, FAST = Candidates(), FastCandidates()
+PLAIN, FAST = Neighbors, module.FastNeighbors
 KINDS = ("noise", "groups", "nested", "equal", "ties", "far", "outliers")
 SIZES = (2, 3, 6, 11, 24)
 
@@ -73,7 +70,7 @@ def test_the_same_with_hundreds_of_clients(kind: str) -> None:
     rng = np.random.default_rng(200)
     positions = positions_of(kind, 200, 60, rng)
     space = space_of(positions, rng.integers(1, 60, 200), linkage="average")
-    assert_same_tree(*(dmac(space, DmacConfig(), 0, candidates) for candidates in (PLAIN, FAST)))
+    assert_same_tree(*(dmac(space, DmacConfig(), 0, neighbors) for neighbors in (PLAIN, FAST)))
 
 
 @pytest.mark.parametrize("block", [1, 50])
@@ -108,7 +105,5 @@ def test_few_distances_are_measured() -> None:
 
     space = space_of(positions_of("nested", 300, 60, np.random.default_rng(0)), linkage="average")
     for kind in (Plain, Fast):
-        candidates = Candidates()
-        candidates.neighbors = kind  # type: ignore[method-assign]
-        dmac(space, DmacConfig(increase=1), 0, candidates)
+        dmac(space, DmacConfig(increase=1), 0, kind)
     assert 300**2 < measured["fast"] < 0.2 * measured["plain"], measured

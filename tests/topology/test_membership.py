@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology.clustering.membership import (
+from sofa_fl.topology.clustering.shape import (
     find_joins,
     find_leaves,
     find_takeover,

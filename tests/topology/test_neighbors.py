@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from sofa_fl.topology.clustering.candidates import Neighbors, linked
-from sofa_fl.topology.clustering.dmac import dendrogram, mutual
-from sofa_fl.topology.clustering.fast.nearest_neighbors import FastNeighbors
+from sofa_fl.topology.clustering.dmac import Neighbors, dendrogram, linked, mutual
+from sofa_fl.topology.clustering.fast import FastNeighbors
 from tests.topology.strategies import space_of
 
 BOTH = [Neighbors, FastNeighbors]

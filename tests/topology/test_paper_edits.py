@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.dmac import Neighbors
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.fast import FastNeighbors
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.clustering.shape import paper_tree_rules, shape
 from sofa_fl.topology.geometry.space import Space
@@ -57,13 +58,18 @@ def world(seed: int) -> tuple[Tree, Space, ShapeConfig]:
     return random_tree(rng, space.clients), space, config
 
 
+def seen(tree: Tree, space: Space) -> DistanceEvidence:
+    """All that the paper's rules look at."""
+    return DistanceEvidence(tree, space)
+
+
 @pytest.mark.parametrize("gamma", [1.0, 1.1, 1.5, 3.0])
 def test_algorithm_1(gamma: float) -> None:
     for seed in SEEDS:
         _, space, _ = world(seed)
         expected = algorithm_1(space, gamma)
-        for candidates in (None, Candidates()):
-            tree = paper_tree_rules(candidates).build(space, DmacConfig(increase=gamma), 0)
+        for neighbors in (FastNeighbors, Neighbors):
+            tree = paper_tree_rules(neighbors).build(space, DmacConfig(increase=gamma), 0)
             assert tree == expected
 
 
@@ -107,14 +113,16 @@ def test_a_parent_includes_the_node_that_may_leave_it() -> None:
     """Client 0 is most of its cluster: it holds itself in place, unlike by our rules."""
     tree, config = tree_of([[0, 1], [2, 3]]), only("graft")
     space = space_of([0, 6, 3, 3.1], [1000, 1, 1, 1])
-    assert paper_grafts(tree, space, config) == [Graft(node(1), node(6))]
+    assert paper_grafts(tree, seen(tree, space), config) == [Graft(node(1), node(6))]
 
 
 def test_the_tolerance_is_strict() -> None:
     """Client 2 is 6 from the mean of its cluster, with it, and 4 from the other: 4 · 1.5 = 6."""
     tree, space = tree_of([[0, 1, 2], [3, 4]]), space_of([0, 0, 9, 13, 13])
     for tolerance, moves in ((0.5, False), (0.49, True)):
-        edits = paper_grafts(tree, space, only("graft", tolerance=tolerance))
+        edits = paper_grafts(
+            tree, DistanceEvidence(tree, space), only("graft", tolerance=tolerance)
+        )
         assert (Graft(node(2), node(7)) in edits) is moves
 
 
@@ -122,35 +130,40 @@ def test_merge_asks_for_nothing_but_the_distance() -> None:
     """Two tight clusters that are set apart and together too wide are merged all the same."""
     tree, space = tree_of([[0, 1], [2, 3], [4, 5]]), space_of([0, 0.1, 3, 3.1, 90, 91])
     near = 3 / space.scale
-    (merge,) = paper_merges(tree, space, only("merge", merge=1.001 * near, split=0))
+    (merge,) = paper_merges(
+        tree, DistanceEvidence(tree, space), only("merge", merge=1.001 * near, split=0)
+    )
     assert merge == Merge(ids(7, 8), node(10))
-    assert paper_merges(tree, space, only("merge", merge=0.999 * near)) == []
+    assert paper_merges(tree, seen(tree, space), only("merge", merge=0.999 * near)) == []
 
 
 def test_merge_is_strict() -> None:
     """Two pairs on a line, and τ exactly their distance."""
     tree, space = tree_of([[0, 1], [2, 3]]), space_of([0, 0, 4, 4])
-    assert paper_merges(tree, space, only("merge", merge=4 / space.scale)) == []
+    assert paper_merges(tree, seen(tree, space), only("merge", merge=4 / space.scale)) == []
 
 
 def test_a_cluster_is_split_into_single_children_if_it_must_and_a_root_is_not() -> None:
     space = space_of([0, 10, 20, 500, 501])
     config = only("split", split=0.001)
-    (split,) = paper_splits(tree_of([[0, 1, 2], 3, 4]), space, config)
+    tree = tree_of([[0, 1, 2], 3, 4])
+    (split,) = paper_splits(tree, seen(tree, space), config)
     assert isinstance(split, Split)
     assert split.groups == (ids(0), ids(1), ids(2))
     even = space_of([0, 10, 20])
-    (root,) = paper_splits(flat_tree(even.clients), even, only("split", split=0.75))
+    flat = flat_tree(even.clients)
+    evidence = DistanceEvidence(flat, even)
+    (root,) = paper_splits(flat, evidence, only("split", split=0.75))
     assert isinstance(root, Split)
     assert sorted(map(len, root.groups)) == [1, 2]
-    assert paper_splits(flat_tree(even.clients), even, config) == []
+    assert paper_splits(flat, evidence, config) == []
 
 
 def test_a_coherent_cluster_is_not_split() -> None:
     space = space_of([0, 1, 10, 11])
     tree = flat_tree(space.clients)
-    assert paper_splits(tree, space, only("split", split=1.0)) == []
-    assert len(paper_splits(tree, space, only("split", split=0.99))) == 1
+    assert paper_splits(tree, seen(tree, space), only("split", split=1.0)) == []
+    assert len(paper_splits(tree, seen(tree, space), only("split", split=0.99))) == 1
 
 
 def split_nodes(edits: list[Edit]) -> set[int]:
@@ -160,9 +173,9 @@ def split_nodes(edits: list[Edit]) -> set[int]:
 def test_a_child_without_a_position_keeps_its_cluster_from_being_split() -> None:
     tree = tree_of([[0, 1, 2, 3], 4])
     present = Space(ids(0, 1, 2, 4), np.array([[0.0], [1], [50], [90]]), np.ones(4))
-    assert 6 not in split_nodes(paper_splits(tree, present, only("split", split=0.1)))
+    assert 6 not in split_nodes(paper_splits(tree, seen(tree, present), only("split", split=0.1)))
     everyone = Space(ids(0, 1, 2, 3, 4), np.array([[0.0], [1], [50], [51], [90]]), np.ones(5))
-    assert 6 in split_nodes(paper_splits(tree, everyone, only("split", split=0.1)))
+    assert 6 in split_nodes(paper_splits(tree, seen(tree, everyone), only("split", split=0.1)))
 
 
 def test_dmac_needs_gamma() -> None:
@@ -182,7 +195,7 @@ def test_each_cluster_is_merged_once() -> None:
     """Three pairs are near each other, the first with the last of them nearest."""
     tree = tree_of([[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]])  # 10: 11 to 15
     space = space_of(np.repeat([0, 1.1, 2, 50, 51], 2))
-    edits = paper_merges(tree, space, only("merge", merge=0.5))
+    edits = paper_merges(tree, seen(tree, space), only("merge", merge=0.5))
     assert edits == [Merge(ids(12, 13), node(16)), Merge(ids(14, 15), node(17))]
 
 
@@ -191,5 +204,5 @@ def test_with_average_linkage_the_width_of_clusters_counts() -> None:
     tree = tree_of([[0, 1], [2, 3, 4]])
     for linkage, expected in (("centroid", [Graft(node(4), node(6))]), ("average", [])):
         space = space_of([-30, 30, 6, 6, 1], None, "euclidean", linkage)  # type: ignore[arg-type]
-        edits = paper_grafts(tree, space, only("graft"))
+        edits = paper_grafts(tree, seen(tree, space), only("graft"))
         assert [e for e in edits if e.node == 4] == expected  # type: ignore[union-attr]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sofa_fl.topology.clustering.candidates import Candidates
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.dmac import Neighbors, dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence, Evidence
-from sofa_fl.topology.clustering.fast import FastCandidates
 from sofa_fl.topology.clustering.shape import (
     TreeRules,
     default_tree_rules,
@@ -75,7 +73,7 @@ def test_a_user_replaces_one_rule() -> None:
     assert shape(TREE, EVIDENCE, ALL)[1] == GRAFTS
     calm = replace(default_tree_rules(), graft=never)
     assert shape(TREE, EVIDENCE, ALL, calm) == (TREE, [], EVIDENCE)
-    assert shape(TREE, EVIDENCE, ALL, default_tree_rules(Candidates()))[1] == GRAFTS
+    assert shape(TREE, EVIDENCE, ALL, default_tree_rules(Neighbors))[1] == GRAFTS
 
 
 def test_without_rules_ours_are_taken() -> None:
@@ -96,14 +94,13 @@ def test_our_set_and_the_papers() -> None:
         assert min(tree.clusters) == 70
 
 
-def test_candidates_are_handed_on() -> None:
+def test_neighbors_are_handed_on() -> None:
     asked: list[Space] = []
 
-    class Watched(FastCandidates):
-        def neighbors(self, space: Space):  # type: ignore[no-untyped-def]
-            asked.append(space)
-            return super().neighbors(space)
+    def watched(space: Space) -> Neighbors:
+        asked.append(space)
+        return Neighbors(space)
 
-    default_tree_rules(Watched()).build(SPACE, DmacConfig(), 0)
-    paper_tree_rules(Watched()).build(SPACE, DmacConfig(increase=1.1), 0)
+    default_tree_rules(watched).build(SPACE, DmacConfig(), 0)
+    paper_tree_rules(watched).build(SPACE, DmacConfig(increase=1.1), 0)
     assert asked == [SPACE, SPACE]

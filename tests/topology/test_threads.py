@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-from sofa_fl.topology.clustering.candidates import Candidates, Neighbors
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.dmac import Neighbors, dmac, one_thread
 from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.geometry.threads import one_thread
 from tests.topology.strategies import space_of
 
 
@@ -30,11 +28,10 @@ def test_one_thread_within_and_as_before_after() -> None:
 def test_dmac_runs_on_one() -> None:
     seen: list[int] = []
 
-    class Watched(Candidates):
-        def neighbors(self, space: Space) -> Neighbors:
-            seen.extend(e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas")
-            return super().neighbors(space)
+    def watched(space: Space) -> Neighbors:
+        seen.extend(e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas")
+        return Neighbors(space)
 
     with threadpool_limits(2):
-        dmac(space_of(np.arange(5.0)), DmacConfig(increase=1.1), candidates=Watched())
+        dmac(space_of(np.arange(5.0)), DmacConfig(increase=1.1), neighbors=watched)
     assert set(seen) == {1}

@@ -18,7 +18,7 @@ def test_rows_are_the_nodes_of_the_tree(n: int, data: st.DataObject) -> None:
         up = tree.parent[node(each)]
         assert (None if order.parents[row] < 0 else order.nodes[order.parents[row]]) == up
         below = list(tree.walk(node(each)))
-        assert order.nodes[row : row + order.sizes[row]].tolist() == below
+        assert order.nodes[row : row + len(below)].tolist() == below
         assert tuple(order.nodes[order.children(row)]) == tree.children[node(each)]
         assert order.num_children[row] == len(tree.children[node(each)])
         depths = [len(tree.path(leaf)) - len(tree.path(node(each))) for leaf in below]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import (
     METHODS_HELP,
     AsJson,
@@ -31,6 +30,7 @@ from sofa_fl.cli.options import (
 )
 from sofa_fl.cli.report import COMPARISON
 from sofa_fl.cli.run import with_progress
+from sofa_fl.cli.screen import StoppedError
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.methods.registry import OPTIONS, built_in_methods, find_method
 

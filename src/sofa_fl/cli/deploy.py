@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sofa_fl.cli.failures import Commands
+from sofa_fl.cli.screen import Commands
 from sofa_fl.errors import ConfigError
 
 deploy = typer.Typer(

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawing
 
+from sofa_fl.errors import printable
 from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of
 from sofa_fl.experiment.storage.run_folder import Event
 from sofa_fl.report.history import clients_in, names_in, tree_in
@@ -17,7 +18,6 @@ from sofa_fl.report.words import (
     client_name,
     missing,
     number,
-    printable,
     said_score,
     score,
 )

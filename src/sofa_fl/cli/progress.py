@@ -19,7 +19,8 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from sofa_fl.cli.screen import console
-from sofa_fl.report.words import duration, news_of, printable
+from sofa_fl.errors import printable
+from sofa_fl.report.words import duration, news_of
 
 if TYPE_CHECKING:
     from sofa_fl.cli.panel import Panel

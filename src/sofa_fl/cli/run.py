@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import (
     METHODS_HELP,
     AsJson,
@@ -23,6 +22,7 @@ from sofa_fl.cli.options import (
     Track,
     read_config,
 )
+from sofa_fl.cli.screen import StoppedError
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sofa_fl.cli.failures import StoppedError
 from sofa_fl.cli.options import AsJson, Preset, Quiet, Settings
+from sofa_fl.cli.screen import StoppedError
 from sofa_fl.errors import ConfigError
 
 Row = dict[str, Any]

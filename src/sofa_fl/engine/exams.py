@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Samples, Split
 from sofa_fl.engine.base import Exam, Prior
-from sofa_fl.models.mix import IdentityDict, Model
+from sofa_fl.models.mix import Model, identity
 
 Sums = NDArray[np.float64]  # loss and hits, summed over the samples of every batch
 
@@ -47,11 +47,14 @@ def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
     Exams of one model share sittings, so that it is sent once. Parts of an exam keep their order;
     all but the last fill a sitting.
     """
-    groups: IdentityDict[list[tuple[int, Samples]]] = IdentityDict()
+    groups: dict[object, list[tuple[int, Samples]]] = {}
     for index, exam in enumerate(exams):
-        parts = groups.setdefault((exam.params, exam.split, str(exam.max_loss)), [])
+        parts = groups.setdefault((identity(exam.params), exam.split, exam.max_loss), [])
         samples = exam.samples
-        parts += [(index, samples[i : i + limit]) for i in range(0, len(samples), limit)]
+        if len(samples) <= limit:
+            parts += [(index, samples)] if len(samples) else []
+        else:
+            parts += [(index, samples[i : i + limit]) for i in range(0, len(samples), limit)]
     found = [
         Sitting(
             exams[portion[0][0]].params,
@@ -69,11 +72,12 @@ def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
 
 def gather(num_exams: int, asked: Sequence[Sitting], answers: Sequence[list[Sums]]) -> list[Sums]:
     """Join the sums of all sittings, exam by exam."""
-    found: list[list[Sums]] = [[np.empty((0, 2))] for _ in range(num_exams)]
+    found: list[list[Sums]] = [[] for _ in range(num_exams)]
     for sitting, sums in zip(asked, answers, strict=True):
         for index, part in zip(sitting.exams, sums, strict=True):
             found[index].append(part)
-    return [np.concatenate(parts) for parts in found]
+    none = np.empty((0, 2))
+    return [parts[0] if len(parts) == 1 else np.concatenate([none, *parts]) for parts in found]
 
 
 def _portions(parts: list[tuple[int, Samples]], limit: int) -> list[list[tuple[int, Samples]]]:

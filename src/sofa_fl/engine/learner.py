@@ -200,7 +200,8 @@ class Learner:
         n = len(exam.samples)
         if not n:
             return Score(float("nan"), float("nan"), 0)
-        loss, right = (float(column[-1]) for column in sums.cumsum(axis=0).T)  # one by one
+        last = sums[0] if len(sums) == 1 else sums.cumsum(axis=0)[-1]  # one by one
+        loss, right = map(float, last)
         if not self.is_classifier:
             spread = self.variance(exam)
             right = n - loss / spread if spread else float("nan")
@@ -261,7 +262,12 @@ def pull_terms(pulls: Sequence[Pull], like: Tensor) -> tuple[float, Tensor]:
     constant = torch.zeros_like(like)
     for pull in pulls:
         constant.sub_(pull.target[: len(like)], alpha=2 * pull.weight)
-    return max(0.0, sum(2 * pull.weight for pull in pulls)), constant
+    return pull_decay(pulls), constant
+
+
+def pull_decay(pulls: Sequence[Pull]) -> float:
+    """The weight decay of `pull_terms`."""
+    return max(0.0, sum(2 * pull.weight for pull in pulls))
 
 
 def _mean_square(out: Tensor, y: Tensor) -> Tensor:

@@ -52,12 +52,12 @@ def mixes_samples(learner: Learner) -> bool:
 
 
 def _together(learner: Learner, make: MakeStack, vectors: list[Vector], x: Tensor) -> list[Seen]:
-    stack = make(learner.flat, len(vectors))
-    stack.load(vectors, SEEDS)
+    stack, rows = make(learner.flat, len(vectors)), torch.stack(vectors)
+    stack.load(rows, SEEDS)
     twice = torch.cat([x] * len(vectors))
     if learner.local.precision == "bf16":
         stack.forward(twice, training=True, bf16=True)
-        stack.load(vectors, SEEDS)
+        stack.load(rows, SEEDS)
     out = apart(stack.forward(twice, training=True), len(vectors))
     loss = out.square().mean(dim=(1, 2)).sum()
     gradients = torch.autograd.grad(loss, stack.weights, materialize_grads=True, allow_unused=True)

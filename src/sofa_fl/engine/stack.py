@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sofa_fl.engine.draws import DRAWING, Draws, Rewriting
 from sofa_fl.engine.mapping import MAPPED, Mapping16, apart
 from sofa_fl.engine.stacking import stack_layers
-from sofa_fl.models.flat import FlatNetwork, Vector, check_size
+from sofa_fl.models.flat import FlatNetwork, Vector, empty_like
 
 
 class MakeStack(Protocol):
@@ -39,11 +39,8 @@ class Stack:
         self.counts = [(buffers[n], first) for n, first in flat.counts.items() if n in buffers]
 
     @torch.no_grad()
-    def load(self, vectors: Sequence[Vector], seeds: Sequence[int] = ()) -> None:
-        """Client `i` becomes `vectors[i]`, at its first step, and draws by `seeds[i]`."""
-        for vector in vectors:
-            check_size(vector, self.size)
-        rows = torch.stack(list(vectors))
+    def load(self, rows: Tensor, seeds: Sequence[int] = ()) -> None:
+        """Client `i` becomes `rows[i]`, at its first step, and draws by `seeds[i]`."""
         for name, piece in self.places.items():
             tensor = self.tensors[name]
             tensor.copy_(rows[:, piece].view(tensor.shape))
@@ -55,9 +52,12 @@ class Stack:
 
     @torch.no_grad()
     def unload(self) -> list[Vector]:
-        """All networks as vectors."""
+        """All networks as vectors, each in memory of its own: rows would keep each other alive."""
         each = [self.tensors[name].reshape(self.num, -1) for name in self.places]
-        return list(torch.cat(each, dim=1))
+        rows = list(torch.cat(each, dim=1))
+        vectors = [empty_like(row) for row in rows]
+        torch._foreach_copy_(vectors, rows)
+        return vectors
 
     def trainable(self, rows: Tensor) -> list[Tensor]:
         """`(num, numbers)` of the trainable weights, by weight and in its shape."""

@@ -7,6 +7,7 @@ the same length are stacked, data stay on the device, and each client's draws ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 from sofa_fl.data.federated_data import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Part, Prior, Score, Task, batch_order
 from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
-from sofa_fl.engine.learner import cut, each_cross_entropy, each_square, pull_terms
+from sofa_fl.engine.learner import cut, each_cross_entropy, each_square, pull_decay
 from sofa_fl.engine.likeness import difference, mixes_samples
 from sofa_fl.engine.private_stack import train_stack_privately
 from sofa_fl.engine.sequential import SequentialEngine
@@ -26,8 +27,8 @@ from sofa_fl.engine.stacking import why_not
 from sofa_fl.engine.stepper import Pulls, Stepper
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import as_vector, identity
 from sofa_fl.models.networks import NetworkFactory
+from sofa_fl.models.rows import rows_of, sums_of
 
 EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for the paper's CNN
 FEWEST = 64  # of these, if memory does not last
@@ -57,6 +58,7 @@ class StackedEngine:
         self._learner = self._single.learner
         self._loss = each_cross_entropy if self._learner.is_classifier else each_square
         self._width, self._samples = width, EXAM_SAMPLES
+        self._num_clients = len(data.clients)
         self._steppers: dict[tuple[int, Pulls, Part], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
         self._make, self.way = self._choose()
@@ -87,29 +89,39 @@ class StackedEngine:
         if self._make is None:
             return self._single.train(tasks)
         tasks = list(tasks)
+        # Around a part of the clients the tree changes from round to round, and with it the decay.
+        vary = 2 * len(tasks) < self._num_clients
         outcomes: dict[int, Outcome] = {}
         kinds = [(t.batches, t.pace, t.part, t.noising is None) for t in tasks]
         for kind in dict.fromkeys(kinds):
             same = [i for i, other in enumerate(kinds) if other == kind]
-            outcomes |= self._in_chunks(same, lambda some: self._train([tasks[i] for i in some]))
+            outcomes |= self._in_chunks(
+                same, lambda some: self._train([tasks[i] for i in some], vary)
+            )
         return [outcomes[i] for i in range(len(tasks))]
 
-    def _train(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def _train(self, tasks: Sequence[Task], vary: bool) -> list[Outcome]:
         if private := [task.noising for task in tasks if task.noising is not None]:
             return train_stack_privately(self._learner, tasks, private)
         local, device, batches = self._learner.local, self._learner.device, tasks[0].batches
         orders = [batch_order(len(t.samples), batches, local.batch_size, t.seed) for t in tasks]
         rows = np.stack([task.samples[order] for task, order in zip(tasks, orders)], axis=1)
         steps = torch.from_numpy(rows).to(device).flatten(1)  # (batches, num · batch size)
-        starts = [as_vector(task.start) for task in tasks]
-        like, pulled = starts[0][: self.num_trainable], any(task.pulls for task in tasks)
-        terms = [pull_terms(task.pulls, like) for task in tasks] if pulled else []
-        stepper = self._stepper(len(tasks), Pulls.of(terms), tasks[0].part)
+        decays, constants = self._pulled(tasks)
+        stepper = self._stepper(len(tasks), Pulls.of(decays, vary=vary), tasks[0].part)
         offsets = self._learner.offsets([task.prior for task in tasks])
+        starts = rows_of([task.start for task in tasks], stepper.stack.size)
         seeds = [task.seed for task in tasks]
-        stepper.begin(starts, seeds, terms, offsets, tasks[0].pace)
+        stepper.begin(starts, seeds, decays, constants, offsets, tasks[0].pace)
         losses = torch.stack([stepper(batch).clone() for batch in steps], dim=1).cpu().numpy()
         return [Outcome(vector, curve) for vector, curve in zip(stepper.stack.unload(), losses)]
+
+    def _pulled(self, tasks: Sequence[Task]) -> tuple[list[float], Tensor | None]:
+        """The decay of every task, and a row of constants each; nothing if none is pulled."""
+        if not any(task.pulls for task in tasks):
+            return [], None
+        sums = [[(pull.target, -2 * pull.weight) for pull in task.pulls] for task in tasks]
+        return [pull_decay(task.pulls) for task in tasks], sums_of(sums, self.num_trainable)
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         if self._exams_alone:
@@ -133,12 +145,10 @@ class StackedEngine:
     def _sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
         """Loss and hits of each sitting's model, summed over every set; rows of -1 fill up."""
         learner, num = self._learner, len(asked)
-        models = {identity(sitting.model): sitting.model for sitting in asked}
-        vectors = {key: as_vector(model) for key, model in models.items()}
         num = round_up(num)  # few sizes of stacks, so that they are made once
         stack = self._stack(num)
-        loaded = [vectors[identity(sitting.model)] for sitting in asked]
-        stack.load(loaded + loaded[-1:] * (num - len(loaded)))
+        models = [sitting.model for sitting in asked]
+        stack.load(rows_of(models + models[-1:] * (num - len(models)), stack.size))
         rows = np.full((num, max(sitting.num_samples for sitting in asked)), -1, dtype=np.int64)
         for row, sitting in zip(rows, asked):
             row[: sitting.num_samples] = np.concatenate(sitting.sets)
@@ -159,9 +169,8 @@ class StackedEngine:
         each = torch.cat(found, dim=2).cpu().numpy()  # (2, num, samples)
         answers = []
         for own, sitting in zip(each.swapaxes(0, 1), asked):
-            cuts = np.cumsum([len(part) for part in sitting.sets])
-            parts = np.split(own[:, : cuts[-1]], cuts[:-1], axis=1)
-            answers.append([part.sum(axis=1)[None] for part in parts])
+            cuts = pairwise(accumulate(map(len, sitting.sets), initial=0))
+            answers.append([own[:, start:end].sum(axis=1)[None] for start, end in cuts])
         return answers
 
     def _limits(self, asked: Sequence[Sitting]) -> Tensor | None:
@@ -174,12 +183,14 @@ class StackedEngine:
     def _priors(self, asked: Sequence[Sitting], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Which prior every sample of every sitting has, and what each adds to the outputs."""
         known: dict[int, Prior | None] = {id(None): None}
+        numbers = {id(None): 0}
         which = np.zeros(shape, dtype=np.int64)
         for row, sitting in zip(which, asked):
-            known |= {id(prior): prior for prior in sitting.priors}
-            numbers = {key: number for number, key in enumerate(known)}
-            each = [numbers[id(prior)] for prior in sitting.priors]
-            row[: sitting.num_samples] = np.repeat(each, [len(part) for part in sitting.sets])
+            end = 0
+            for prior, part in zip(sitting.priors, sitting.sets):
+                start, end = end, end + len(part)
+                known[id(prior)] = prior
+                row[start:end] = numbers.setdefault(id(prior), len(numbers))
         device = self._learner.device
         return torch.from_numpy(which).to(device), self._learner.offsets(list(known.values()))
 

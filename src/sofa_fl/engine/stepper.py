@@ -11,7 +11,6 @@ from torch import Tensor
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.learner import EachLoss, Store, optimizer_for
 from sofa_fl.engine.stack import Stack
-from sofa_fl.models.flat import Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +26,10 @@ class Pulls:
     differ: bool = False
 
     @classmethod
-    def of(cls, terms: Sequence[tuple[float, Tensor]]) -> Pulls:
-        decays = {decay for decay, _ in terms}
-        if len(decays) == 1:
-            return cls(True, decays.pop())
+    def of(cls, decays: Sequence[float], *, vary: bool = False) -> Pulls:
+        """Those of clients with these decays; `vary`: the next ones may well have another."""
+        if len(set(decays)) == 1 and not vary:
+            return cls(True, decays[0])
         return cls(bool(decays), differ=bool(decays))
 
 
@@ -71,23 +70,23 @@ class Stepper:
 
     def begin(
         self,
-        vectors: Sequence[Vector],
+        rows: Tensor,
         seeds: Sequence[int],
-        terms: Sequence[tuple[float, Tensor]],
+        decays: Sequence[float],
+        constants: Tensor | None,
         offsets: Tensor,
         pace: float,
     ) -> None:
-        """Start again from these models, each pulled so (see `pull_terms`)."""
-        self.stack.load(vectors, seeds)
+        """Start again from models, the rows, pulled by decays and constants (see `pull_terms`)."""
+        self.stack.load(rows, seeds)
         self.offsets.copy_(offsets)
         self.rate.fill_(self.learning_rate * pace)
         for state in self.optimizer.state.values():
             for value in state.values():  # the moments, and how many steps there were
                 value.zero_()
-        if terms:
-            decays, constants = zip(*terms)
+        if constants is not None:
             self.decay.copy_(torch.tensor(decays))
-            new = self.stack.trainable(torch.stack(constants))[self.span]
+            new = self.stack.trainable(constants)[self.span]
             for constant, value in zip(self.constants, new):
                 constant.copy_(value)
 

@@ -7,7 +7,8 @@ batches in one): they start anew with every load.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from sofa_fl.errors import ModelError
 from sofa_fl.models.frozen import frozen_of, hold
 
 Vector = Tensor  # one-dimensional, float32
+AT_ONCE = 32  # models that are worked on together, as copies
 
 
 class FlatNetwork:
@@ -159,6 +161,16 @@ def products_with(
     return products.cpu().numpy()
 
 
+def distances(vectors: Sequence[Vector], others: Iterable[Vector]) -> list[Tensor]:
+    """How far every vector is from its counterpart: few operations on a GPU, little memory."""
+    found: list[Tensor] = []
+    others = iter(others)
+    for first in range(0, len(vectors), AT_ONCE):
+        some = list(vectors[first : first + AT_ONCE])
+        found += torch._foreach_norm(torch._foreach_sub(some, list(islice(others, len(some)))))
+    return found
+
+
 def empty_like(vector: Vector) -> Vector:
     """Memory for another model."""
     if vector.dtype != torch.float32:
@@ -182,6 +194,18 @@ def mean(vectors: Sequence[Vector], weights: Sequence[float], out: Vector | None
     """The weighted mean of `vectors`, in new memory or in `out`."""
     total = float(sum(weights))
     out = (empty_like(vectors[0]) if out is None else out).zero_()
-    for vector, weight in zip(vectors, weights, strict=True):
-        out.add_(vector, alpha=weight / total)
+    shares = [weight / total for weight in weights]
+    if out.is_cuda and len(vectors) > 2:
+        return add_together(vectors, shares, out)
+    for vector, share in zip(vectors, shares, strict=True):
+        out.add_(vector, alpha=share)
+    return out
+
+
+def add_together(vectors: Sequence[Vector], shares: Sequence[float], out: Vector) -> Vector:
+    """Add the vectors, multiplied by their shares, to `out`: many at a time, for a GPU."""
+    factors = torch.tensor(shares, dtype=torch.float32).to(out.device)
+    for first in range(0, len(vectors), AT_ONCE):
+        rows = torch.stack(list(vectors[first : first + AT_ONCE]))
+        out.addmv_(rows.T, factors[first : first + AT_ONCE])
     return out

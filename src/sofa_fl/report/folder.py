@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import yaml
 
-from sofa_fl.errors import RunError, SofaError
+from sofa_fl.errors import RunError, SofaError, printable
 from sofa_fl.report.history import read_round
 from sofa_fl.report.page import asset
-from sofa_fl.report.words import data_title, method_title, printable, score
+from sofa_fl.report.words import data_title, method_title, score
 
 DEPTH = 3  # folders below the one that is watched, such as runs/compare-mnist/sofa-0
 REFRESH = 5  # seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -12,6 +12,7 @@ import yaml
 
 from sofa_fl.errors import RunError, TopologyError
 from sofa_fl.experiment.scoring.metric_names import ACCURACY, metric_of
+from sofa_fl.experiment.storage.event_lines import remembered
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.words import Names, data_title, method_title, tell
 from sofa_fl.topology.tree import NodeId, Tree
@@ -143,9 +144,14 @@ def _told(edits: tuple[Edit, ...], before: Event | None, event: Event) -> tuple[
 
 def tree_in(event: Event) -> Tree:
     """The tree after the round of an event."""
-    parent = {NodeId(int(node)): up for node, up in event["tree"].items()}
-    clients = tuple(client for client in clients_in(event) if client in parent)
-    return Tree(parent, clients, 1 + max(parent))
+    return _tree_of(event["tree"], event.get("clients", range(len(event["accuracies"]))))
+
+
+@remembered
+def _tree_of(parents: Mapping[str, NodeId | None], clients: Iterable[int]) -> Tree:
+    parent = {NodeId(int(node)): up for node, up in parents.items()}
+    members = tuple(NodeId(client) for client in clients if client in parent)
+    return Tree(parent, members, 1 + max(parent))
 
 
 def clients_in(event: Event) -> list[NodeId]:

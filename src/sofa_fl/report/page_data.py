@@ -12,6 +12,7 @@ import yaml
 
 from sofa_fl.errors import RunError, SofaError
 from sofa_fl.experiment.scoring.metric_names import metric_of
+from sofa_fl.experiment.storage.event_lines import from_line
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.frames import Plain, Positions, align, frame_of, levels_of, short
 from sofa_fl.report.history import names_in, tree_in
@@ -36,6 +37,7 @@ class RunReader:
         self._tree: Tree | None = None
         self._positions: Positions = {}
         self._names: dict[NodeId, str] = {}
+        self._event: Event = {}
 
     def read_on(self) -> list[Plain]:
         """All rounds there are; a run that was resumed may have fewer than before."""
@@ -93,7 +95,7 @@ class RunReader:
                 if not line.endswith(b"\n"):
                     break  # it is being written
                 try:
-                    event = json.loads(line)
+                    event = from_line(json.loads(line), self._event)
                 except ValueError:
                     if self.history:
                         return False  # the file was cut and has grown again
@@ -102,12 +104,13 @@ class RunReader:
                     if self.history and event["round"] != self.history[-1]["round"] + 1:
                         return False
                     self._add(event)
+                self._event = event
                 self._length += len(line)
         return True
 
     def _forget(self) -> None:
         self.history, self._length, self._tree, self._positions = [], 0, None, {}
-        self._names = {}
+        self._names, self._event = {}, {}
 
     def _add(self, event: Event) -> None:
         tree = tree_in(event)

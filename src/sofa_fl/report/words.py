@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from sofa_fl.errors import printable
 from sofa_fl.experiment.scoring.metric_names import ACCURACY, is_evaluated, metric_of, score_name
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import (
@@ -35,11 +36,6 @@ def data_title(config: Mapping[str, Any]) -> str:
     if data["name"] == "csv" and data.get("dir"):
         return Path(data["dir"]).stem
     return "own data" if data["name"] == "own" else str(data["name"])
-
-
-def printable(text: str) -> str:
-    """`text` with every control character spelled out: names come from users and from files."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def percent(share: float | None, digits: int = 2) -> str:

@@ -73,8 +73,9 @@ class Config:
         seed: The seed of every random draw.
         rounds: Rounds after the warm-up.
         warmup: Batches per client before the first round; every method gets them.
-        participation: Fraction of the clients that take part in a round, drawn anew each time; all
-            take part in the warm-up.
+        participation: Fraction of the clients that take part in a round, drawn anew each time.
+        warmup_participation: The same for the warm-up. Of very many clients, 1 (all of them) may
+            take longer than all rounds; those who are left out join when they are first asked.
         out: The run folder; by default a new one under `runs/`.
         engine: How local training is executed: `workers` on all cores, `stacked` on a GPU,
             `ray` on a cluster (`RAY_ADDRESS`), `sequential`, or `auto`, the fastest on this
@@ -97,6 +98,7 @@ class Config:
     rounds: Annotated[int, Ge(1)] = 20
     warmup: Annotated[int, Ge(1)] = 25
     participation: Annotated[float, Interval(gt=0, le=1)] = 1.0
+    warmup_participation: Annotated[float, Interval(gt=0, le=1)] = 1.0
     out: str | None = None
     engine: EngineName = "auto"
     keep: Annotated[int, Ge(1)] = 2

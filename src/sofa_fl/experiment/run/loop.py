@@ -26,6 +26,7 @@ from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import write_text
+from sofa_fl.experiment.storage.event_lines import to_line
 from sofa_fl.experiment.storage.frozen_file import write_frozen
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.experiment.storage.saving import (
@@ -111,6 +112,7 @@ class Experiment:
             config.warmup,
             rounds=config.rounds,
             participation=config.participation,
+            warmup_participation=config.warmup_participation,
             evaluate=config.evaluate,
             lossy=config.faults.are_there or own.engine is not None or self.private is not None,
             guard=config.guard,
@@ -216,33 +218,33 @@ class Experiment:
         event = describe_round(view, notes, self.examiner, self.last_event, self.elapsed())
         if self.own_metrics is not None and fed.measured:
             event |= self.own_metrics.measure(view, fed)
-        self.last_event = event
+        line, self.last_event = to_line(event, self.last_event), event
         self.writer.wait()
         if not is_saved(self.config, round):
-            folder.append(event)
+            folder.append(line)
             notify(observers, event)
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # else the writer would wait for later computations too
         packed = checkpoint.pack(
-            progress=self.progress(folder, event),
+            progress=self.progress(folder, line),
             state=self.state,
             serving=self.serving(fed),
             inputs=self.mean_inputs(fed),
         )
         is_awaited = is_light(packed)
-        work = partial(save_round, folder, round, packed, self.config.keep, event)
+        work = partial(save_round, folder, round, packed, self.config.keep, line)
         del packed
         self.writer.start(work, partial(notify, observers, event))
         if is_awaited:
             self.writer.wait()
 
-    def progress(self, folder: RunFolder, event: Event) -> RunProgress:
+    def progress(self, folder: RunFolder, line: Event) -> RunProgress:
         meter = self.fed.meter
         return RunProgress(
             *folder.mark(),
-            json.dumps(event),
-            event["seconds"],
+            json.dumps(line),
+            line["seconds"],
             meter.samples_trained,
             meter.bytes_down,
             meter.bytes_up,
@@ -261,7 +263,7 @@ class Experiment:
         device = str(self.fed.initial().device)
         self.state = checkpoint.load(path, "state", state_type(self.method), device)
         progress.restore_events(folder)
-        self.last_event = json.loads(progress.event)
+        *_, self.last_event = folder.events()
         if round < self.config.rounds:
             given = self.own_metrics.metrics if self.own_metrics else ()
             warn_of_missing(self.last_event, given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,15 @@ from sofa_fl.experiment.scoring.metrics import (
     full_accuracies,
     levels_of,
     mean_curve,
+    measured_accuracies,
     regression,
 )
-from sofa_fl.experiment.storage.run_folder import Event
+from sofa_fl.experiment.storage.event_lines import Event, are_many, remembered
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.registry import MethodInfo
 from sofa_fl.sharing import contributions
-from sofa_fl.topology.tree import Tree
+from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.agreement import ari, fscore, purity
 from sofa_fl.topology.tree.edits import Edit, count_edits, edit_to_json
 
@@ -38,15 +39,16 @@ def describe_round(
     `before` is the event of the round before; it has the scores that are not taken in this one.
     """
     fed = examiner.fed
+    listed = lists_of(fed)
     return {
         "event": "round",
         "round": fed.round,
         "rounds": fed.rounds,
-        "clients": list(fed.clients),
+        "clients": listed["clients"],
         **names(fed),
         **data_changes(fed),
         **scores(view, examiner, before),
-        "samples": [fed.size(client) for client in fed.clients],
+        "samples": listed["samples"],
         **attendance(fed),
         **group_agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
@@ -55,7 +57,7 @@ def describe_round(
             for client, losses in notes.path_loss.items()
         },
         **objective(notes),
-        "tree": {str(node): parent for node, parent in view.tree.parent.items()},
+        "tree": parents_of(view.tree.parent),
         "edits": [edit_to_json(edit) for edit in notes.edits],
         "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
         "shared": {str(c): n for c, n in contributions(view.tree, view.shared.pools, fed.owned)},
@@ -72,31 +74,53 @@ def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
     """The clients' scores, and, if not all are taken in every round, which are new.
 
     A client that is not measured keeps its last score. `evaluated` is the round of the last
-    evaluation, and `measured` has the clients whose scores are of this round.
+    evaluation, and `measured` has the clients whose scores are of this round. Of many clients,
+    `scores` has theirs alone.
     """
     fed = examiner.fed
-    used = view.used_by(fed.clients)
+    used = view.used_by(fed.measured)
     if fed.evaluate.is_complete:
         accuracies = client_accuracies(used, examiner)
         found = {"client": fairness(accuracies), "accuracies": _plain(accuracies)}
         return {**found, **regression(used, examiner)}
-    known = dict(zip(before.get("clients", ()), before.get("accuracies", ())))
+    old = old_accuracies(fed, before)
     if not fed.measured:
         kept = {key: before[key] for key in (*SCORED, "evaluated") if key in before}
-        old = [known.get(client) for client in fed.clients]
         return {**kept, "accuracies": old, "measured": []}
-    now = client_accuracies(used, examiner)
-    measured = set(fed.measured)
+    now = measured_accuracies(used, examiner)
+    accuracies, place = old.copy(), fed.present.place
+    for client, score in zip(fed.measured, _plain(now)):
+        accuracies[place[client]] = score
+    alone = {"scores": _plain(now)} if are_many(fed.clients) else {}
     return {
+        **alone,
         "client": fairness(now),
-        "accuracies": [
-            new if client in measured else known.get(client)
-            for client, new in zip(fed.clients, _plain(now))
-        ],
+        "accuracies": accuracies,
         **regression(used, examiner),
         "measured": list(fed.measured),
         "evaluated": fed.round,
     }
+
+
+def old_accuracies(fed: Federation, before: Event) -> list[float | None]:
+    """The last score of every client, as far as it was ever measured."""
+    scores: list[float | None] = before.get("accuracies", [])
+    if before.get("clients") is fed.present.lists["clients"]:  # many, and the same as before
+        return scores
+    known = dict(zip(before.get("clients", ()), scores))
+    return [known.get(client) for client in fed.clients]
+
+
+def lists_of(fed: Federation) -> Mapping[str, list[Any]]:
+    """What is told of every client of a stage; of many clients the same objects in every round."""
+    lists = fed.present.lists
+    return lists if are_many(fed.clients) else {key: list(each) for key, each in lists.items()}
+
+
+@remembered
+def parents_of(parent: Mapping[NodeId, NodeId | None]) -> dict[str, NodeId | None]:
+    """The parent of every node, as JSON has it."""
+    return {str(node): up for node, up in parent.items()}
 
 
 SCORED = ("client", "metric", "rmse", "unscored")
@@ -189,8 +213,7 @@ def score_whole(
 
 def names(fed: Federation) -> dict[str, list[str]]:
     """What the clients of a round are called, in their order; nothing if they have no names."""
-    known = fed.data.names
-    return {"names": [known[client] for client in fed.clients]} if known else {}
+    return {"names": lists_of(fed)["names"]} if fed.data.names else {}
 
 
 def data_changes(fed: Federation) -> dict[str, dict[str, list[int]]]:
@@ -235,20 +258,32 @@ def attendance(fed: Federation) -> dict[str, Any]:
     """The clients whose update was not used in a round, by reason; empty if all were used.
 
     Clients in quarantine count as absent too. A client whose last permitted flaw was in this round
-    is set aside now, and in quarantine from the next round on.
+    is set aside now, and in quarantine from the next round on. Of many clients only
+    those who were `asked` can be absent.
     """
-    absent = sorted(set(fed.clients) - fed.roll.heard - fed.roll.set_aside.keys())
+
+    def is_quarantined(client: NodeId) -> bool:
+        is_heard = client in fed.roll.heard or client in fed.roll.set_aside
+        return not is_heard and client in fed.owned and fed.register.is_out(client, fed.round)
+
+    asked = fed.cohort if are_many(fed.clients) else ()
+    expected = set(asked or fed.clients)
+    absent = sorted(expected - fed.roll.heard - fed.roll.set_aside.keys())
     found = {
+        "asked": list(asked),
         "absent": absent,
         "set_aside": {str(client): flaw for client, flaw in fed.roll.set_aside.items()},
-        "quarantined": [c for c in absent if fed.register.is_out(c, fed.round)],
+        "quarantined": sorted(c for c in fed.register.back_at if is_quarantined(c)),
     }
     return {key: value for key, value in found.items() if value}
 
 
 def disclosed(view: View, fed: Federation) -> list[float]:
     """The fraction of every client's samples that has been shared with others so far."""
-    given = view.shared.ledger.disclosed(fed.owned)
+    ledger = view.shared.ledger
+    if not len(ledger.gone) and not any(map(len, ledger.received.values())):
+        return lists_of(fed)["nothing"]
+    given = ledger.disclosed(fed.owned)
     return [len(given[client]) / fed.size(client) for client in fed.clients]
 
 

@@ -14,7 +14,7 @@ from sofa_fl.errors import DataError
 from sofa_fl.experiment.scoring.metric_names import R2
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
-from sofa_fl.models.mix import IdentityDict, Model
+from sofa_fl.models.mix import Model, identity
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -53,7 +53,8 @@ class Examiner:
     def __init__(self, fed: Federation) -> None:
         self.fed = fed
         self._tests: dict[int, Samples] = {}  # by their number
-        self._known: IdentityDict[Score] = IdentityDict()
+        # By the ids of what was asked, which is held: Python gives ids of the dead to others.
+        self._known: dict[object, tuple[Score, Ask]] = {}
 
     def test_set(self, num_models: int) -> Samples:
         """The whole test set; for very many models a fixed random part of it."""
@@ -69,13 +70,11 @@ class Examiner:
         return [score.accuracy for score in self.scores(asks)]
 
     def scores(self, asks: Sequence[Ask]) -> list[Score]:
-        new: IdentityDict[Exam] = IdentityDict()
-        for model, samples, prior in asks:
-            if (model, samples, prior) not in self._known:
-                new[model, samples, prior] = Exam(model, samples, "test", prior)
-        scores = self.fed.engine.evaluate(list(new.values()))
-        self._known.update(zip(new, scores))
-        return [self._known[model, samples, prior] for model, samples, prior in asks]
+        keys = [(identity(model), id(samples), id(prior)) for model, samples, prior in asks]
+        new = {key: ask for key, ask in zip(keys, asks) if key not in self._known}
+        exams = [Exam(model, samples, "test", prior) for model, samples, prior in new.values()]
+        self._known |= zip(new, zip(self.fed.engine.evaluate(exams), new.values()))
+        return [self._known[key][0] for key in keys]
 
     def turn_to(self, fed: Federation) -> None:
         """Score on the samples of another round from now on, and drop all models."""
@@ -92,9 +91,13 @@ def client_scores(used: Mapping[NodeId, Model], examiner: Examiner) -> list[Scor
 
 def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
     """Of every client; NaN for those that are not measured."""
-    fed = examiner.fed
-    found = dict(zip(fed.measured, (score.accuracy for score in client_scores(used, examiner))))
-    return [found.get(client, float("nan")) for client in fed.clients]
+    found = dict(zip(examiner.fed.measured, measured_accuracies(used, examiner)))
+    return [found.get(client, float("nan")) for client in examiner.fed.clients]
+
+
+def measured_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
+    """Of the clients that are measured."""
+    return [score.accuracy for score in client_scores(used, examiner)]
 
 
 def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, Any]:

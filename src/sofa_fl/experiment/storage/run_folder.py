@@ -19,7 +19,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,7 @@ from sofa_fl.experiment.storage.disk import (
     write_all,
     write_text,
 )
-
-Event = dict[str, Any]
+from sofa_fl.experiment.storage.event_lines import Event, from_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,7 @@ class RunFolder:
     """A folder that holds one run."""
 
     path: Path
+    _marked: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any]) -> RunFolder:
@@ -98,6 +98,7 @@ class RunFolder:
     def clear(self) -> None:
         """Delete everything but the configuration, so that the run begins."""
         try:
+            self._marked.clear()
             self.events_file.unlink(missing_ok=True)
             self.checkpoints.mkdir(exist_ok=True)
             self.forget_after(-1)
@@ -145,13 +146,13 @@ class RunFolder:
             if later > round:
                 self.checkpoint(later).unlink(missing_ok=True)
 
-    def append(self, event: Event) -> int:
-        """Append one event, completely or not at all; return the new length of the file."""
+    def append(self, line: Event) -> int:
+        """Append the line of an event, completely or not at all; return the file's new length."""
         try:
             with self.events_file.open("ab", buffering=0) as file:
                 before = file.tell()
                 try:
-                    write_all(file, json.dumps(event).encode() + b"\n")
+                    write_all(file, json.dumps(line).encode() + b"\n")
                     os.fsync(file.fileno())
                 except OSError:
                     file.truncate(before)
@@ -164,11 +165,18 @@ class RunFolder:
 
     def mark(self) -> tuple[int, int]:
         """The length of the events so far, and their checksum."""
-        recorded = self._read_events()
-        return len(recorded), zlib.crc32(recorded)
+        length, checksum = self._marked or (0, 0)
+        if self.events_file.exists():
+            with self.events_file.open("rb") as file:
+                file.seek(length)  # only what was appended since the last mark is read
+                new = file.read()
+            length, checksum = length + len(new), zlib.crc32(new, checksum)
+        self._marked[:] = length, checksum
+        return length, checksum
 
     def cut(self, length: int, checksum: int) -> None:
         """Drop the events after a mark; those before it must be unchanged."""
+        self._marked.clear()
         recorded = self._read_events()[:length]
         if len(recorded) < length:
             raise DamagedError(f"{self.events_file} is shorter than its checkpoint says")
@@ -193,11 +201,12 @@ class RunFolder:
         """The events in order, without an incomplete last line."""
         if not self.events_file.exists():
             return
+        event: Event = {}
         try:
             with self.events_file.open(encoding="utf-8") as file:
                 for line in file:
                     if line.endswith("\n"):
-                        yield json.loads(line)
+                        yield (event := from_line(json.loads(line), event))
         except ValueError:
             raise RunError(f"{self.events_file} is damaged: a line of it is not JSON") from None
 

@@ -148,14 +148,14 @@ def is_light(packed: checkpoint.Packed) -> bool:
 
 
 def save_round(
-    folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int, event: Event
+    folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int, line: Event
 ) -> None:
     """Write a round's checkpoint, over the oldest one if others remain; then record the round."""
     saved = folder.saved_rounds()
     spare = folder.checkpoint(saved[0]) if len(saved) >= max(keep, 2) else None
     checkpoint.save(folder.checkpoint(round), packed, spare)
     folder.forget(keep)
-    folder.append(event)
+    folder.append(line)
 
 
 def restore_newest(

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of
+from sofa_fl.experiment.storage.event_lines import remembered
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 
 Observer = Callable[[Event], None]
@@ -139,17 +140,27 @@ def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
         values["loss/held out"] = float(np.mean(best))
     for name, value in event.get("objective", {}).items():
         values[f"objective/{name}"] = value
-    parents = {int(node): parent for node, parent in event["tree"].items()}
-    values["tree/levels"] = _depth(parents)
-    values["tree/clusters"] = len(set(parents.values()) - {None})
+    values["tree/levels"], values["tree/clusters"] = _size_of(event["tree"])
     kinds = Counter(edit["edit"] for edit in event["edits"])
     values["edits/all"] = kinds.total()
     values |= {f"edits/{kind}": count for kind, count in sorted(kinds.items())}
     for name, key in _COSTS.items():
         values[name] = event[key] - (before[key] if before is not None else 0)
     if event["disclosed"]:
-        values["sharing/disclosed"] = float(np.mean(event["disclosed"]))
+        values["sharing/disclosed"] = _mean(event["disclosed"])
     return {name: float(value) for name, value in values.items()}
+
+
+@remembered
+def _size_of(tree: Mapping[str, int | None]) -> tuple[int, int]:
+    """How many levels of clusters a tree has, and how many clusters."""
+    parents = {int(node): parent for node, parent in tree.items()}
+    return _depth(parents), len(set(parents.values()) - {None})
+
+
+@remembered
+def _mean(numbers: list[float]) -> float:
+    return float(np.mean(numbers))
 
 
 def _depth(parents: dict[int, int | None]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.registry import register
-from sofa_fl.methods.rules.path import blend
+from sofa_fl.methods.rules.local_update import blend
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.registry import register
-from sofa_fl.methods.rules.clusters import means_up
+from sofa_fl.methods.rules.clusters import Models, means_up
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.noised import Learned
-from sofa_fl.methods.rules.path import Models
+from sofa_fl.methods.rules.rule_set import Rules
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Vector
 from sofa_fl.topology.geometry.space import Space
@@ -20,7 +19,7 @@ from sofa_fl.topology.tree.edits import Edit
 @register("regroup", "DMAC every round", SofaConfig, section="sofa")
 class Regroup(Sofa):
     def reshape(
-        self, tree: Tree, space: Space, models: Models, learned: Learned, fed: Federation
+        self, tree: Tree, space: Space, models: Models, rules: Rules, fed: Federation
     ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
         """Build a new tree, unrelated to the old one, if all clients have a position."""
         if set(space.clients) != tree.members:

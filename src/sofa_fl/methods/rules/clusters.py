@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.path import Models
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Pools, still_owned
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 from sofa_fl.topology.tree.edits import (
     Edit,
     Graft,
@@ -24,6 +23,8 @@ from sofa_fl.topology.tree.edits import (
     Split,
     TreeLike,
 )
+
+Models = Mapping[NodeId, Vector]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ def regularized_mean(
         parent = tree.parent[cluster]
         if parent is None or cluster not in means or parent not in means:
             continue
-        alpha, beta = config.alpha(tree.level[parent]), config.beta(tree.level[parent])
+        alpha = value_at_level(config.pull_siblings, tree.level[parent])
+        beta = value_at_level(config.pull_parent, tree.level[parent])
         siblings = [node for node in tree.siblings(cluster) if node in means]
         if not alpha and not beta:
             continue

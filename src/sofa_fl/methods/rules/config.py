@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.errors import ConfigError
-from sofa_fl.methods.rules.positions import PositionKind
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.geometry.space import Linkage, Metric
 
+PositionKind = Literal["directions", "weights", "updates", "latent"]
 PullWeight = Annotated[float, Ge(0)]
 RuleSet = Literal["default", "paper"]
 
@@ -100,18 +100,3 @@ class SofaConfig:
     def __post_init__(self) -> None:
         if self.metric == "manhattan" and self.linkage == "average":
             raise ConfigError("the manhattan metric needs sofa.linkage=centroid")
-
-    def alpha(self, level: int) -> float:
-        """α_j of a cluster j on this level."""
-        return by_level(self.pull_siblings, level)
-
-    def beta(self, level: int) -> float:
-        """β_j of a cluster j on this level."""
-        return by_level(self.pull_parent, level)
-
-
-def by_level(values: float | tuple[float, ...], level: int) -> float:
-    """The value for clusters on a level, from 1 up; the last one goes on, and () is 0."""
-    if isinstance(values, tuple):
-        return values[max(0, min(level, len(values)) - 1)] if values else 0.0
-    return values

@@ -1,24 +1,32 @@
-"""Line 4 of Algorithm 6: what every client trains, from where, on what, pulled where."""
+"""Line 4 of Algorithm 6: what every client trains, from where, on what, pulled where.
+
+A client's path, root to parent to itself, spans everything from one model for all (the root) to a
+model of the client's own (the leaf). The rules say where on it a client starts, what pulls it, and
+what it serves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
+from typing import TYPE_CHECKING
 
 from sofa_fl.data.federated_data import Samples
-from sofa_fl.engine.base import Task
+from sofa_fl.engine.base import Pull, Task
 from sofa_fl.errors import RunError
 from sofa_fl.federation import Federation, answered
-from sofa_fl.methods.rules.clusters import Update
+from sofa_fl.methods.rules.clusters import Models, Update
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.path import Path, blend
-from sofa_fl.methods.rules.rule_set import Rules
-from sofa_fl.methods.rules.state import ModelStore, SofaState, descend
+from sofa_fl.methods.rules.mixing import mixture
+from sofa_fl.methods.rules.state import ModelStore, SofaState, search_down
 from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.mix import Mix, Model, as_vector
 from sofa_fl.sharing import training_sets
-from sofa_fl.topology.tree import NodeId
+from sofa_fl.topology.tree import NodeId, Tree, value_at_level
+
+if TYPE_CHECKING:
+    from sofa_fl.methods.rules.rule_set import Rules
 
 Lesson = tuple[Task, NodeId | None]  # a training, and the cluster that it is for (None: for all)
 
@@ -68,7 +76,7 @@ class LocalUpdate:
         """The first training of newcomers: from where a descent of the tree leads them."""
         fed, tree = self.fed, self.state.tree
         new = [client for client in fed.cohort if client not in tree.members]
-        for client, descent in (descend(tree, self.store, new, fed) if new else {}).items():
+        for client, descent in (search_down(tree, self.store, new, fed) if new else {}).items():
             clusters = tuple(descent) or (tree.root,)
             path = Path(clusters, None, self.store, self.state.mixing.weights)
             yield fed.task(client, self.rules.start(path, self.config)), None
@@ -134,3 +142,98 @@ def divided(batches: int, parts: int) -> list[int]:
     """`batches` in `parts` shares as equal as can be, none empty."""
     ends = [batches * part // parts for part in range(parts + 1)]
     return [max(1, b - a) for a, b in pairwise(ends)]
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The models that know one client, coarse to fine.
+
+    Attributes:
+        clusters: The clusters from the root down to the client's parent.
+        client: The client, or None for a newcomer that has no model yet.
+        models: The models x of (at least) these nodes.
+        weights: The mixing weights a of the nodes below the root.
+        start: That of the client for where it starts.
+    """
+
+    clusters: tuple[NodeId, ...]
+    client: NodeId | None
+    models: Models
+    weights: Mapping[NodeId, float] = field(default_factory=dict)
+    start: float = 0.0
+
+
+def parent_of(path: Path) -> Model:
+    """What the client's parent stands for: m_j."""
+    root, *below = path.clusters
+    shares = {root: 1.0}
+    for cluster in below:
+        a = path.weights.get(cluster, 1.0)
+        shares = {node: (1 - a) * share for node, share in shares.items()} | {cluster: a}
+    return blend(path.models, shares)
+
+
+def start_from_path(path: Path, config: SofaConfig) -> Model:
+    """Start from what the parent stands for; or, once that is left behind, from what is served."""
+    return _mixed(path, path.start)
+
+
+def start_from_own(path: Path, config: SofaConfig) -> Model:
+    """Go on from the client's own model x_u; a newcomer starts from the lowest cluster it found."""
+    return path.models[path.clusters[-1] if path.client is None else path.client]
+
+
+def serve_mixture(path: Path, config: SofaConfig) -> Model:
+    """Serve what the client stands for: m_u = (1 − a_u) m_j + a_u x_u."""
+    return _mixed(path, path.weights.get(path.client, 1.0) if path.client is not None else 0.0)
+
+
+def serve_own(path: Path, config: SofaConfig) -> Model:
+    """Serve the client's own model x_u."""
+    assert path.client is not None
+    return path.models[path.client]
+
+
+def _mixed(path: Path, a: float) -> Model:
+    if path.client is None:
+        return parent_of(path)
+    own = path.models[path.client]
+    return mixture(parent_of(path), own, a) if path.clusters else own
+
+
+def blend(models: Models, weights: Mapping[NodeId, float]) -> Mix:
+    """The weighted mean of the models named in `weights`; those of weight 0 are left out."""
+    some = {node: weight for node, weight in weights.items() if weight}
+    return Mix(tuple(models[node] for node in some), tuple(some.values()))
+
+
+def pulls_together(
+    tree: Tree, path: Path, cluster: NodeId, siblings_mean: Vector, config: SofaConfig
+) -> list[Pull]:
+    """As `pulls_on_client`, as far as the client starts from its parent.
+
+    One that has left its parent behind would be pulled back to what does not suit it.
+    """
+    pulls = pulls_on_client(tree, path, cluster, siblings_mean, config)
+    return [replace(pull, weight=pull.weight * (1 - path.start)) for pull in pulls]
+
+
+def pulls_on_client(
+    tree: Tree, path: Path, cluster: NodeId, siblings_mean: Vector, config: SofaConfig
+) -> list[Pull]:
+    """Terms (2) and (3) of the objective for a client x that trains for the cluster j.
+
+    β_j ‖x − x_j‖² belongs to every training, α_j / |C_j| Σ ‖x − x_v‖² over the siblings v to that
+    for the parent. The gradient of the latter is that of α_j ‖x − m‖² − α_j / |C_j| ‖x − x_u‖²,
+    where m (`siblings_mean`) is the mean of all of C_j and x_u the client's model of the round
+    before: so one new model per cluster serves all its clients.
+    """
+    models, client = path.models, path.client
+    assert client is not None
+    level = tree.level[cluster]
+    to_parent = Pull(models[cluster], value_at_level(config.pull_parent, level))
+    if cluster != tree.parent[client]:
+        return [to_parent]
+    alpha = value_at_level(config.pull_siblings, level)
+    size = len(tree.children[cluster])
+    return [to_parent, Pull(siblings_mean, alpha), Pull(models[client], -alpha / size)]

@@ -8,25 +8,49 @@ out. In a cluster all start alike, so what its clients learn adds up over rounds
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import gammaln, stdtr
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Updates
+from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import Mixing
+from sofa_fl.methods.rules.rule_set import Rules
 from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.clustering.shape import Build
 from sofa_fl.topology.geometry.space import Floats, Space, coordinates, unit_rows
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Split, apply_all
 
 Learned = Mapping[NodeId, Vector]  # the sum of a client's updates so far
 FEWEST = 4  # clients of a cluster that may be divided: two groups of two
 CHANCE = 0.001  # with which parts are seen that are none, at a look
-Build = Callable[[Space, DmacConfig, int], Tree]
+
+
+def rules_by_models(rules: Rules, learned: Learned, config: SofaConfig, fed: Federation) -> Rules:
+    """The rules of a round in which clients tell no losses, by what they have learned so far.
+
+    Clusters are only divided, and clients use the models of their clusters.
+    """
+
+    def embed(updates: Updates, *_: object) -> Space:
+        return place(learned, tuple(updates), fed)
+
+    def build(space: Space, *_: object) -> Tree:
+        tree = flat_tree(space.clients, fed.first_id)
+        return apply_all(tree, split(tree))
+
+    def split(tree: Tree, *_: object) -> list[Edit]:
+        return find_all_splits(tree, learned, config.dmac, rules.build, fed)
+
+    return replace(
+        rules, embed=embed, build=build, split=split, order=("split",), weigh=parent_models
+    )
 
 
 def parent_models(tree: Tree, *_: object) -> Mixing:
@@ -66,9 +90,9 @@ def denoised(products: Floats) -> Floats:
     return np.asarray(centred @ filled @ centred)
 
 
-def grow(
+def find_all_splits(
     tree: Tree, learned: Learned, config: DmacConfig, build: Build, fed: Federation
-) -> tuple[Tree, list[Edit]]:
+) -> list[Edit]:
     """Divide clusters until no groups are seen in any, when it is time to look.
 
     A look at evidence that has hardly changed would only be another chance to err, so clients are
@@ -79,7 +103,7 @@ def grow(
         new := find_splits(tree, learned, config, build, fed)
     ):
         tree, edits = apply_all(tree, new), [*edits, *new]
-    return tree, edits
+    return edits
 
 
 def find_splits(

@@ -1,27 +1,37 @@
-"""The position of a client: the vector that tells it apart, from what it learned."""
+"""The position of a client: the vector that tells it apart, from what it learned; and a map."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
 
 from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.clusters import Updates
+from sofa_fl.methods.rules.config import PositionKind, SofaConfig
 from sofa_fl.models.flat import Vector, inner_products, products_with
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.geometry.map import map_of
 from sofa_fl.topology.geometry.space import Floats, Metric, Space, coordinates, unit_rows
 from sofa_fl.topology.tree import NodeId
 
-PositionKind = Literal["directions", "weights", "updates", "latent"]
 PROBE_SIZE = 200  # samples on which latent features are taken
 NUM_EXACT = 256  # of no more clients all pairs are measured exactly
 NUM_LANDMARKS = 64  # models that a position is measured against exactly, if there are more
 MIN_SKETCH = 256  # numbers
 NUM_SAMPLED = 1 << 14  # numbers of a model that a map for the eye is made of
+EXTRA = 6  # directions that are followed besides the two: they speed up convergence
+STEPS = 10  # of subspace iteration: it is a picture, and good to a pixel by then
+DIGITS = 4
+
+
+def embed(updates: Updates, config: SofaConfig, fed: Federation) -> Space:
+    """The positions of the clients, by what they learned."""
+    models, starts = zip(*((update.model, update.start) for update in updates.values()))
+    positions = positions_of(models, starts, config.position, config.metric, fed, config.sketch)
+    weights = np.array([fed.size(client) for client in updates], dtype=np.float64)
+    return Space(tuple(updates), positions, weights, config.metric, config.linkage)
 
 
 def positions_of(
@@ -119,3 +129,38 @@ def sampled_map(
     vectors = [model[:n:step] for model in models.values()]
     weights = np.array([fed.size(client) for client in models], dtype=np.float64)
     return map_of(Space(tuple(models), coordinates(inner_products(vectors)), weights))
+
+
+def map_of(space: Space) -> dict[NodeId, tuple[float, float]]:
+    """Where every client is on a map that keeps as much of the distances as a plane can.
+
+    It is for people to look at, and nothing is decided by it. Every map stands alone, to any turn
+    or mirror; who shows several in a row aligns them.
+    Distances by the manhattan metric are taken as euclidean ones.
+    """
+    flat = _round(plane(space.positions, space.weights))
+    return {client: (x, y) for client, (x, y) in zip(space.clients, flat.tolist())}
+
+
+def plane(positions: Floats, weights: Floats) -> Floats:
+    """The two main axes of `positions`, by row; linear in their number and in their size."""
+    centred = positions - np.average(positions, axis=0, weights=weights)
+    n, size = centred.shape
+    k = min(n, size, 2 + EXTRA)
+    start = np.random.default_rng(0).standard_normal((n, k))
+    basis, _ = np.linalg.qr(start)
+    for _ in range(STEPS):
+        basis, _ = np.linalg.qr(centred @ (centred.T @ basis))
+    axes, lengths, _ = np.linalg.svd(basis.T @ centred, full_matrices=False)
+    flat = basis @ (axes * lengths)
+    shown = np.zeros((n, 2))
+    shown[:, : min(2, k)] = flat[:, :2]
+    return shown
+
+
+def _round(values: Floats) -> Floats:
+    """A few digits of the largest are enough to draw by."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0 or not np.isfinite(largest):
+        return np.zeros_like(values)
+    return np.round(values, DIGITS - 1 - int(np.floor(np.log10(largest))))

@@ -7,24 +7,27 @@ from dataclasses import dataclass, fields
 
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import Updates, mean_of_clients, regularized_mean
+from sofa_fl.methods.rules.clusters import Models, Updates, mean_of_clients, regularized_mean
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
-from sofa_fl.methods.rules.objective import pulls_on_client, pulls_together
-from sofa_fl.methods.rules.path import (
-    Losses,
-    Models,
+from sofa_fl.methods.rules.local_update import (
     Path,
+    pulls_on_client,
+    pulls_together,
     serve_mixture,
     serve_own,
     start_from_own,
     start_from_path,
 )
+from sofa_fl.methods.rules.losses import Losses
+from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
+from sofa_fl.methods.rules.positions import embed
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.topology.clustering.shape import TreeRules, default_tree_rules, paper_tree_rules
+from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 
+EmbedRule = Callable[[Updates, SofaConfig, Federation], Space]
 PathRule = Callable[[Path, SofaConfig], Model]
 PullRule = Callable[[Tree, Path, NodeId, Vector, SofaConfig], list[Pull]]
 WeighRule = Callable[
@@ -38,6 +41,7 @@ class Rules(TreeRules):
     """Every decision of SOFA-FL, one function each; `dataclasses.replace` exchanges one.
 
     Attributes:
+        embed: The positions of the clients that answered, by what they learned.
         start: The model that a client starts its local update from.
         serve: The model that a client uses.
         pulls: The objective's terms for a client that trains for a cluster.
@@ -45,6 +49,7 @@ class Rules(TreeRules):
         weigh: How far every node goes its own way, for `start` and `serve`.
     """
 
+    embed: EmbedRule
     start: PathRule
     serve: PathRule
     pulls: PullRule
@@ -66,6 +71,7 @@ def rules_of(config: SofaConfig) -> Rules:
         graft=sets[config.rules.graft].graft,
         merge=sets[config.rules.merge].merge,
         split=sets[config.rules.split].split,
+        embed=embed,
         start=START[config.start],
         serve=SERVE[config.serve],
         pulls=pulls_on_client if config.start == "own" else pulls_together,
@@ -83,6 +89,7 @@ def paper_rules() -> Rules:
     """Every rule as the paper writes it; for positions with `linkage: centroid`."""
     return Rules(
         **{field.name: getattr(paper_tree_rules(), field.name) for field in fields(TreeRules)},
+        embed=embed,
         start=start_from_own,
         serve=serve_own,
         pulls=pulls_on_client,

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import inherit
+from sofa_fl.methods.rules.clusters import Models, inherit
 from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.losses import Losses, compare_losses
 from sofa_fl.methods.rules.mixing import Mixing, after_moves
-from sofa_fl.methods.rules.path import Losses, Models, compare_losses
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import Shared
-from sofa_fl.topology.clustering.membership import find_leaves, find_takeover, with_prunes
+from sofa_fl.topology.clustering.default_edits import descend
+from sofa_fl.topology.clustering.shape import find_leaves, find_takeover, with_prunes
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Join, Split, apply_all
 
@@ -88,6 +89,16 @@ def after_edits(state: SofaState, edits: Sequence[Edit], fed: Federation) -> Sof
     return SofaState(tree, params, losses, mixing, Shared(pools, ledger), learned)
 
 
+def adapt_membership(
+    state: SofaState, config: SofaConfig, fed: Federation
+) -> tuple[SofaState, tuple[Edit, ...]]:
+    """Remove clients that left; move those that their new data contradict (`sofa.alert`)."""
+    state, leaves = let_leave(state, fed)
+    state, moves = move_contradicted(state, config, fed)
+    store = ModelStore(state.params, keep=fed.may_miss or are_small(state.params))
+    return replace(state, params=store), (*leaves, *moves)
+
+
 Limits = Mapping[NodeId, float]  # the loss that a client tolerates of a model
 
 
@@ -107,7 +118,7 @@ def take_over(state: SofaState, fed: Federation) -> tuple[SofaState, list[Edit]]
     """
     tree, models = state.tree, dict(state.params)
     asked = list(fed.cohort)
-    descents = descend(tree, models, asked, fed)
+    descents = search_down(tree, models, asked, fed)
     onto = {c: [tree.root, *descents.get(c, ())][-1] for c in asked or fed.clients}
     edits = find_takeover(tree, onto)
     for edit in edits:
@@ -125,7 +136,7 @@ def move_contradicted(
     limits = find_contradicted(tree, models, state.losses, config.alert * fed.blind_loss, fed)
     if not limits:
         return state, []
-    moves = find_moves(tree, descend(tree, models, list(limits), fed), limits)
+    moves = find_moves(tree, search_down(tree, models, list(limits), fed), limits)
     losses = {c: {} if c in limits else known for c, known in state.losses.items()}
     return after_edits(replace(state, losses=losses), moves, fed), moves
 
@@ -154,7 +165,7 @@ def find_contradicted(
     return {c: limits[c] for c, score in zip(clients, scores) if score.loss > limits[c]}
 
 
-def descend(
+def search_down(
     tree: Tree, models: Models, clients: Sequence[NodeId], fed: Federation
 ) -> dict[NodeId, dict[NodeId, float]]:
     """Go down from the root along the clusters that lose least for each client.
@@ -163,30 +174,22 @@ def descend(
     """
     if tree.root in tree.members:
         return {client: {} for client in clients}
-    scores = fed.held_out([(client, models[tree.root]) for client in clients])
-    descents = {client: {tree.root: score.loss} for client, score in zip(clients, scores)}
-    at = dict.fromkeys(clients, tree.root)
-    while at:
-        pairs = [
-            (client, child)
-            for client, node in at.items()
-            for child in tree.children[node]
-            if child not in tree.members
-        ]
-        scores = fed.held_out([(client, models[node]) for client, node in pairs])
-        best: dict[NodeId, tuple[float, NodeId]] = {}
-        for (client, node), score in zip(pairs, scores):
-            best[client] = min(best.get(client, (score.loss, node)), (score.loss, node))
-        at = {client: node for client, (_, node) in best.items()}
-        for client, (loss, node) in best.items():
-            descents[client][node] = loss
-    return {client: _down_to_the_best(descent) for client, descent in descents.items()}
+
+    def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> list[float]:
+        return [s.loss for s in fed.held_out([(c, models[node]) for c, node in pairs])]
+
+    ways = {
+        c: {tree.root: loss} for c, loss in zip(clients, ask([(c, tree.root) for c in clients]))
+    }
+    for client, way in descend(tree, clients, ask).items():
+        ways[client] |= way
+    return {client: _down_to_the_best(way) for client, way in ways.items()}
 
 
-def _down_to_the_best(descent: dict[NodeId, float]) -> dict[NodeId, float]:
-    nodes = list(descent)
-    end = nodes.index(min(nodes, key=lambda node: descent[node]))
-    return {node: descent[node] for node in nodes[: end + 1]}
+def _down_to_the_best(way: dict[NodeId, float]) -> dict[NodeId, float]:
+    nodes = list(way)
+    end = nodes.index(min(nodes, key=lambda node: way[node]))
+    return {node: way[node] for node in nodes[: end + 1]}
 
 
 def find_moves(tree: Tree, descents: Losses, limits: Limits) -> list[Edit]:

@@ -8,7 +8,7 @@ The rules only look and return edits; `edit.apply` changes the tree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,6 @@ import numpy as np
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
-from sofa_fl.topology.clustering.pairs import as_pairs, ids, sibling_pairs
 from sofa_fl.topology.clustering.separation import Separation, stands_out
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -37,38 +36,53 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     From the root down, always to the child cluster that loses least; of those on the way, the best.
     """
     clients = [c for c in known_clients(tree, evidence) if is_due(c, evidence, config)]
-    parents = {client: tree.parent[client] for client in clients}
-    if len(tree.clusters) < 2 or not clients:
+    parents = {client: p for client in clients if (p := tree.parent[client]) is not None}
+    if len(tree.clusters) < 2 or not parents:
         return []
-    now = asked(evidence, [(c, (p,)) for c, p in parents.items() if p is not None], more=True)
-    best = {c: (loss, p) for (c, (p,)), loss in now.items()}
-    at = dict.fromkeys(best, tree.root)
-    while at:
-        questions: list[Question] = [
-            (client, (child,))
-            for client, node in at.items()
-            for child in tree.children[node]
-            if child not in tree.members
-        ]
-        nearest: dict[NodeId, tuple[float, NodeId]] = {}
-        for (client, (child,)), loss in asked(evidence, questions, more=True).items():
-            nearest[client] = min(nearest.get(client, (loss, child)), (loss, child))
-        best = {c: min(found, nearest.get(c, found)) for c, found in best.items()}
-        at = {client: child for client, (_, child) in nearest.items()}
-    margin = GAIN * evidence.blind_loss
-    return [
-        Graft(client, onto)
-        for client, (loss, onto) in best.items()
-        if loss < now[client, (parents[client],)] - margin  # type: ignore[index]
-    ]
+
+    def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> Floats:
+        return evidence.losses([(client, (node,)) for client, node in pairs], more=True)
+
+    now = dict(zip(parents, ask(list(parents.items()))))
+    edits: list[Edit] = []
+    for client, way in descend(tree, list(parents), ask).items():
+        loss, onto = min((loss, node) for node, loss in way.items())
+        if loss < now[client] - GAIN * evidence.blind_loss:
+            edits.append(Graft(client, onto))
+    return edits
+
+
+def descend(
+    tree: Tree,
+    clients: Sequence[NodeId],
+    ask: Callable[[Sequence[tuple[NodeId, NodeId]]], Iterable[float]],
+) -> dict[NodeId, dict[NodeId, float]]:
+    """Go down from the root, always to the child cluster that loses least for each client.
+
+    `ask` has the losses of clusters for clients, pair by pair. Returns the clusters on the way,
+    without the root, and their losses.
+    """
+    ways: dict[NodeId, dict[NodeId, float]] = {client: {} for client in clients}
+    at = dict.fromkeys(clients, tree.root)
+    while pairs := [
+        (client, child)
+        for client, node in at.items()
+        for child in tree.children[node]
+        if child not in tree.members
+    ]:
+        best: dict[NodeId, tuple[float, NodeId]] = {}
+        for (client, child), loss in zip(pairs, ask(pairs)):
+            best[client] = min(best.get(client, (loss, child)), (loss, child))
+        at = {client: child for client, (_, child) in best.items()}
+        for client, (loss, child) in best.items():
+            ways[client][child] = loss
+    return ways
 
 
 def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
     """Merge sibling clusters that can use each other's models, those that lose least first."""
-    nodes = evidence.space.locate(tree)
     pairs, times = list[tuple[NodeId, NodeId]](), Counter[NodeId]()
-    for rows in as_pairs(*sibling_pairs(evidence.space, nodes)[:2]):  # the nearest first
-        a, b = ids(nodes, *rows)
+    for a, b, _ in evidence.space.sibling_pairs(tree):  # the nearest first
         if min(times[a], times[b]) < NEAREST:
             times.update((a, b))
             if is_due(NodeId(a + b), evidence, config):

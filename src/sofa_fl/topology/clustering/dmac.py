@@ -2,21 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from threadpoolctl import ThreadpoolController
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.clustering.candidates import TIE, Candidates, Neighbors, linked
-from sofa_fl.topology.clustering.config import DmacConfig as DmacConfig
-from sofa_fl.topology.clustering.fast.candidates import FastCandidates
-from sofa_fl.topology.clustering.separation import Pairs, Separation, picked, stands_out
-from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.geometry.threads import one_thread
-from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import MutableTree
-from sofa_fl.topology.tree.tree_arrays import Rows
+from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.clustering.separation import Pairs, Separation, stands_out, without_chance
+from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.tree import NodeId, Rows, Tree
+
+TIE = 1e-9  # distances that differ by less than this fraction count as equal
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compiled libraries use one thread in here.
+
+    Clustering works on blocks that take a millisecond. Two threads that wait for each other at
+    every one of them are little faster on a free machine, and many times slower on a busy one.
+    """
+    with _controller().limit(limits=1):
+        yield
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()  # to look for all libraries takes milliseconds
+
+
+class Neighbors:
+    """The nodes that are joined, by row: the clients of a space first, then every join.
+
+    Attributes:
+        alive: The rows that have not been joined to another, in ascending order.
+        size: The number of rows in use.
+    """
+
+    def __init__(self, space: Space) -> None:
+        n, dimensions = space.positions.shape
+        most = 2 * n - 1  # every join leaves fewer nodes than before
+        self._space = space
+        self.positions, self.weights = np.zeros((most, dimensions)), np.zeros(most)
+        self.positions[:n], self.weights[:n] = space.positions, space.weights
+        self.variances = np.zeros(most)
+        self.size, self.alive = n, np.arange(n)
+
+    def distances(self, a: Rows, b: Rows) -> Floats:
+        """D of every node in `a` to every one in `b`; infinite to itself."""
+        distances = self._space.distances(
+            self.positions[a], self.positions[b], self.variances[a], self.variances[b]
+        )
+        distances[a[:, None] == b[None, :]] = np.inf
+        return distances
+
+    def within(self, gamma: float) -> Rows:
+        """Nodes among which are all that have another within `gamma` times the smallest D."""
+        return self.alive
+
+    def nearest(self) -> tuple[Rows, Rows]:
+        """Every node, and its nearest; several times, if several are as near."""
+        distances = self.distances(self.alive, self.alive)
+        rows, columns = np.nonzero(distances <= distances.min(axis=1)[:, None] * (1 + TIE))
+        return self.alive[rows], self.alive[columns]
+
+    def join(self, groups: Sequence[Rows]) -> Rows:
+        """Aggregate each group to a new node; return the new nodes' rows."""
+        new = np.arange(self.size, self.size + len(groups))
+        for row, group in zip(new, groups):
+            weights, positions = self.weights[group], self.positions[group]
+            self.weights[row] = weights.sum()
+            self.positions[row] = np.average(positions, axis=0, weights=weights)
+            squares = ((positions - self.positions[row]) ** 2).sum(axis=1)
+            self.variances[row] = np.average(squares + self.variances[group], weights=weights)
+        self.size += len(groups)
+        self.alive = np.append(np.setdiff1d(self.alive, np.concatenate(groups)), new)
+        return new
+
+
+Nearness = Callable[[Space], Neighbors]
+
+
+def linked(a: Rows, b: Rows) -> list[Rows]:
+    """The groups of nodes that are linked, directly or by way of others, by the links `a` – `b`.
+
+    Each in ascending order, and the groups by the first of each.
+    """
+    nodes, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
+    links = coo_array((np.ones(len(a)), (ends[: len(a)], ends[len(a) :])), shape=(len(nodes),) * 2)
+    group_of = connected_components(links, directed=False)[1]
+    order = np.argsort(group_of, kind="stable")
+    return np.split(nodes[order], np.flatnonzero(np.diff(group_of[order])) + 1)
 
 
 @dataclass(frozen=True)
@@ -97,7 +179,7 @@ class _Join:
         return (self.sum_within + alone * float(self.pairs.mean)) / self.size
 
 
-def build_by_gaps(space: Space, first: int, candidates: Candidates) -> Tree:
+def build_by_gaps(space: Space, first: int, neighbors: Nearness) -> Tree:
     """Build the tree of those joins above which there is a gap; ids of clusters from `first` on.
 
     Nodes are joined two by two, the nearest first. A join stays a cluster if its clients are
@@ -107,7 +189,7 @@ def build_by_gaps(space: Space, first: int, candidates: Candidates) -> Tree:
     flat tree. Every gap is looked for where it is, not in all distances together: groups need not
     be equally tight.
     """
-    tree, num = dendrogram(candidates.neighbors(space)), len(space.clients)
+    tree, num = dendrogram(neighbors(space)), len(space.clients)
     separation = Separation(space, space.positions)
     undecided: dict[int, _Join] = {}
     clusters: dict[int, list[int]] = {}  # the parts of each
@@ -140,42 +222,6 @@ def build_by_gaps(space: Space, first: int, candidates: Candidates) -> Tree:
     return Tree(parent, space.clients, first + len(clusters))
 
 
-def without_chance(tree: Tree, space: Space) -> Tree:
-    """Dissolve the clusters that noise alone may have made, the lowest first.
-
-    The tightest group among many clients that are alike is tight, and the outermost of them are
-    far out. So a cluster must stand out by more than the most extreme of all groups of its size
-    would, and so must those beside it. Noise is how much the distances vary between clients that
-    are children of the same cluster.
-    """
-    separation, draft = Separation(space, space.positions), MutableTree(tree)
-
-    def rows(node: NodeId) -> Rows:
-        return np.array([space.row_of[n] for n in draft.walk(node) if n in tree.members])
-
-    def noise(cluster: NodeId) -> Pairs | None:
-        return separation.within([rows(n) for n in draft.children[cluster] if n in tree.members])
-
-    for parent in reversed(tree.clusters):
-        clusters = [n for n in draft.children[parent] if n not in tree.members]
-        known = [pairs for node in (parent, *clusters) if (pairs := noise(node)) is not None]
-        degrees = sum(pairs.num - 1 for pairs in known)
-        deviation = (sum(pairs.scatter for pairs in known) / degrees) ** 0.5 if degrees else 0.0
-        for cluster in clusters:
-            group, inner = (
-                rows(cluster),
-                separation.within(list(map(rows, draft.children[cluster]))),
-            )
-            others = np.setdiff1d(rows(parent), group)
-            assert inner is not None  # a cluster has two children
-            gap = separation.between(group, others).mean - inner.mean
-            # The pairs of k clients share them, so k - 1 are independent.
-            chance = deviation * picked(len(group), len(group) - 1, len(space.clients))
-            if gap <= chance or separation.are_outliers(others, group, len(space.clients)):
-                draft.reparent(dict.fromkeys(draft.children[cluster], parent), drop=[cluster])
-    return draft.done()
-
-
 def _halfway(join: _Join, others: Sequence[tuple[int, float]]) -> float:
     """Halfway between the tightness of a join and that of the others, given with their sizes."""
     if not others:
@@ -203,41 +249,42 @@ def _outer_pairs(
 
 @one_thread()
 def dmac(
-    space: Space, config: DmacConfig, first: int = 0, candidates: Candidates | None = None
+    space: Space, config: DmacConfig, first: int = 0, neighbors: Nearness | None = None
 ) -> Tree:
     """Build a compact tree over the clients of `space`, from the nearest pairs upward.
 
     Clusters get ids from `first` on, and above all clients': smaller ones are left for clients
-    that may join. Candidates: `FastCandidates`, unless given.
+    that may join. With the plain `Neighbors` the tree is the same as with `FastNeighbors`, the
+    default, and it takes longer.
     """
-    candidates = candidates or FastCandidates()
+    from sofa_fl.topology.clustering.fast import FastNeighbors  # made of what is here
+
+    neighbors = neighbors or FastNeighbors
     first = max(first, 1 + max(space.clients))
     if config.increase is None:
-        tree = build_by_gaps(space, first, candidates)
+        tree = build_by_gaps(space, first, neighbors)
         return without_chance(tree, space) if config.certain else tree
-    return build_by_threshold(space, config.increase, first, candidates)
+    return build_by_threshold(space, config.increase, first, neighbors)
 
 
-@one_thread()
 def paper_dmac(
-    space: Space, config: DmacConfig, first: int = 0, candidates: Candidates | None = None
+    space: Space, config: DmacConfig, first: int = 0, neighbors: Nearness | None = None
 ) -> Tree:
     """Algorithm 1 as the paper writes it, with γ = `config.increase`."""
     if config.increase is None:
         raise TopologyError(
             "the paper's DMAC needs the increasing factor gamma, got none: set dmac.increase"
         )
-    first = max(first, 1 + max(space.clients))
-    return build_by_threshold(space, config.increase, first, candidates or FastCandidates())
+    return dmac(space, config, first, neighbors)
 
 
-def build_by_threshold(space: Space, gamma: float, first: int, candidates: Candidates) -> Tree:
+def build_by_threshold(space: Space, gamma: float, first: int, neighbors: Nearness) -> Tree:
     """Join all pairs (n_u, n_v) with D(n_u, n_v) ≤ τ · γ, where τ = min D, until one node is left.
 
     Pairs that share a node are joined to one cluster, which stands at the weighted mean of its
     clients. Chosen: distances that only rounding tells apart are equal.
     """
-    nodes, num = candidates.neighbors(space), len(space.clients)
+    nodes, num = neighbors(space), len(space.clients)
     ids = [*space.clients, *(NodeId(first + k) for k in range(num - 1))]  # by row of `nodes`
     parent: dict[NodeId, NodeId | None] = {}
     while len(nodes.alive) > 1:

@@ -15,57 +15,49 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.pairs import (
-    as_pairs,
-    children_of,
-    distances_between,
-    ids,
-    sibling_pairs,
-)
+from sofa_fl.topology.clustering.evidence import Evidence
 from sofa_fl.topology.geometry.space import NodePositions, Space
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Rows, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Split
-from sofa_fl.topology.tree.tree_arrays import Rows
 
 BLOCK = 1 << 22  # distances measured at a time
 
 
-def paper_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
+def paper_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
     """Algorithm 2: move n_c from n_pre to n_min = argmin d(n, n_c) if d_min (1 + ε) < d_pre.
 
     d_pre = d(n_pre, n_c), where n_pre includes n_c. Chosen: the candidate parents are the clusters
     on the level of n_pre. ε is `config.tolerance`.
     """
-    nodes = space.locate(tree)
+    space, nodes = evidence.space, evidence.space.locate(tree)
     edits: list[Edit] = []
     for children, candidates in families(nodes):
-        distances = distances_between(space, nodes, children, candidates)
+        distances = space.node_distances(nodes, children, candidates)
         is_parent = nodes.arrays.parents[children][:, None] == candidates[None, :]
         d_pre, d_min = distances[is_parent], distances.min(axis=1)
         n_min = candidates[distances.argmin(axis=1)]
         moves = d_min * (1 + config.tolerance) < d_pre
-        edits += [Graft(*ids(nodes, *move)) for move in as_pairs(children[moves], n_min[moves])]
+        edits += map(Graft, nodes.ids(children[moves]), nodes.ids(n_min[moves]))
     return edits
 
 
-def paper_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
+def paper_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
     """Algorithm 4: merge siblings n_a and n_b with D(n_a, n_b) < τ.
 
     Chosen: τ is `config.merge` times the scale of the space; clients are not merged; the nearest
     pairs are merged first, and each cluster once in a pass.
     """
-    nodes, tau = space.locate(tree), config.merge * space.scale
+    tau = config.merge * evidence.space.scale
     edits: list[Edit] = []
-    merged: set[int] = set()
-    a, b, distances = sibling_pairs(space, nodes)
-    for pair in as_pairs(a[distances < tau], b[distances < tau]):
-        if merged.isdisjoint(pair):
-            merged |= set(pair)
-            edits.append(Merge(ids(nodes, *pair), NodeId(tree.next_id + len(edits))))
+    merged: set[NodeId] = set()
+    for n_a, n_b, distance in evidence.space.sibling_pairs(tree):
+        if distance < tau and merged.isdisjoint((n_a, n_b)):
+            merged |= {n_a, n_b}
+            edits.append(Merge((n_a, n_b), NodeId(tree.next_id + len(edits))))
     return edits
 
 
-def paper_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
+def paper_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
     """Algorithm 5: split n by the first k = 2 … |Succ(n)| with Incoherence(n_j) ≤ θ for all parts.
 
     θ is `config.split`. Chosen: incoherence is the spread of the children by the scale of the
@@ -73,11 +65,11 @@ def paper_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     weight; a cluster of which a child has no position is not split. The root has no parent: it
     stays, above its parts, and is not split into single children, which would change nothing.
     """
-    nodes, arrays = space.locate(tree), tree.arrays
+    space, nodes = evidence.space, evidence.space.locate(tree)
     edits: list[Edit] = []
     next_id = tree.next_id
     for n in incoherent(space, nodes, config.split):
-        successors = arrays.children(n)
+        successors = tree.arrays.children(n)
         most = len(successors) - (n == 0)
         for parts in partitions(nodes, successors, range(2, most + 1)):
             incoherences = [
@@ -100,7 +92,8 @@ def families(nodes: NodePositions) -> Iterator[tuple[Rows, Rows]]:
     level = nodes.arrays.level[clusters]
     for each in np.unique(level):
         parents = clusters[level == each]
-        children, step = children_of(nodes, parents), max(1, BLOCK // len(parents))
+        children = np.concatenate([nodes.children(parent) for parent in parents.tolist()])
+        step = max(1, BLOCK // len(parents))
         for start in range(0, len(children), step):
             yield children[start : start + step], parents
 
@@ -147,5 +140,5 @@ def partitions(
 def split_edit(nodes: NodePositions, row: int, parts: tuple[Rows, ...], next_id: int) -> Split:
     """The split of a cluster into these parts of its children."""
     into = tuple(NodeId(next_id + k) for k in range(len(parts)))
-    (node,) = ids(nodes, row)
-    return Split(node, into, tuple(tuple(sorted(ids(nodes, *part))) for part in parts))
+    groups = tuple(tuple(sorted(nodes.ids(part))) for part in parts)
+    return Split(NodeId(int(nodes.arrays.nodes[row])), into, groups)

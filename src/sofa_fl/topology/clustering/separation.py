@@ -17,7 +17,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import stdtrit
 
 from sofa_fl.topology.geometry.space import Floats, Space
-from sofa_fl.topology.tree.tree_arrays import Rows
+from sofa_fl.topology.tree import NodeId, Rows, Tree
+from sofa_fl.topology.tree.edits import MutableTree
 
 FACTOR = 1.06  # distances to others are at least this many times those within the group
 CLEARLY = 1.5  # the same, where there may be another reason: one client may be noisier than the
@@ -141,3 +142,39 @@ def _pairs(distances: Floats) -> Pairs:
 def _total(blocks: Sequence[Pairs]) -> Pairs:
     first, *rest = blocks
     return sum(rest, first)
+
+
+def without_chance(tree: Tree, space: Space) -> Tree:
+    """Dissolve the clusters that noise alone may have made, the lowest first.
+
+    The tightest group among many clients that are alike is tight, and the outermost of them are
+    far out. So a cluster must stand out by more than the most extreme of all groups of its size
+    would, and so must those beside it. Noise is how much the distances vary between clients that
+    are children of the same cluster.
+    """
+    separation, draft = Separation(space, space.positions), MutableTree(tree)
+
+    def rows(node: NodeId) -> Rows:
+        return np.array([space.row_of[n] for n in draft.walk(node) if n in tree.members])
+
+    def noise(cluster: NodeId) -> Pairs | None:
+        return separation.within([rows(n) for n in draft.children[cluster] if n in tree.members])
+
+    for parent in reversed(tree.clusters):
+        clusters = [n for n in draft.children[parent] if n not in tree.members]
+        known = [pairs for node in (parent, *clusters) if (pairs := noise(node)) is not None]
+        degrees = sum(pairs.num - 1 for pairs in known)
+        deviation = (sum(pairs.scatter for pairs in known) / degrees) ** 0.5 if degrees else 0.0
+        for cluster in clusters:
+            group, inner = (
+                rows(cluster),
+                separation.within(list(map(rows, draft.children[cluster]))),
+            )
+            others = np.setdiff1d(rows(parent), group)
+            assert inner is not None  # a cluster has two children
+            gap = separation.between(group, others).mean - inner.mean
+            # The pairs of k clients share them, so k - 1 are independent.
+            chance = deviation * picked(len(group), len(group) - 1, len(space.clients))
+            if gap <= chance or separation.are_outliers(others, group, len(space.clients)):
+                draft.reparent(dict.fromkeys(draft.children[cluster], parent), drop=[cluster])
+    return draft.done()

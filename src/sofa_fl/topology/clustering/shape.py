@@ -1,16 +1,18 @@
 """SHAPE, self-organizing hierarchical adaptive propagation and evolution: keep the tree up to date.
 
-It applies the rules for grafts, merges, splits and prunes (the paper's Algorithms 2 to 5).
+It applies the rules for grafts, merges, splits and prunes (the paper's Algorithms 2 to 5). Here is
+also where clients go that the tree does not know yet, and what is left of it when some leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from typing import TypeVar
 
-from sofa_fl.topology.clustering.candidates import Candidates
+import numpy as np
+
 from sofa_fl.topology.clustering.config import DmacConfig, Operation, ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_grafts,
@@ -18,13 +20,12 @@ from sofa_fl.topology.clustering.default_edits import (
     find_prunes,
     find_splits,
 )
-from sofa_fl.topology.clustering.dmac import dmac, paper_dmac
+from sofa_fl.topology.clustering.dmac import Nearness, dmac, one_thread, paper_dmac
 from sofa_fl.topology.clustering.evidence import Evidence
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.geometry.threads import one_thread
-from sofa_fl.topology.tree import Tree
-from sofa_fl.topology.tree.edits import Edit, apply_all
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Join, Leave, apply_all
 
 Build = Callable[[Space, DmacConfig, int], Tree]
 EditRule = Callable[[Tree, Evidence, ShapeConfig], list[Edit]]
@@ -52,41 +53,28 @@ class TreeRules:
     order: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
 
 
-def default_tree_rules(candidates: Candidates | None = None) -> TreeRules:
-    """Our rules; `Candidates()` for the plain ones, which are slower and give the same tree."""
+def default_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
+    """Our rules; with the plain `Neighbors` they are slower and give the same tree."""
     return TreeRules(
-        build=partial(dmac, candidates=candidates),
+        build=partial(dmac, neighbors=neighbors),
         graft=find_grafts,
         merge=find_merges,
         split=find_splits,
     )
 
 
-def paper_tree_rules(candidates: Candidates | None = None) -> TreeRules:
+def paper_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
     """The rules as the paper writes them: Algorithms 1 to 5. They ask for no losses.
 
     Chosen: the order of the operations, with pruning last, so that no cluster of one child
     outlives a round. For a space with `linkage="centroid"`.
     """
     return TreeRules(
-        build=partial(paper_dmac, candidates=candidates),
-        graft=GRAFT,
-        merge=MERGE,
-        split=SPLIT,
+        build=partial(paper_dmac, neighbors=neighbors),
+        graft=paper_grafts,
+        merge=paper_merges,
+        split=paper_splits,
     )
-
-
-def by_positions(rule: Callable[[Tree, Space, ShapeConfig], list[Edit]]) -> EditRule:
-    """A rule that goes by the positions of the clients alone."""
-
-    @wraps(rule)
-    def asked(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
-        return rule(tree, evidence.space, config)
-
-    return asked
-
-
-GRAFT, MERGE, SPLIT = map(by_positions, (paper_grafts, paper_merges, paper_splits))
 
 
 @one_thread()
@@ -106,3 +94,55 @@ def shape(
                 evidence = evidence.after(tree, needed)
                 tree, edits = apply_all(tree, needed), [*edits, *needed]
     return tree, edits, evidence
+
+
+def find_joins(tree: Tree, space: Space) -> list[Edit]:
+    """Every client of `space` that is not in the tree joins the cluster it is nearest to.
+
+    By the tree as it is: newcomers do not wait for each other. Where no client of the tree is in
+    the space, there is nothing to be near to, and they join the root.
+    """
+    rows = [row for row, client in enumerate(space.clients) if client not in tree.members]
+    if not rows:
+        return []
+    new = [space.clients[row] for row in rows]
+    nodes = space.locate(tree)
+    clusters = np.flatnonzero(nodes.known & ~tree.arrays.is_client)
+    if not len(clusters):
+        return joins_onto(tree, dict.fromkeys(new, tree.root))
+    distances = space.distances(
+        space.positions[rows], nodes.positions[clusters], 0.0, nodes.variances[clusters]
+    )
+    nearest = clusters[distances.argmin(axis=1)]
+    return joins_onto(tree, dict(zip(new, nodes.ids(nearest))))
+
+
+def attach_newcomers(tree: Tree, space: Space) -> tuple[Tree, list[Edit]]:
+    """The tree after the joins of newcomers, and these."""
+    joins = find_joins(tree, space)
+    return apply_all(tree, joins), joins
+
+
+def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
+    """Every client joins the cluster named; where a client is alone, all make one with it."""
+    if tree.root not in tree.members:
+        return [Join(node, cluster) for node, cluster in onto.items()]
+    above, (first, *others) = NodeId(tree.next_id), onto
+    return [Join(first, tree.root, above), *(Join(node, above) for node in others)]
+
+
+def find_leaves(tree: Tree, present: Collection[NodeId]) -> list[Edit]:
+    """All that are not present leave; clusters that have lost too many are pruned."""
+    leaves: list[Edit] = [Leave(client) for client in tree.clients if client not in present]
+    return with_prunes(tree, leaves) if leaves else []
+
+
+def find_takeover(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
+    """All leave, and the newcomers of `onto` join before: a tree is never without a client."""
+    leaves = (Leave(client) for client in tree.clients)
+    return with_prunes(tree, [*joins_onto(tree, onto), *leaves])
+
+
+def with_prunes(tree: Tree, edits: Sequence[Edit]) -> list[Edit]:
+    """The edits, and the prunes that they call for."""
+    return [*edits, *find_prunes(apply_all(tree, edits))]

@@ -6,25 +6,21 @@ A cluster's position is the weighted mean of its clients' positions: derived, ne
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-from sofa_fl.topology.tree.tree_arrays import Rows, TreeArrays
-
-if TYPE_CHECKING:
-    from sofa_fl.topology.tree import NodeId
-from dataclasses import dataclass
-from typing import Literal
-
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.tree import NodeId, Rows, Tree, TreeArrays
 
 Floats = NDArray[np.float64]
+Metric = Literal["euclidean", "manhattan", "cosine"]
+Linkage = Literal["centroid", "average"]
+ROUNDING = 1e-12  # by this fraction of its length a position may depend on how it was computed
 
 
 class NodePositions:
@@ -71,6 +67,14 @@ class NodePositions:
         parents = self.arrays.parents[1:][self.known[1:]]
         return np.bincount(parents, minlength=len(self.weights)).astype(np.intp)
 
+    def children(self, row: int) -> Rows:
+        """The children of a node that have a position."""
+        rows = self.arrays.children(row)
+        return rows[self.known[rows]]
+
+    def ids(self, rows: Rows) -> tuple[NodeId, ...]:
+        return tuple(NodeId(node) for node in self.arrays.nodes[rows].tolist())
+
 
 def _levels(arrays: TreeArrays) -> Iterator[tuple[Rows, Rows, Rows]]:
     """Level by level: the clusters that have children, these children, and where each one's begin.
@@ -86,11 +90,6 @@ def _levels(arrays: TreeArrays) -> Iterator[tuple[Rows, Rows, Rows]]:
     ):
         starts = np.flatnonzero(np.diff(parents[level], prepend=-1))
         yield parents[level][starts], children[level], starts
-
-
-Metric = Literal["euclidean", "manhattan", "cosine"]
-Linkage = Literal["centroid", "average"]
-ROUNDING = 1e-12  # by this fraction of its length a position may depend on how it was computed
 
 
 @dataclass(frozen=True)
@@ -150,6 +149,26 @@ class Space:
         distances[distances <= ROUNDING * np.add.outer(self._norms(a), self._norms(b))] = 0.0
         return distances
 
+    def node_distances(self, nodes: NodePositions, a: Rows, b: Rows) -> Floats:
+        """The distances D of all nodes in `a` to all in `b`."""
+        return self.distances(
+            nodes.positions[a], nodes.positions[b], nodes.variances[a], nodes.variances[b]
+        )
+
+    def sibling_pairs(self, tree: Tree) -> list[tuple[NodeId, NodeId, float]]:
+        """All pairs of sibling clusters and their distances D, parent by parent, nearest first."""
+        nodes, pairs = self.locate(tree), list[tuple[NodeId, NodeId, float]]()
+        for parent in np.flatnonzero(nodes.num_children > 1).tolist():
+            rows = nodes.children(parent)
+            rows = rows[~nodes.arrays.is_client[rows]]
+            a, b = np.triu_indices(len(rows), 1)
+            if len(a):
+                distances = self.node_distances(nodes, rows, rows)[a, b]
+                order = np.argsort(distances, kind="stable")
+                a, b = rows[a[order]], rows[b[order]]
+                pairs += zip(nodes.ids(a), nodes.ids(b), distances[order].tolist())
+        return pairs
+
     def paired_distances(
         self, a: Floats, b: Floats, variance_a: Floats | float = 0.0, variance_b: Floats | float = 0
     ) -> Floats:
@@ -207,6 +226,11 @@ class Space:
         incoherences = np.zeros(len(n))
         incoherences[several] = np.sqrt(squares) / self.scale
         return incoherences
+
+    def incoherence_of(self, tree: Tree) -> dict[NodeId, float]:
+        """That of the children of every node of a tree, by node."""
+        values = self.incoherences(self.locate(tree)).tolist()
+        return dict(zip(map(NodeId, tree.arrays.nodes.tolist()), values))
 
     @cached_property
     def row_of(self) -> dict[NodeId, int]:

@@ -1,4 +1,4 @@
-"""The hierarchy: an immutable rooted tree whose leaves are the clients."""
+"""The hierarchy: an immutable rooted tree whose leaves are the clients; also as arrays."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NewType
+from typing import NewType
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sofa_fl.errors import TopologyError
 
-if TYPE_CHECKING:
-    from sofa_fl.topology.tree.tree_arrays import TreeArrays
-
 NodeId = NewType("NodeId", int)
+Rows = NDArray[np.intp]  # of `TreeArrays`
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,7 @@ class Tree:
     @cached_property
     def arrays(self) -> TreeArrays:
         """The tree as arrays."""
-        from sofa_fl.topology.tree.tree_arrays import (
-            arrays_of,  # NumPy: not to be waited for by --help
-        )
-
-        return arrays_of(self._walked, self.parent, self.members)
+        return arrays_of(self)
 
     @cached_property
     def level(self) -> Mapping[NodeId, int]:
@@ -145,6 +142,13 @@ class Tree:
         return Tree(parent, clients, max(self.next_id, 1 + max(parent)))
 
 
+def value_at_level(values: float | Sequence[float], level: int) -> float:
+    """The value for clusters on a level, from 1 up; the last one goes on, and () is 0."""
+    if isinstance(values, Sequence):
+        return values[max(0, min(level, len(values)) - 1)] if values else 0.0
+    return values
+
+
 def flat_tree(clients: Sequence[NodeId], first: int = 0) -> Tree:
     """One cluster over all clients: the tree of FedAvg; ids below `first` are not for clusters."""
     if not clients:
@@ -154,3 +158,55 @@ def flat_tree(clients: Sequence[NodeId], first: int = 0) -> Tree:
     root = NodeId(max(first, 1 + max(clients)))
     parent: dict[NodeId, NodeId | None] = {root: None}
     return Tree(parent | dict.fromkeys(clients, root), tuple(clients), root + 1)
+
+
+@dataclass(frozen=True)
+class TreeArrays:
+    """The nodes of a tree by row: parents before children, every subtree contiguous.
+
+    So that rules can look at all nodes at once, and none by recursion.
+
+    Attributes:
+        nodes: Their ids.
+        parents: The row of each node's parent; -1 for the root, which is row 0.
+        level: The longest way down to a leaf.
+        is_client: Whether the node is a client.
+    """
+
+    nodes: NDArray[np.int64]
+    parents: Rows
+    level: Rows
+    is_client: NDArray[np.bool_]
+
+    @cached_property
+    def num_children(self) -> Rows:
+        return np.bincount(self.parents[1:], minlength=len(self.parents)).astype(np.intp)
+
+    @cached_property
+    def by_parent(self) -> Rows:
+        """All rows but the root's, the children of each parent side by side."""
+        return 1 + np.argsort(self.parents[1:], kind="stable")
+
+    @cached_property
+    def first_child(self) -> Rows:
+        """Where in `by_parent` the children of each row begin, and one more: where all end."""
+        return np.concatenate([[0], np.cumsum(self.num_children)])
+
+    def children(self, row: int) -> Rows:
+        return self.by_parent[self.first_child[row] : self.first_child[row + 1]]
+
+
+def arrays_of(tree: Tree) -> TreeArrays:
+    """The arrays of a tree."""
+    walk, clients = list(tree.walk()), tree.members
+    row_of = {node: row for row, node in enumerate(walk)}
+    parents = [-1 if (up := tree.parent[node]) is None else row_of[up] for node in walk]
+    level = [0] * len(walk)
+    for row in range(len(walk) - 1, 0, -1):
+        level[parents[row]] = max(level[parents[row]], level[row] + 1)
+    return TreeArrays(
+        np.array(walk, dtype=np.int64),
+        np.array(parents, dtype=np.intp),
+        np.array(level, dtype=np.intp),
+        np.array([node in clients for node in walk], dtype=bool),
+    )

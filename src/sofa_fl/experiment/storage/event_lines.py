@@ -1,0 +1,63 @@
+"""A round as a line of `events.jsonl`: in a large federation, without what has not changed.
+
+Up to `MANY` clients a line is the event itself. Above, `same` names what is as in the line before,
+and `scores` has the scores of the clients in `measured` alone, in place of all `accuracies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from functools import wraps
+from typing import Any, TypeVar
+
+Event = dict[str, Any]
+T = TypeVar("T")
+MANY = 5_000  # clients above which a round must not cost what all clients together do
+LASTING = ("clients", "names", "samples", "tree", "accuracies", "disclosed")
+
+
+def are_many(clients: Sized) -> bool:
+    return len(clients) > MANY
+
+
+def to_line(event: Event, before: Event) -> Event:
+    """What is written of an event; `before` is the event of the round before, or empty.
+
+    Something is the same if it is the same object: comparing would cost as much as writing.
+    """
+    if not are_many(event.get("clients", ())):
+        return event
+    same = [key for key in LASTING if key in event and event[key] is before.get(key)]
+    dropped = {*same, "accuracies" if "clients" in same and "scores" in event else "scores"}
+    return {**{k: value for k, value in event.items() if k not in dropped}, "same": same}
+
+
+def from_line(line: Event, before: Event) -> Event:
+    """The event that a line stands for; what has not changed is the same object as in `before`."""
+    if "same" not in line:
+        return line
+    event = {key: value for key, value in line.items() if key != "same"}
+    event |= {key: before[key] for key in line["same"]}
+    if "scores" in line:
+        known = dict(zip(before["clients"], before["accuracies"]))
+        known |= zip(event["measured"], line["scores"])
+        event["accuracies"] = list(known.values())
+    return event
+
+
+def remembered(function: Callable[..., T]) -> Callable[..., T]:
+    """Remember the last result of a function, if its first argument has many entries.
+
+    The arguments of the next call are compared by identity, so they must not be changed.
+    """
+    last: list[tuple[tuple[Any, ...], T]] = []
+
+    @wraps(function)
+    def call(*args: Any) -> T:
+        if not are_many(args[0]):
+            return function(*args)
+        if not last or any(a is not b for a, b in zip(last[0][0], args, strict=True)):
+            last[:] = [(args, function(*args))]
+        return last[0][1]
+
+    return call

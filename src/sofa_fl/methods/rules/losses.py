@@ -1,0 +1,182 @@
+"""What models lose on held-out samples: along paths, in the objective L, and as SHAPE's evidence.
+
+    L = Σ_j w_j Σ_{u ∈ C_j} w_u F_u(x_u)                    (1) hierarchical model loss
+      + Σ_j α_j / |C_j| Σ_{u1, u2 ∈ C_j} D(x_u1, x_u2)      (2) similarity among siblings
+      + Σ_j β_j Σ_{u ∈ C_j} D(x_u, x_j)                     (3) consistency with the parent
+
+j runs over the clusters Q, and C_j are the children of j, clients or clusters. Where the paper is
+silent, chosen: D is the squared euclidean distance of the trainable weights; a pair of siblings
+counts once; w_u is u's share of the samples below j, and w_j that of j's samples among all
+samples; α_j and β_j are set by the level of j; F_u of a cluster is the mean held-out loss of its
+model over the clients below it, weighted by samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+import torch
+
+from sofa_fl.data.federated_data import Samples
+from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.clusters import Models, inherit, mean_of
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.models.flat import Vector, distances, mean
+from sofa_fl.topology.clustering.evidence import Question
+from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.tree import NodeId, Tree, value_at_level
+from sofa_fl.topology.tree.edits import Edit, apply_all
+
+Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
+FEW = 100  # held-out samples
+LARGEST = 1e30  # the loss of what could not be scored
+
+
+def compare_losses(
+    tree: Tree,
+    models: Models,
+    fed: Federation,
+    known: Losses | None = None,
+    clients: Collection[NodeId] | None = None,
+) -> dict[NodeId, dict[NodeId, float]]:
+    """Measure the held-out loss of every model on each client's path, except what is `known`.
+
+    Only `clients` (by default all) can be asked. The others keep what is known of them; for a
+    model that a client has never measured, the loss of the next model above stands in.
+    """
+    losses = {client: dict[NodeId, float]() for client in tree.clients}
+    losses |= {c: dict(found) for c, found in (known or {}).items() if c in tree.members}
+    # Of most clients nothing is new, and their path need not be looked at twice.
+    paths = {c: path for c in tree.clients if (path := tree.path(c)) != tuple(losses[c])}
+    for client, path in paths.items():
+        losses[client] = {node: losses[client][node] for node in path if node in losses[client]}
+    asked = paths if clients is None else [client for client in paths if client in clients]
+    pairs = [(c, node) for c in asked for node in paths[c] if node not in losses[c]]
+    scores = fed.held_out([(client, models[node]) for client, node in pairs])
+    for (client, node), score in zip(pairs, scores):
+        losses[client][node] = score.loss
+    return losses | {client: _complete(path, losses[client], fed) for client, path in paths.items()}
+
+
+def _complete(
+    path: Sequence[NodeId], losses: Mapping[NodeId, float], fed: Federation
+) -> dict[NodeId, float]:
+    """A loss for every node of a path: where there is none, that of the next node above."""
+    finite = {node: loss for node, loss in losses.items() if math.isfinite(loss)}
+    if len(finite) == len(path):
+        return {node: finite[node] for node in path}
+    last = max(finite.values(), default=fed.blind_loss)
+    return {node: (last := finite.get(node, last)) for node in path}
+
+
+def objective_value(
+    tree: Tree, models: Models, losses: Losses, config: SofaConfig, fed: Federation
+) -> dict[str, float]:
+    """The three terms of L, by the held-out losses of every client's path; L is their sum."""
+    samples = {client: fed.size(client) for client in tree.clients}
+    weighted = {client: samples[client] * losses[client][client] for client in tree.clients}
+    for cluster in reversed(tree.clusters):  # children first
+        below = tree.clients_of(cluster)
+        samples[cluster] = sum(samples[client] for client in below)
+        weighted[cluster] = sum(samples[client] * losses[client][cluster] for client in below)
+    everyone = samples[tree.root]
+    loss = sum(weighted[node] for node in samples if node != tree.root) / everyone
+    siblings = parent = 0.0
+    for cluster in tree.clusters:
+        children = [models[child] for child in tree.children[cluster]]
+        alpha = value_at_level(config.pull_siblings, tree.level[cluster])
+        beta = value_at_level(config.pull_parent, tree.level[cluster])
+        if alpha and len(children) > 1:
+            # The squared distances of all pairs are |C| times those to the mean.
+            siblings += alpha * _scatter(children, mean(children, [1.0] * len(children)), fed)
+        if beta:
+            parent += beta * _scatter(children, models[cluster], fed)
+    return {"loss": loss, "siblings": siblings, "parent": parent}
+
+
+def _scatter(models: list[Vector], centre: Vector, fed: Federation) -> float:
+    """Σ ‖x − centre‖² over the trainable weights."""
+    n = fed.engine.num_trainable
+    norms = distances([model[:n] for model in models], [centre[:n]] * len(models))
+    return float(torch.stack(norms).double().square().sum()) if norms else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FederationEvidence:
+    """The models of a tree's nodes, and the clients that answered in this round (`space`).
+
+    Attributes:
+        known: What was asked before, by question and whether training samples counted.
+    """
+
+    tree: Tree
+    space: Space
+    models: Models
+    fed: Federation
+    known: dict[tuple[Question, bool], float] = field(default_factory=dict)
+
+    @property
+    def round(self) -> int:
+        return self.fed.round
+
+    @property
+    def blind_loss(self) -> float:
+        return self.fed.blind_loss
+
+    def samples(self, client: NodeId) -> int:
+        return len(self.fed.judged_on(client))
+
+    def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
+        new = [q for q in dict.fromkeys(questions) if (q, more) not in self.known]
+        if new:
+            self.known.update(zip(((q, more) for q in new), self._asked(new, more).tolist()))
+        return np.array([self.known[q, more] for q in questions], dtype=np.float64)
+
+    def _asked(self, questions: Sequence[Question], more: bool) -> Floats:
+        means: dict[tuple[NodeId, ...], Vector] = {}
+        for _, nodes in questions:
+            if nodes not in means:
+                means[nodes] = (
+                    self.models[nodes[0]]
+                    if len(nodes) == 1
+                    else mean_of(nodes, self.tree, self.models, self.fed)
+                )
+        asks = [(client, means[nodes]) for client, nodes in questions]
+        losses = self._measured(asks, self.fed.judged_on)
+        few = [at for at, (client, _) in enumerate(asks) if more and self._has_few(client)]
+        if few:
+            trained = self._measured([asks[at] for at in few], self.fed.owned.__getitem__)
+            for at, loss in zip(few, trained):
+                client = asks[at][0]
+                held, own = self.samples(client), len(self.fed.owned[client])
+                losses[at] = (held * losses[at] + own * loss) / (held + own)
+        return losses
+
+    def _measured(
+        self, asks: Sequence[tuple[NodeId, Vector]], rows: Callable[[NodeId], Samples]
+    ) -> Floats:
+        losses = np.array([score.loss for score in self.fed.held_out(asks, rows=rows)])
+        return np.where(np.isfinite(losses), losses, LARGEST)
+
+    def _has_few(self, client: NodeId) -> bool:
+        """Whether a client holds out too few samples to judge the model of a cluster alone.
+
+        Then those that it trains on count, too: a cluster's model depends little on one client's
+        samples, and where it does, that favours staying.
+        """
+        return (
+            self.samples(client) < FEW and self.fed.judged_on(client) is not self.fed.owned[client]
+        )
+
+    def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
+        models, edited = inherit(tree, self.models, edits, self.fed), apply_all(tree, edits)
+        same = {  # a node that stays keeps its model, but means are of what is below nodes
+            (question, more): loss
+            for (question, more), loss in self.known.items()
+            if len(question[1]) == 1 and question[1][0] in edited.parent
+        }
+        return replace(self, tree=edited, models=models, known=same)
