@@ -39,8 +39,8 @@ class Received:
 
     def save(self) -> None:
         if self.file is not None and self.by_client:
-            in_order = {client: self.by_client[client] for client in sorted(self.by_client, key=int)}
-            write_text(self.file, json.dumps(in_order) + "\n")
+            in_order = sorted(self.by_client.items(), key=lambda item: int(item[0]))
+            write_text(self.file, json.dumps(dict(in_order)) + "\n")
 
 
 def spent_in(answer: WireMessage) -> dict[str, float]:
