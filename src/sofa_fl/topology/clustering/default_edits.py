@@ -173,7 +173,7 @@ def is_clear(part: tuple[NodeId, ...], children: dict[NodeId, list[NodeId]], spa
     if all(len(children[child]) == 1 for child in part):
         return True
     rows = {c: np.array([space.row_of[k] for k in below]) for c, below in children.items()}
-    test = Separation(space, space.positions)
+    test = Separation(space)
     inner = test.within([rows[child] for child in part])
     others = np.concatenate([rows[child] for child in children if child not in part])
     outer = test.between(np.concatenate([rows[child] for child in part]), others)
