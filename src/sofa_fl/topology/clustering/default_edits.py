@@ -35,7 +35,8 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
 
     From the root down, always to the child cluster that loses least; of those on the way, the best.
     """
-    clients = [c for c in known_clients(tree, evidence) if is_due(c, evidence, config)]
+    known = known_clients(tree, evidence, tree.root)
+    clients = [client for client in known if is_due(client, evidence, config)]
     parents = {client: p for client in clients if (p := tree.parent[client]) is not None}
     if len(tree.clusters) < 2 or not parents:
         return []
@@ -265,10 +266,9 @@ def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:
     return (node + evidence.round) % config.every == 0
 
 
-def known_clients(tree: Tree, evidence: Evidence, node: NodeId | None = None) -> list[NodeId]:
-    """The clients below a node (by default, the root) that can be asked."""
-    known = evidence.space.row_of
-    return [c for c in tree.clients_of(tree.root if node is None else node) if c in known]
+def known_clients(tree: Tree, evidence: Evidence, node: NodeId) -> list[NodeId]:
+    """The clients below a node that can be asked."""
+    return [c for c in tree.clients_of(node) if c in evidence.space.row_of]
 
 
 def known_children(tree: Tree, evidence: Evidence, cluster: NodeId) -> dict[NodeId, list[NodeId]]:
@@ -292,4 +292,4 @@ def asked(
 ) -> dict[Question, float]:
     """The losses by question, each asked once."""
     each = list(dict.fromkeys(questions))
-    return dict(zip(each, evidence.losses(each, more=more).tolist())) if each else {}
+    return dict(zip(each, evidence.losses(each, more=more).tolist()))
