@@ -9,11 +9,11 @@ from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_grafts,
     find_merges,
-    find_prunes,
     is_due,
     is_loss,
 )
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.shape import find_prunes
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import Tree, flat_tree
 from sofa_fl.topology.tree.edits import Graft, Merge, Prune, apply_all

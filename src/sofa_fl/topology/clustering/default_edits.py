@@ -19,7 +19,7 @@ from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.separation import Separation, stands_out
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Split
 
 # Fractions of the blind loss.
 GAIN = 0.05  # a client moves for no less
@@ -244,21 +244,6 @@ def is_loss(more: Floats, counts: Floats, least: float, blind_loss: float) -> bo
     shares = counts / counts.sum()
     variance = float((shares**2 * (more - mean) ** 2).sum()) * len(more) / (len(more) - 1)
     return bool(mean > ERRORS * variance**0.5)
-
-
-def find_prunes(tree: Tree, *_: object) -> list[Edit]:
-    """Remove clusters with fewer than two children, the lowest first, wherever clients are.
-
-    Algorithm 3: |C(P)| = 1. Chosen: a cluster without children goes too.
-    """
-    stands_for: dict[NodeId, int] = dict.fromkeys(tree.members, 1)  # 0 if nothing is left of it
-    edits: list[Edit] = []
-    for cluster in reversed(tree.clusters):
-        left = sum(stands_for[child] for child in tree.children[cluster])
-        stands_for[cluster] = min(left, 1)
-        if left < 2:
-            edits.append(Prune(cluster))
-    return edits
 
 
 def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:
