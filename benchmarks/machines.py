@@ -86,19 +86,20 @@ class Machine:
         process.wait(SLOW)
         self.running.remove(process)
 
-    def interrupt(self, process: subprocess.Popen[bytes]) -> None:
-        """End a process as Ctrl-C does, so that it can say goodbye."""
-        os.killpg(process.pid, signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(SLOW)
-        self.kill(process)
-
     def close(self) -> None:
         for process in list(self.running):
             self.kill(process)
         for pid in at_home(self.folder):  # Flower detaches the server of a simulation
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def interrupt(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes as Ctrl-C does, so that they can say goodbye."""
+    for process in processes:
+        os.killpg(process.pid, signal.SIGINT)
+    for process in processes:
+        process.wait(SLOW)
 
 
 def at_home(folder: Path) -> Iterator[int]:

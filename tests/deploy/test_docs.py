@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from machines import Machine, closing, free_port, wait_until
+from machines import Machine, closing, free_port, interrupt, wait_until
 
 from sofa_fl.api.runs import run
 from sofa_fl.deploy.machine.machine_data import example_data
@@ -107,12 +107,18 @@ class World:
         return self.run.with_name("private")
 
 
+AGAIN = re.compile("max_clear_models|deploy audit")  # what only the page's three do: a second run
+
+
 def with_another(page: list[Block]) -> list[Block]:
-    """The page's commands, and a fourth machine's: with three there is hardly a tree."""
+    """The page's commands, and a fourth machine's: with three there is hardly a tree.
+
+    It stops before the second run, for which three are enough.
+    """
     found = []
     for block in page:
         text = block.text.replace("clinic-b", "clinic-d").replace("client=1", "client=3")
-        if block.where == "clinic-b":
+        if block.where == "clinic-b" and not AGAIN.search(text):
             found += [block, Block("clinic-d", text)]
         elif "register" in text:
             found += [block, Block(block.where, text.splitlines()[1])]
@@ -145,7 +151,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             if "deploy audit" in block.text:
                 audits[block.where] = machines[block.where].run(block.text)
             elif "max_clear_models" in block.text:
-                change_policy(block, nodes[block.where], machines, ports)
+                if block.where == MACHINES[0]:
+                    interrupt([machines[name].running[0] for name in MACHINES])
+                machines[block.where].run(block.text)
+                perform(Block(block.where, nodes[block.where]), machines, ports)
             else:
                 perform(block, machines, ports)
         file = folder / "sofa.yaml"
@@ -189,7 +198,7 @@ def perform(block: Block, machines: dict[str, Machine], ports: Ports) -> None:
             machine.run(command)
         machine.start(f"{commands[-1]} --port {free_port()}", "node.log")
     elif first[:2] == ["flwr", "run"]:
-        command = text.replace("clients=3", "clients=4 most=4")
+        command = text if "private" in text else text.replace("clients=3", "clients=4 most=4")
         assert "round 1/1" in machine.run(f"cd clinics\n. ./env.sh\n{command}")
     else:
         secret = shutil.ignore_patterns("keys", ".flwr", "runs")
@@ -198,14 +207,6 @@ def perform(block: Block, machines: dict[str, Machine], ports: Ports) -> None:
         policy = machine.folder / "site" / "policy.toml"  # as its operator edits it next
         lines = policy.read_text().replace('name = "cnn"', 'name = "mlp"\nhidden = 32')
         policy.write_text(lines.replace("min_rows = 20", "min_rows = 10"))
-
-
-def change_policy(block: Block, node: str, machines: dict[str, Machine], ports: Ports) -> None:
-    """Stop a SuperNode, edit the policy, and start it again."""
-    machine = machines[block.where]
-    machine.interrupt(machine.running[0])
-    machine.run(block.text)
-    perform(Block(block.where, node), machines, ports)
 
 
 def is_open(port: int) -> bool:
@@ -262,7 +263,7 @@ def test_a_private_run_in_sums_says_what_left_each_site(world: World) -> None:
     found = lines(world.private_run)
     assert not [line for line in found if "set_aside" in line or "no_sum" in line]
     left = json.loads((world.private_run / "left.json").read_text())
-    assert left.keys() == {"0", "1", "2", "3"}
+    assert left.keys() == {"0", "1", "2"}
     for counts in left.values():
         assert (counts["models"], counts["masked_models"], counts["unmasked_sums"]) == (1, 1, 1)
         assert "samples" not in counts
@@ -272,7 +273,7 @@ def test_a_private_run_in_sums_says_what_left_each_site(world: World) -> None:
     assert '"masked_models":1' in page.replace(" ", "")
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", MACHINES[:3])
 def test_a_site_says_what_left_it_in_all_runs(name: str, world: World) -> None:
     said = world.audits[name].splitlines()
     assert said[0].endswith("of 2 runs, 0 of them refused")

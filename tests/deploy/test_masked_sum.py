@@ -222,10 +222,9 @@ def test_no_lie_about_dropouts_unmasks_fewer_of_many(
 
 def test_a_lower_threshold_would_let_a_lie_unmask_fewer() -> None:
     """So the tests above can fail."""
-    for num, smallest in ((4, 3), (5, 3)):
-        threshold = threshold_for(num, smallest) - 1
-        views = [views_of(num, threshold, member) for member in range(num)]
-        assert min(smallest_learned(told, threshold) for told in product(*views)) < smallest
+    threshold = threshold_for(4, 3) - 1
+    views = [views_of(4, threshold, member) for member in range(4)]
+    assert min(smallest_learned(told, threshold) for told in product(*views)) < 3
 
 
 def test_what_a_lying_server_gets_is_what_the_rule_says() -> None:

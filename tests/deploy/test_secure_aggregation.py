@@ -43,6 +43,14 @@ def config_of(method: str = "sofa", **changes: object) -> Config:
     return tiny(**{**values, "hypcluster": {"num_clusters": 2}, **changes})
 
 
+def residents(config: Config) -> dict[int, FakeMachine]:
+    """Machines each of which is one process from start to end."""
+    machines = machines_of(config)
+    for machine in machines.values():
+        machine.is_resident = True
+    return machines
+
+
 def quiet(_line: str) -> None:
     """Print nothing."""
 
@@ -83,8 +91,8 @@ def test_clusters_learn_what_they_would_in_the_clear(
     """By plain descent: Adam makes steps of rounding errors where gradients are as small."""
     local = {"batches": 3, "batch_size": 20, "optimizer": "sgd", "learning_rate": 0.05}
     config = config_of(method, rounds=1, warmup=30, local=local, sofa={**SOFA, "pull_siblings": 0})
-    clear, _ = serve(config, tmp_path / "clear", machines_of(config), smallest=0)
-    machines = machines_of(config)
+    clear, _ = serve(config, tmp_path / "clear", residents(config), smallest=0)
+    machines = residents(config)
     for machine in machines.values():
         machine.is_resident = is_resident
     summed, messenger = serve(config, tmp_path / "summed", machines)
@@ -105,7 +113,7 @@ def test_clusters_learn_what_they_would_in_the_clear(
 def test_clients_of_small_clusters_do_not_contribute(tmp_path: Path) -> None:
     """HypCluster's choices are its own, and here one model has two clients."""
     config = config_of("hypcluster")
-    serve(config, tmp_path / "run", machines_of(config))
+    serve(config, tmp_path / "run", residents(config))
     found = [line for line in lines(tmp_path / "run") if "no_sum" in line]
     assert [line["no_sum"] for line in found] == [[5, 7]] * 2
     assert found[0]["why"] == "a sum needs 3 to 512 machines that allow it, got 2"
@@ -114,7 +122,7 @@ def test_clients_of_small_clusters_do_not_contribute(tmp_path: Path) -> None:
 def test_a_masked_round_takes_one_more_exchange(tmp_path: Path) -> None:
     config = config_of()
     for name, smallest in (("clear", 0), ("summed", 3)):
-        serve(config, tmp_path / name, machines_of(config), smallest)
+        serve(config, tmp_path / name, residents(config), smallest)
     rounds = {}
     for name in ("clear", "summed"):
         *_, last = split_rounds(lines(tmp_path / name))
@@ -143,10 +151,10 @@ def allowing(machines: dict[int, FakeMachine], **changes: Any) -> dict[int, Fake
 
 def test_a_site_can_require_it(tmp_path: Path) -> None:
     config = config_of("fedavg")
-    machines = allowing(machines_of(config), max_clear_models=0)
+    machines = allowing(residents(config), max_clear_models=0)
     _, messenger = serve(config, tmp_path / "summed", machines)
     assert all("params" not in names for names in outcomes_in(messenger))
-    machines = allowing(machines_of(config), max_clear_models=0)
+    machines = allowing(residents(config), max_clear_models=0)
     with pytest.raises(RunError):
         serve_briefly(config, tmp_path / "clear", machines)
     whys = [line["why"] for line in lines(tmp_path / "clear") if "set_aside" in line]
@@ -168,7 +176,7 @@ def serve_briefly(config: Config, out: Path, machines: dict[int, FakeMachine]) -
 
 def test_a_site_can_allow_the_warm_up_alone(tmp_path: Path) -> None:
     config = config_of()
-    machines = allowing(machines_of(config), max_clear_models=1)
+    machines = allowing(residents(config), max_clear_models=1)
     serve(config, tmp_path / "run", machines)
     assert len(events(tmp_path / "run")) == 3
     assert not [line for line in lines(tmp_path / "run") if "set_aside" in line]
@@ -178,11 +186,11 @@ def test_a_site_can_allow_the_warm_up_alone(tmp_path: Path) -> None:
 
 def test_sites_that_name_their_peers_refuse_others(tmp_path: Path) -> None:
     config = config_of("fedavg", rounds=1)
-    machines = machines_of(config)
+    machines = residents(config)
     keys = {one: machine.sums_key() for one, machine in machines.items()}
     serve(config, tmp_path / "all", allowing(machines, peers=tuple(keys.values())))
     assert not [line for line in lines(tmp_path / "all") if "no_sum" in line]
-    machines = machines_of(config)
+    machines = residents(config)
     stranger = machines[100].sums_key()
     known = tuple(m.sums_key() for m in machines.values() if m.sums_key() != stranger)
     serve(config, tmp_path / "stranger", allowing(machines, peers=known))
@@ -198,7 +206,7 @@ def test_machines_that_fail_do_not_stop_the_others(asks: str, tmp_path: Path) ->
     config = config_of("fedavg", local=local)
     models = []
     for name, smallest in (("clear", 0), ("summed", 3)):
-        machines = machines_of(config)
+        machines = residents(config)
         for one in (0, 1):
             clients_of(machines)[one].spoil = lost_when(asks)
         result, _ = serve(config, tmp_path / name, machines, smallest)
@@ -225,7 +233,7 @@ def lost_when(asks: str) -> Spoil:
 
 def test_a_sum_of_too_few_is_not_used(tmp_path: Path) -> None:
     config = config_of("fedavg", rounds=1)
-    machines = machines_of(config)
+    machines = residents(config)
     for one in (0, 1, 2):
         clients_of(machines)[one].spoil = lost_when("tasks")
     serve(config, tmp_path / "run", machines)
@@ -261,7 +269,7 @@ def test_a_machine_that_cheats_spoils_a_sum_but_not_the_run(
     spoil: Callable[[WireMessage, WireMessage], WireMessage], why: str, tmp_path: Path
 ) -> None:
     config = config_of("fedavg", rounds=1)
-    machines = machines_of(config)
+    machines = residents(config)
     machines[min(machines)].spoil = spoil  # the first of the members, whose share is used
     serve(config, tmp_path / "run", machines)
     assert len(events(tmp_path / "run")) == 2
@@ -272,7 +280,7 @@ def test_clusters_are_large_enough_for_a_sum(tmp_path: Path) -> None:
     """Eight clients in two groups are two sums of four, but no two of five."""
     config = config_of(warmup=30, rounds=1)
     for smallest, expected in ((4, [4, 4, 8]), (5, [8])):
-        result, _ = serve(config, tmp_path / str(smallest), machines_of(config), smallest)
+        result, _ = serve(config, tmp_path / str(smallest), residents(config), smallest)
         sizes = [len(result.tree.clients_of(c)) for c in result.tree.clusters]
         assert sorted(sizes) == expected
         assert not [line for line in lines(tmp_path / str(smallest)) if "no_sum" in line]
@@ -280,7 +288,7 @@ def test_clusters_are_large_enough_for_a_sum(tmp_path: Path) -> None:
 
 def test_machines_that_want_larger_sums_are_left_out(tmp_path: Path) -> None:
     config = config_of("fedavg", rounds=1)
-    machines = machines_of(config)
+    machines = residents(config)
     allowing({100: machines[100]}, smallest_cluster=9)
     serve(config, tmp_path / "run", machines)
     found = [line for line in lines(tmp_path / "run") if "no_sum" in line]
@@ -290,7 +298,7 @@ def test_machines_that_want_larger_sums_are_left_out(tmp_path: Path) -> None:
 
 def test_a_newcomer_is_in_the_sum_of_the_model_that_it_starts_from(tmp_path: Path) -> None:
     config = config_of("fedavg")
-    machines = machines_of(config)
+    machines = residents(config)
     late = machines.pop(100)
     machines[99].spoil = then_arrives(late, machines)
     messenger = FakeMessenger(machines)
@@ -309,7 +317,7 @@ def test_a_newcomer_is_in_the_sum_of_the_model_that_it_starts_from(tmp_path: Pat
 
 def test_a_newcomer_finds_no_place_in_a_fixed_tree(tmp_path: Path) -> None:
     config = config_of(warmup=30)
-    machines = machines_of(config)
+    machines = residents(config)
     late = machines.pop(100)
     machines[99].spoil = then_arrives(late, machines)
     server_config = ServerConfig(
@@ -359,7 +367,7 @@ def test_sums_of_two_are_refused(tmp_path: Path) -> None:
 
 def test_private_sites_mask_too(tmp_path: Path) -> None:
     config = config_of()
-    machines = machines_of(config)
+    machines = residents(config)
     for machine in machines.values():
         privacy = replace(machine.policy.privacy, epsilon=200.0)
         machine.policy = replace(machine.policy, max_disclosure=0.0, embeds=False, privacy=privacy)

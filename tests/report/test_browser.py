@@ -205,6 +205,8 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
     aside = {"set_aside": {"1": HOSTILE}, "absent": [2], "metric": "constructor", "metrics": own}
     settings = {"data": {"name": HOSTILE}, HOSTILE: HOSTILE, "method": HOSTILE}
     folder = write_synthetic(tmp_path / name, 6, 3, config=settings, extra=aside)
+    left = {"0": {"models": 3, "epsilon": {HOSTILE: 1.0}}, "1": {"masked_models": HOSTILE}}
+    (folder / "left.json").write_text(json.dumps(left))
     for runs in ([folder], [folder, folder]):
         file = write_report(runs, tmp_path / "page.html")
         with opened(browser, file.as_uri()) as page:
@@ -217,6 +219,22 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
             assert "<script>alert(1)</script>" in shown
             assert "<img src=x onerror=alert(2)>" in shown
             assert "colour: score" in shown
+
+
+def test_a_deployment_says_what_left_each_site(browser: Browser, tmp_path: Path) -> None:
+    folder = write_synthetic(tmp_path / "run", 6, 3)
+    file = write_report([folder], tmp_path / "page.html")
+    with opened(browser, file.as_uri()) as page:
+        assert page.locator("#left-card").count() == 0
+    left = {"0": {"models": 3, "bytes": 5000}, "1": {"masked_models": 2, "epsilon": {"train": 1.5}}}
+    (folder / "left.json").write_text(json.dumps(left))
+    file = write_report([folder], tmp_path / "page.html")
+    with opened(browser, file.as_uri()) as page:
+        rows = page.locator("#left-card tr").all_inner_texts()
+    assert rows[0].split("\t")[:3] == ["site", "models", "masked models"]
+    assert [row.split("\t")[1:3] for row in rows[1:]] == [["3", "0"], ["0", "2"]]
+    assert rows[1].endswith("no noise")
+    assert rows[2].endswith("train 1.50")
 
 
 def test_clients_that_come_and_go(browser: Browser, tmp_path: Path) -> None:

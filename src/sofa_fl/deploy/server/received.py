@@ -39,7 +39,8 @@ class Received:
 
     def save(self) -> None:
         if self.file is not None and self.by_client:
-            write_text(self.file, json.dumps(self.by_client) + "\n")
+            in_order = sorted(self.by_client.items(), key=lambda item: int(item[0]))
+            write_text(self.file, json.dumps(dict(in_order)) + "\n")
 
 
 def spent_in(answer: WireMessage) -> dict[str, float]:
