@@ -37,6 +37,7 @@ from sofa_fl.experiment.run.config import Config, parse_config
 from sofa_fl.experiment.run.loop import Own
 from sofa_fl.methods import clustered, sofa
 from sofa_fl.methods.rules import local_update
+from sofa_fl.methods.rules.rule_set import rules_of
 
 PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
 
@@ -80,12 +81,12 @@ def timed_phases(clock: Clock) -> Iterator[None]:
                     (sharing, "foreign")],
         "records and checkpoint": [(loop.Experiment, "close_round")],
     }  # fmt: skip
-    pick, rules_of = select.pick_engine, sofa.rules_of
+    pick = select.pick_engine
 
     def rules_timed(*args: Any) -> Any:
         rules = rules_of(*args)
-        names = ("embed", "build")
-        return replace(rules, **{n: clock.timed("clustering", getattr(rules, n)) for n in names})
+        embed, build = (clock.timed("clustering", rule) for rule in (rules.embed, rules.build))
+        return replace(rules, embed=embed, build=build)
 
     def pick_timed(*args: Any) -> Any:
         picked = pick(*args)

@@ -68,11 +68,11 @@ def test_operations_do_not_grow_with_the_clients_that_are_loaded() -> None:
     assert counts[0] == counts[1] > 0
 
 
-class Operations(TorchDispatchMode):
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what torch is told to do."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
 
     def __torch_dispatch__(
