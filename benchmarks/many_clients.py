@@ -2,6 +2,10 @@
 
 By default 1,000 clients of 60 samples, one epoch a round, the paper's CNN: 6 GB of personal models.
 On a GPU machine: `python benchmarks/many_clients.py --clients 10000 --samples 6 --model mlp`.
+
+`--clients 100000 --ask 100 --samples 4` asks 100 of them a round, in the warm-up too, scores as
+many every round, shares nothing and has random samples of 20 numbers (`--model mlp` has 16 hidden
+units then); `--save-every` rounds lie between checkpoints, by default 10.
 """
 
 from __future__ import annotations
@@ -19,14 +23,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from process_tree import descendants, proportional_bytes
 
 from sofa_fl import sharing
+from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine import select
 from sofa_fl.experiment.run import launch, loop, records
 from sofa_fl.experiment.run.config import Config, parse_config
+from sofa_fl.experiment.run.loop import Own
 from sofa_fl.methods import clustered, sofa
+from sofa_fl.methods.rules import local_update
 
 PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
 
@@ -64,8 +72,8 @@ class Clock:
 def timed_phases(clock: Clock) -> Iterator[None]:
     """Everything that belongs to a phase, wherever it is called from."""
     parts: dict[str, list[tuple[Any, str]]] = {
-        "clustering": [(sofa, "dmac"), (sofa, "shape"), (sofa, "positions_of")],
-        "sharing": [(sofa, "share"), (sofa, "training_sets"), (clustered, "share"),
+        "clustering": [(sofa.Sofa, "build"), (sofa.Sofa, "reshape"), (sofa.Sofa, "embed")],
+        "sharing": [(sofa, "share"), (local_update, "training_sets"), (clustered, "share"),
                     (clustered, "training_sets"), (loop, "traffic"), (records, "disclosed"),
                     (sharing, "foreign")],
         "records and checkpoint": [(loop.Experiment, "close_round")],
@@ -115,7 +123,20 @@ class DoneError(BaseException):  # a common error of an observer does not stop a
     """The last round is over; what a summary costs is not asked here."""
 
 
-def measure(config: Config) -> tuple[list[dict[str, float]], int]:
+def random_clients(num: int, samples: int) -> FederatedData:
+    """Clients of two kinds, with different targets for the same inputs."""
+    rng = np.random.default_rng(0)
+    rows = np.arange(num * samples).reshape(num, samples)
+    x = rng.normal(size=(rows.size, 20)).astype(np.float32)
+    odd = np.repeat(np.arange(num) % 2, samples)
+    y = np.where(odd, x[:, :4].argmax(axis=1), x[:, :4].argmin(axis=1)).astype(np.int64)
+    arrays = Arrays(x, y)
+    held = samples // 4
+    clients = tuple(ClientData(own[held:], own[:held], own[:held]) for own in rows)
+    return FederatedData(arrays, arrays, clients, 4)
+
+
+def measure(config: Config, own: Own) -> tuple[list[dict[str, float]], int]:
     """Seconds by phase, for the warm-up and every round, and the peak of memory in bytes."""
     clock, rounds = Clock(), list[dict[str, float]]()
 
@@ -123,7 +144,7 @@ def measure(config: Config) -> tuple[list[dict[str, float]], int]:
         clock.tick()
         if event["event"] == "round":
             rounds.append(dict(clock.seconds))
-            num_clusters = len(event["tree"]) - len(event["accuracies"])
+            num_clusters = len(set(event["tree"].values()) - {None})
             print(f"round {event['round']}: {num_clusters} clusters, "
                   f"accuracy {event['client']['mean']:.3f}", flush=True)  # fmt: skip
         clock.seconds = dict.fromkeys(PHASES, 0.0)
@@ -131,7 +152,7 @@ def measure(config: Config) -> tuple[list[dict[str, float]], int]:
             raise DoneError
 
     with timed_phases(clock), Memory() as memory, suppress(DoneError):
-        launch.run(config, observers=[observe])
+        launch.run(config, own, observers=[observe])
     return rounds, memory.peak
 
 
@@ -145,19 +166,34 @@ def main() -> None:
     parser.add_argument("--method", default="sofa")
     parser.add_argument("--position", default="weights")
     parser.add_argument("--batches", type=int, default=1)
-    parser.add_argument("--save-every", type=int, default=1)
+    parser.add_argument("--save-every", type=int)
+    parser.add_argument("--ask", type=int, help="clients a round; by default all")
     parser.add_argument("--data-dir", help="where another data set than MNIST is")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    part = options.ask / options.clients if options.ask else 1.0
+    own = Own(random_clients(options.clients, options.samples)) if options.ask else Own()
+    some: dict[str, Any] = (
+        {
+            "participation": part,
+            "warmup_participation": part,
+            "evaluate": {"clients": options.ask},
+            "sharing": {"ratio": 0.0},
+            "score_levels": False,
+        }
+        if options.ask
+        else {}
+    )
     with tempfile.TemporaryDirectory(dir=".") as folder:
         config = parse_config(
             {
+                **some,
                 "method": options.method,
                 "rounds": options.rounds,
                 "warmup": options.batches,
                 "out": f"{folder}/run",
                 "engine": options.engine,
-                "save_every": options.save_every,
+                "save_every": options.save_every or (10 if options.ask else 1),
                 "keep": 1,
                 "data": {
                     "num_clients": options.clients,
@@ -166,20 +202,25 @@ def main() -> None:
                     "min_samples": 1,
                     "dir": options.data_dir,
                 },
-                "model": {"name": options.model},
-                "local": {"batches": options.batches, "batch_size": options.samples},
+                "model": {"name": options.model, **({"hidden": 16} if options.ask else {})},
+                "local": {
+                    "batches": options.batches,
+                    "batch_size": options.samples,
+                    **({"learning_rate": 0.02} if options.ask else {}),
+                },
                 "sofa": {"position": options.position},
             }
         )
-        rounds, peak = measure(config)
+        rounds, peak = measure(config, own)
     print(f"\n{options.clients} clients of {options.samples} samples, {options.model}, ", end="")
+    print(f"{options.ask or 'all'} a round, {options.method}, ", end="")
     print(f"engine {options.engine}, position {options.position}, {os.cpu_count()} cores\n")
     print("| seconds |", " | ".join([*PHASES, "all"]), "|")
     print("|---" * (len(PHASES) + 2) + "|")
     for number, seconds in enumerate(rounds):
         row = [*seconds.values(), sum(seconds.values())]
         print(f"| {f'round {number}' if number else 'warm-up'} |", end=" ")
-        print(" | ".join(f"{value:.1f}" for value in row), "|")
+        print(" | ".join(f"{value:.{3 if options.ask else 1}f}" for value in row), "|")
     print(f"\npeak memory {peak / 2**30:.1f} GiB (PSS of the process and all that it started)")
     spent = os.times()
     cpu = spent.user + spent.system + spent.children_user + spent.children_system

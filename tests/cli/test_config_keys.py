@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from sofa_fl.cli.config_keys import check_keys, config_keys
+from sofa_fl.cli.options import check_keys, config_keys
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config
 

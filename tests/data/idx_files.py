@@ -1,4 +1,4 @@
-"""Write idx files, as `data/idx.py` reads them."""
+"""Write idx files, as `data/datasets.py` reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.idx import DTYPES
+from sofa_fl.data.datasets import DTYPES
 
 
 def write_idx(path: Path, values: NDArray[Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.data.idx import read_idx
+from sofa_fl.data.datasets import read_idx
 from sofa_fl.errors import DataError
 from tests.data.idx_files import write_idx
 

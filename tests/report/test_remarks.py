@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sofa_fl.report.remarks import FLAT, changes_in_words, decline, remarks
+from sofa_fl.report.words import FLAT, changes_in_words, decline, remarks
 
 
 def record(round: int, mean: float, *edits: str, **more: Any) -> dict[str, Any]:

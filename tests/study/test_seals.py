@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sofa_fl.api.runs import run
-from sofa_fl.experiment.run.provenance import code_digest
+from sofa_fl.experiment.run.config import code_digest
 from study.rows.row_files import add_rows, make_row, read_rows
 from study.rows.seals import broken, digest_of, outdated, read_unsealed
 from tests.experiment.cases import own_data, tiny

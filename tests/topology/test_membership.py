@@ -61,6 +61,16 @@ def test_clusters_of_which_nobody_is_heard_are_nowhere() -> None:
     assert find_joins(TREE, nobody) == [Join(node(20), node(5)), Join(node(21), node(5))]
 
 
+def test_where_clusters_are_not_heard_newcomers_join_what_suits_them() -> None:
+    suited = {node(20): node(7)}
+    assert find_joins(TREE, space_at(THERE | {20: 0.5}), suited) == find_joins(
+        TREE, space_at(THERE | {20: 0.5})
+    )
+    for heard in ({}, {0: 0.0}):
+        joins = find_joins(TREE, space_at({**heard, 20: 0.5}), suited)
+        assert joins == [Join(node(20), node(7))]
+
+
 def test_no_newcomers_no_joins() -> None:
     assert find_joins(TREE, space_at(THERE)) == []
     assert find_joins(TREE, space_at({1: 0.0})) == []

@@ -105,7 +105,7 @@ def told(run: Path) -> list[str]:
     """What happened, round by round, and how well the tree agrees with the truth in the end."""
     from sofa_fl.experiment.storage.run_folder import RunFolder
     from sofa_fl.report.history import read_rounds
-    from sofa_fl.report.remarks import changes_in_words
+    from sofa_fl.report.words import changes_in_words
 
     rounds, events = read_rounds(run), list(RunFolder(run).events())
     first = f"{len(rounds[0].tree.clusters) - 1} groups of {len(rounds[0].tree.clients)} clients"

@@ -18,13 +18,13 @@ from sofa_fl.errors import printable
 from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.history import Round
-from sofa_fl.report.remarks import remarks
 from sofa_fl.report.words import (
     NOTHING,
     client_name,
     duration,
     number,
     percent,
+    remarks,
     score,
 )
 from sofa_fl.topology.tree import NodeId

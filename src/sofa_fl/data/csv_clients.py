@@ -41,8 +41,6 @@ def validation_of(data: FederatedData, seed: int) -> FederatedData:
 
 
 def natural_clients(config: DataConfig) -> DataConfig:
-    """What to record of data that come with clients of their own: how many there are."""
-    if config.name != CSV:
-        return config
+    """What to record of CSV files, which come with clients of their own: how many there are."""
     data = csv_clients(replace(config, score_on="test"), 0)
     return replace(config, num_clients=len(data.clients), partition="natural")

@@ -23,10 +23,9 @@ from sofa_fl.engine.base import (
 )
 from sofa_fl.engine.draws import DRAWING, Draws, Rewriting
 from sofa_fl.engine.exams import Sums
-from sofa_fl.engine.memory import reading
 from sofa_fl.engine.recurrent import RECURRENT_IF_DRAWING
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import FlatNetwork, Vector
+from sofa_fl.models.flat import FlatNetwork, Vector, reading
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory, build
 

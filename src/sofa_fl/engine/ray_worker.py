@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.base import LocalConfig, Outcome
-from sofa_fl.engine.memory import keep_memory, reading
+from sofa_fl.engine.memory import keep_memory
 from sofa_fl.engine.ray_messages import RayMessage, unpack_requests
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.task_codec import run_requests
 from sofa_fl.errors import EngineError
+from sofa_fl.models.flat import reading
 from sofa_fl.models.networks import NetworkFactory
 
 

@@ -54,12 +54,13 @@ class Sofa:
         """Lines 4 to 7: local update, cluster update, SHAPE, partial data sharing."""
         fed = self.seen(fed)
         state, moves = adapt_membership(state, self.config, fed)  # who left, whose data changed
-        updates, models = LocalUpdate(state, self.rules, self.config, fed).run()  # line 4
+        local = LocalUpdate(state, self.rules, self.config, fed)
+        updates, models = local.run()  # line 4
         if not updates:
             return replace(state, params=models), Notes(edits=moves, path_loss=state.losses)
         rules, learned = self.rules_for(updates, state.learned, fed)
         space = rules.embed(updates, self.config, fed)
-        tree, joins = attach_newcomers(state.tree, space)
+        tree, joins = attach_newcomers(state.tree, space, local.suited)
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
         losses = compare_losses(tree, models, fed, known, updates)

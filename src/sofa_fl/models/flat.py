@@ -7,9 +7,10 @@ batches in one): they start anew with every load.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.frozen import frozen_of, hold
+from sofa_fl.models.networks import frozen_of, hold
 
 Vector = Tensor  # one-dimensional, float32
 AT_ONCE = 32  # models that are worked on together, as copies
@@ -188,6 +189,16 @@ def _new_vector(size: int, device: torch.device) -> Vector:
     if device.type != "cpu":
         return torch.empty(size, device=device)
     return torch.from_numpy(np.empty(size, dtype=np.float32))
+
+
+def reading(array: NDArray[Any]) -> Tensor:
+    """A tensor on the memory of `array`, which may be a file's or another process's: only read it.
+
+    Torch has no tensors that cannot be written to, and warns where the memory cannot.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(array)
 
 
 def mean(vectors: Sequence[Vector], weights: Sequence[float], out: Vector | None = None) -> Vector:

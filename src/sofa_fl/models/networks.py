@@ -1,8 +1,13 @@
-"""The networks that ship with the package, by name."""
+"""The networks that ship with the package, by name; and what of any network is frozen.
+
+Frozen parameters are held once per process, and known by a digest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -12,10 +17,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.pretrained import Pretrained, is_pretrained
+from sofa_fl.models.pretrained import Pretrained
 from sofa_fl.seeding import seed_for
 
 NetworkFactory = Callable[[], nn.Module]
+# By name, content and device, the parameters that have these numbers: they lie in memory once.
+_held: dict[tuple[str, str, str], list[weakref.ref[Tensor]]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +127,11 @@ def made(factory: NetworkFactory) -> nn.Module:
     return Pretrained(network) if is_pretrained(network) else network
 
 
+def is_pretrained(network: nn.Module) -> bool:
+    """Whether a network is a model of `transformers`, or made of one."""
+    return hasattr(network, "main_input_name") and hasattr(network, "config")
+
+
 def build(factory: NetworkFactory, seed: int) -> nn.Module:
     """A network whose first weights depend on `seed` alone.
 
@@ -140,3 +152,67 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
             "sizes, for example Linear in place of LazyLinear"
         )
     return network
+
+
+def frozen_of(network: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are not trained, by name."""
+    return {name: p for name, p in network.named_parameters() if not p.requires_grad}
+
+
+def hold(network: nn.Module, device: torch.device) -> str:
+    """Move frozen parameters to a device, where those of equal networks share memory.
+
+    A network that is built again, or copied, therefore costs what it trains. The digest that is
+    returned is empty if nothing is frozen.
+    """
+    frozen = frozen_of(network)
+    digests = {name: _digest(parameter) for name, parameter in frozen.items()}
+    for name, parameter in frozen.items():
+        key = name, digests[name], str(device)
+        others = [other for ref in _held.get(key, []) if (other := ref()) is not None]
+        there = [other for other in others if other.device.type == device.type]  # none has moved
+        parameter.data = there[0].data if there else parameter.data.to(device)
+        _held[key] = [weakref.ref(each) for each in (*there, parameter)]
+    for key in [key for key, refs in _held.items() if all(ref() is None for ref in refs)]:
+        del _held[key]
+    return _joint(digests)
+
+
+def digest_of(frozen: Mapping[str, Tensor]) -> str:
+    """What `hold` returns for a network that has these frozen parameters."""
+    return _joint({name: _digest(tensor) for name, tensor in frozen.items()})
+
+
+def with_frozen(factory: NetworkFactory, frozen: Mapping[str, Tensor]) -> NetworkFactory:
+    """A factory of the same network with these frozen parameters in place of its own."""
+
+    def make() -> nn.Module:
+        network = made(factory)
+        own = frozen_of(network)
+        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in frozen.items()}:
+            raise ModelError(
+                f"the network must have the {len(frozen)} frozen parameters of the run, got "
+                f"{len(own)}, or others; pass the network that the run was started with"
+            )
+        for name, parameter in own.items():
+            parameter.data = frozen[name].to(parameter.dtype)
+        return network
+
+    return make
+
+
+def _joint(digests: Mapping[str, str]) -> str:
+    return _short(repr(sorted(digests.items())).encode()) if digests else ""
+
+
+def _digest(tensor: Tensor) -> str:
+    kind = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
+    numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return _short(kind, numbers.data)
+
+
+def _short(*parts: bytes | memoryview) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

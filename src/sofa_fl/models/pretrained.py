@@ -96,11 +96,6 @@ class MeanPooled(nn.Module):
         return logits
 
 
-def is_pretrained(network: nn.Module) -> bool:
-    """Whether a network is a model of `transformers`, or made of one."""
-    return hasattr(network, "main_input_name") and hasattr(network, "config")
-
-
 def from_peft(
     model: nn.Module | Callable[[], nn.Module],
     *,

@@ -16,8 +16,7 @@ from sofa_fl.experiment.storage.event_lines import from_line
 from sofa_fl.experiment.storage.run_folder import Event, RunFolder
 from sofa_fl.report.frames import Plain, Positions, align, frame_of, levels_of, short
 from sofa_fl.report.history import names_in, tree_in
-from sofa_fl.report.remarks import remarks
-from sofa_fl.report.words import Names, data_title, method_title, tell
+from sofa_fl.report.words import Names, data_title, method_title, remarks, tell
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import edit_from_json
 

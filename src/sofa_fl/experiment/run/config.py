@@ -6,13 +6,17 @@ The defaults are the paper's experiment.
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval
 
+import sofa_fl.errors
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.natural.registry import NATURAL, natural_config
 from sofa_fl.engine.base import LocalConfig
@@ -209,6 +213,28 @@ def compared(config: Config) -> dict[str, Any]:
     """The plain configuration without the keys that do not change a result."""
     plain = {key: value for key, value in config_to_dict(config).items() if key not in NEUTRAL}
     return {**plain, "data": {**plain["data"], "dir": None}}
+
+
+@cache
+def code_digest() -> str:
+    """A digest of the package's source: the same for the same code, wherever it is installed."""
+    root = Path(sofa_fl.errors.__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for file in sorted(root.rglob("*.py")):
+        digest.update(file.relative_to(root).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def provenance(config: Config, data: str) -> dict[str, Any]:
+    """What a summary says it was made of: digests of the code, the configuration and the data."""
+    text = json.dumps(compared(config), sort_keys=True, default=repr)
+    return {
+        "code": code_digest(),
+        "config": hashlib.blake2b(text.encode(), digest_size=8).hexdigest(),
+        "data": data,
+        "precision": config.local.precision,
+    }
 
 
 def for_method(config: Config, method: str) -> Config:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sofa_fl.data.config import DataConfig
-from sofa_fl.data.csv_clients import natural_clients
+from sofa_fl.data.csv_clients import CSV, natural_clients
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
@@ -113,7 +113,7 @@ def recorded_config(config: Config, own: Own) -> Config:
         train: object = own.data.train if isinstance(own.data, FederatedData) else own.data[0]
         if isinstance(train, Arrays) and train.x.ndim != 4 and own.engine is None:
             config = _without_images(config)
-    elif (data := natural_clients(config.data)) != config.data:
+    elif config.data.name == CSV and (data := natural_clients(config.data)) != config.data:
         config = _without_images(replace(config, data=data))
     if isinstance(own.data, FederatedData):
         size = len(own.data.clients)

@@ -86,7 +86,9 @@ class Experiment:
     """A method, a federation and an engine, from the first round to the last."""
 
     def __init__(self, config: Config, own: Own) -> None:
-        check_private(config, is_deployed=own.engine is not None)
+        is_private = config.privacy.epsilon > 0
+        if is_private:
+            check_private(config, is_deployed=own.engine is not None)
         data = dealt_out(config.data, config.seed, own.data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
@@ -100,7 +102,7 @@ class Experiment:
             self.pick = Pick(config.engine, own.engine)
         self.config = config
         self.engine: Engine = self.pick.engine
-        self.private = made_private(config, data, self.pick.engine)
+        self.private = made_private(config, data, self.engine) if is_private else None
         self.engine = self.private or self.engine
         if config.faults.are_there:
             self.engine = FaultyEngine(self.engine, config.faults, len(data.clients), config.seed)

@@ -11,8 +11,6 @@ from sofa_fl.privacy.private_engine import PrivateEngine
 
 def check_private(config: Config, *, is_deployed: bool) -> None:
     """Raise if something would leave clients without noise although a run is to be private."""
-    if not config.privacy.epsilon:
-        return
     if config.sharing.largest_ratio:
         raise ConfigError(
             f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}: shared samples "
@@ -24,10 +22,8 @@ def check_private(config: Config, *, is_deployed: bool) -> None:
         )
 
 
-def made_private(config: Config, data: FederatedData, engine: Engine) -> PrivateEngine | None:
-    """The engine with noise, if the configuration asks for it."""
-    if not config.privacy.epsilon:
-        return None
+def made_private(config: Config, data: FederatedData, engine: Engine) -> PrivateEngine:
+    """The engine with noise."""
     return PrivateEngine(
         engine, data, config.privacy, config.local,
         seed=config.seed, rounds=config.rounds, warmup=config.warmup,

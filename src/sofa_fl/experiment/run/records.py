@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from sofa_fl.data.federated_data import ClientData
-from sofa_fl.experiment.run.config import Config
-from sofa_fl.experiment.run.provenance import provenance
+from sofa_fl.experiment.run.config import Config, provenance
 from sofa_fl.experiment.scoring.metrics import (
     Examiner,
     by_level,

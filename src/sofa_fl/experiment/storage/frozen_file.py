@@ -16,8 +16,7 @@ from torch import Tensor
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import DamagedError, discard, sync_folder, temporary_for
 from sofa_fl.models.flat import FlatNetwork
-from sofa_fl.models.frozen import digest_of, with_frozen
-from sofa_fl.models.networks import NetworkFactory, build
+from sofa_fl.models.networks import NetworkFactory, build, digest_of, with_frozen
 
 PREFIX = "frozen-"
 

@@ -33,12 +33,17 @@ Lesson = tuple[Task, NodeId | None]  # a training, and the cluster that it is fo
 
 @dataclass(frozen=True, slots=True)
 class LocalUpdate:
-    """The local update of a round; it frees clients' old models in `state.params` as it goes."""
+    """The local update of a round; it frees clients' old models in `state.params` as it goes.
+
+    Attributes:
+        suited: The cluster whose model every newcomer starts from, filled in as they do.
+    """
 
     state: SofaState
     rules: Rules
     config: SofaConfig
     fed: Federation
+    suited: dict[NodeId, NodeId] = field(default_factory=dict)
 
     @property
     def store(self) -> ModelStore:
@@ -78,6 +83,8 @@ class LocalUpdate:
         new = [client for client in fed.cohort if client not in tree.members]
         for client, descent in (search_down(tree, self.store, new, fed) if new else {}).items():
             clusters = tuple(descent) or (tree.root,)
+            if fed.has_scores:
+                self.suited[client] = clusters[-1]
             path = Path(clusters, None, self.store, self.state.mixing.weights)
             yield fed.task(client, self.rules.start(path, self.config)), None
 

@@ -96,11 +96,14 @@ def shape(
     return tree, edits, evidence
 
 
-def find_joins(tree: Tree, space: Space) -> list[Edit]:
+def find_joins(
+    tree: Tree, space: Space, suited: Mapping[NodeId, NodeId] | None = None
+) -> list[Edit]:
     """Every client of `space` that is not in the tree joins the cluster it is nearest to.
 
-    By the tree as it is: newcomers do not wait for each other. Where no client of the tree is in
-    the space, there is nothing to be near to, and they join the root.
+    By the tree as it is: newcomers do not wait for each other. Where clusters have no client in the
+    space, what is nearest is not known, and newcomers join the cluster whose model suits them, by
+    `suited`. If that is not known either, they join the nearest that has one, or else the root.
     """
     rows = [row for row, client in enumerate(space.clients) if client not in tree.members]
     if not rows:
@@ -108,6 +111,8 @@ def find_joins(tree: Tree, space: Space) -> list[Edit]:
     new = [space.clients[row] for row in rows]
     nodes = space.locate(tree)
     clusters = np.flatnonzero(nodes.known & ~tree.arrays.is_client)
+    if suited and len(clusters) < len(tree.clusters):
+        return joins_onto(tree, {client: suited[client] for client in new})
     if not len(clusters):
         return joins_onto(tree, dict.fromkeys(new, tree.root))
     distances = space.distances(
@@ -117,9 +122,11 @@ def find_joins(tree: Tree, space: Space) -> list[Edit]:
     return joins_onto(tree, dict(zip(new, nodes.ids(nearest))))
 
 
-def attach_newcomers(tree: Tree, space: Space) -> tuple[Tree, list[Edit]]:
+def attach_newcomers(
+    tree: Tree, space: Space, suited: Mapping[NodeId, NodeId] | None = None
+) -> tuple[Tree, list[Edit]]:
     """The tree after the joins of newcomers, and these."""
-    joins = find_joins(tree, space)
+    joins = find_joins(tree, space, suited)
     return apply_all(tree, joins), joins
 
 
