@@ -204,7 +204,7 @@ def test_machines_that_fail_do_not_stop_the_others(asks: str, tmp_path: Path) ->
     """With eight machines and a smallest sum of three, six must answer, each time."""
     local = {"batches": 3, "batch_size": 20, "optimizer": "sgd", "learning_rate": 0.05}
     config = config_of("fedavg", local=local)
-    models = []
+    models: list[torch.Tensor] = []
     for name, smallest in (("clear", 0), ("summed", 3)):
         machines = residents(config)
         for one in (0, 1):
@@ -220,7 +220,7 @@ def test_machines_that_fail_do_not_stop_the_others(asks: str, tmp_path: Path) ->
 
 def lost_when(asks: str) -> Spoil:
     """An answer that does not arrive, once, when a message asks for this."""
-    times = []
+    times: list[int] = []
 
     def spoil(asked: WireMessage, answer: WireMessage) -> WireMessage | None:
         if asked.header.get(asks) and not times:
