@@ -14,9 +14,7 @@ from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import (
     WEIGHTS,
     Mixing,
-    Trial,
     after_moves,
-    is_better_alone,
     is_left,
     levels,
     mixture,
@@ -72,37 +70,10 @@ def test_the_parents_own_loss_says_what_it_learned(was: float, start: float) -> 
     assert weighed({ONE: row_of(1.0, 0.5, mixed=2.0)}, before).starts == {ONE: start}
 
 
-def test_a_trial_is_for_clients_that_gain_at_all() -> None:
-    found = weighed({ONE: row_of(1.0, 0.9), OTHER: row_of(1.0, 1.0)})
-    assert found.trials == {ONE: Trial(P, 0.9, 1.0, goes_on=True)}
-    assert found.starts == {ONE: 1.0, OTHER: 0.0}
-
-
-def test_without_hope_a_small_gain_is_enough() -> None:
-    found = weighed({ONE: row_of(1.0, 0.9)}, hope=False)
-    assert (found.starts, found.trials) == ({ONE: 1.0}, {})
-
-
-def after_a_trial(parent: NodeId) -> Mixing:
-    """One of three clients went on from its own model; the third took no part."""
-    return Mixing(
-        parent_losses=dict.fromkeys(ids(0, 1, 2), (P, 2.0)),
-        trials={ONE: Trial(parent, 2.0, 2.0, True), OTHER: Trial(parent, 2.0, 2.0, False)},
-    )
-
-
-def test_a_trial_decides_for_those_who_took_part() -> None:
-    """The parent learned 1, and the client that went on alone 1.5; all gain 0.5 by leaving."""
-    rows = {client: row_of(1.0, 0.5) for client in ids(0, 1, 2)}
-    assert weighed(rows, after_a_trial(P)).starts == {ONE: 1.0, OTHER: 1.0, node(2): 0.0}
-    elsewhere = weighed(rows, after_a_trial(node(8)))
-    assert not any(elsewhere.starts.values()), "a trial with another parent says nothing"
-
-
-def test_what_is_learned_alone_is_by_the_clients_own_models() -> None:
-    tried = {ONE: Trial(P, 1.0, 1.0, goes_on=True)}
-    assert is_better_alone(tried, {ONE: row_of(0.9, 0.5, mixed=1.0)}, fed_of())
-    assert not is_better_alone(tried, {ONE: row_of(0.9, 1.0, mixed=0.5)}, fed_of())
+def test_a_new_parent_gives_hope_and_without_hope_a_small_gain_is_enough() -> None:
+    rows = {ONE: row_of(1.0, 0.9), OTHER: row_of(1.0, 1.0)}
+    assert weighed(rows).starts == {ONE: 0.0, OTHER: 0.0}
+    assert weighed(rows, hope=False).starts == {ONE: 1.0, OTHER: 0.0}
 
 
 @pytest.mark.parametrize(

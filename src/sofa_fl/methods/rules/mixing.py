@@ -84,19 +84,41 @@ def weigh_by_losses(
     above = {c: stands_for[parent] for parent, c in children if c in tree.members and c in asked}
     table = mixture_losses([(c, c) for c in above], above, models, parents, losses, fed)
     for parent in tree.clusters:
-        heard = [child for child in tree.children[parent] if (child, child) in table]
-        if not heard:
-            continue
-        held = counts(heard, fed)
-        rows = steadied(np.array([table[c, c] for c in heard]), held, config.steadiness)
-        chances = config.chance / np.sqrt(steadied_counts(held, config.steadiness))
-        is_group = tree.members.issuperset(tree.children[parent])
-        for client, row, chance in zip(heard, rows, chances):
-            weights[client] = WEIGHTS[int(row.argmin())]
-            learned = what_parent_learned(client, parent, float(row[0]), before, hope=is_group)
-            starts[client] = start_weight(row, learned, float(chance), fed.blind_loss)
-            parent_losses[client] = parent, float(row[0])
+        siblings = {c: table[c, c] for c in tree.children[parent] if (c, c) in table}
+        if siblings:
+            is_group = tree.members.issuperset(tree.children[parent])
+            found = weigh_siblings(siblings, parent, before, config, fed, hope=is_group)
+            weights |= found.weights
+            starts |= found.starts
+            parent_losses |= found.parent_losses
     return Mixing(weights, starts, parent_losses)
+
+
+def weigh_siblings(
+    losses: Mapping[NodeId, Floats],
+    parent: NodeId,
+    before: Mixing,
+    config: SofaConfig,
+    fed: Federation,
+    *,
+    hope: bool,
+) -> Mixing:
+    """Choose the weights of clients with the same parent.
+
+    `losses` are those of their mixtures, from the parent's to their own.
+    """
+    held = counts(list(losses), fed)
+    rows = dict(zip(losses, steadied(np.array(list(losses.values())), held, config.steadiness)))
+    chances = config.chance / np.sqrt(steadied_counts(held, config.steadiness))
+    starts = {}
+    for (client, row), chance in zip(rows.items(), chances.tolist()):
+        learned = what_parent_learned(client, parent, float(row[0]), before, hope=hope)
+        starts[client] = start_weight(row, learned, chance, fed.blind_loss)
+    return Mixing(
+        weights={client: WEIGHTS[int(row.argmin())] for client, row in rows.items()},
+        starts=starts,
+        parent_losses={client: (parent, float(row[0])) for client, row in rows.items()},
+    )
 
 
 def what_parent_learned(
