@@ -50,7 +50,10 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
         config["model"] = {"name": options.model}
         keys = ""
         if options.secure_aggregation is not None:
-            config |= {"sofa": {"evidence": "models"}, "sharing": {"ratio": 0.0}}
+            config |= {
+                "sofa": {"evidence": "models", "pull_siblings": 0},
+                "sharing": {"ratio": 0.0},
+            }
             keys = f" --run-config 'secure_aggregation={options.secure_aggregation}'"
         config["data"] = {**CONFIG["data"], "num_clients": options.nodes}
         (app / "bench" / "sofa.yaml").write_text(yaml.safe_dump(config))

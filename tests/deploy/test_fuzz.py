@@ -33,6 +33,7 @@ from sofa_fl.deploy.transport.contents import asked_in, left_in
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, MessageError, WireMessage
+from sofa_fl.deploy.transport.work import work_digest
 from sofa_fl.engine.base import Exam, Task
 from sofa_fl.errors import SofaError
 from sofa_fl.topology.tree import NodeId
@@ -144,7 +145,9 @@ def questions() -> dict[str, WireMessage]:
     builder = MessageBuilder()
     header = {"model": builder.add_model(here.learner.initial(0))}
     found["embed"] = builder.message(setup=setup, embeds=[header])
-    plan = plan_with(here.sums.public, len(here.data.train))
+    rows = np.arange(len(here.data.train))
+    first = Task(site=NodeId(0), start=here.learner.initial(0), samples=rows, batches=1, seed=0)
+    plan = plan_with(here.sums.public, len(rows), work_digest(first, SETUP))
     builder = MessageBuilder()
     start = builder.add_model(here.learner.initial(0))
     task = {"start": start, "batches": 1, "seed": 0, "pace": 1.0, "sum": plan}
@@ -159,10 +162,10 @@ def questions() -> dict[str, WireMessage]:
     return found
 
 
-def plan_with(key: str, num_samples: int) -> dict[str, Any]:
+def plan_with(key: str, num_samples: int, work: str) -> dict[str, Any]:
     """A sum of five, the first of whom is this machine."""
     others = tuple(public_of(key_of(bytes([i]) * 32)) for i in range(4))
-    return SumPlan("one", (key, *others), (num_samples, 90, 90, 90, 90), 4).to_dict()
+    return SumPlan("one", (key, *others), (num_samples, 90, 90, 90, 90), 4, work).to_dict()
 
 
 KINDS = ["hello", "train", "evaluate", "embed", "give"]

@@ -31,7 +31,7 @@ from tests.deploy.cases import (
 )
 
 NUM = 8
-SOFA: dict[str, Any] = {"evidence": "models"}
+SOFA: dict[str, Any] = {"evidence": "models", "pull_siblings": 0}
 
 
 def config_of(method: str = "sofa", **changes: object) -> Config:
@@ -90,7 +90,7 @@ def test_clusters_learn_what_they_would_in_the_clear(
 ) -> None:
     """By plain descent: Adam makes steps of rounding errors where gradients are as small."""
     local = {"batches": 3, "batch_size": 20, "optimizer": "sgd", "learning_rate": 0.05}
-    config = config_of(method, rounds=1, warmup=30, local=local, sofa={**SOFA, "pull_siblings": 0})
+    config = config_of(method, rounds=1, warmup=30, local=local, sofa=SOFA)
     clear, _ = serve(config, tmp_path / "clear", residents(config), smallest=0)
     machines = residents(config)
     for machine in machines.values():
@@ -204,7 +204,7 @@ def test_machines_that_fail_do_not_stop_the_others(asks: str, tmp_path: Path) ->
     """With eight machines and a smallest sum of three, six must answer, each time."""
     local = {"batches": 3, "batch_size": 20, "optimizer": "sgd", "learning_rate": 0.05}
     config = config_of("fedavg", local=local)
-    models = []
+    models: list[torch.Tensor] = []
     for name, smallest in (("clear", 0), ("summed", 3)):
         machines = residents(config)
         for one in (0, 1):
@@ -220,7 +220,7 @@ def test_machines_that_fail_do_not_stop_the_others(asks: str, tmp_path: Path) ->
 
 def lost_when(asks: str) -> Spoil:
     """An answer that does not arrive, once, when a message asks for this."""
-    times = []
+    times: list[int] = []
 
     def spoil(asked: WireMessage, answer: WireMessage) -> WireMessage | None:
         if asked.header.get(asks) and not times:
@@ -347,9 +347,10 @@ def then_arrives(late: FakeMachine, machines: dict[int, FakeMachine]) -> Spoil:
     ("changes", "why"),
     [
         ({"method": "local"}, "use one of sofa, fedavg"),
-        ({"sofa": {}}, r"needs sofa\.evidence=models"),
+        ({"sofa": {}}, r"needs sofa\.evidence=models and sofa\.pull_siblings=0"),
         ({"sofa": {**SOFA, "propagation": "cascade"}}, r"needs sofa\.propagation=onepass"),
         ({"sofa": {**SOFA, "start": "own"}}, r"needs sofa\.start=path"),
+        ({"sofa": {**SOFA, "pull_siblings": [0, 0.1]}}, r"needs sofa\.pull_siblings=0"),
         ({"guard": {"aggregate": "median"}}, r"needs guard\.aggregate=mean"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import example_data
@@ -19,13 +20,22 @@ from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
 from sofa_fl.deploy.masked_sum.plan import SumPlan, threshold_for
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, RefusalError, WireMessage
+from sofa_fl.deploy.transport.work import as_it_arrives, work_digest
+from sofa_fl.engine.base import Pull, Task
 from sofa_fl.errors import ConfigError, RunError
+from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.networks import build
+from sofa_fl.topology.tree import NodeId
 from tests.deploy.cases import OPEN, tiny
 
 CONFIG = tiny()
 SETUP = RunSetup(seed=0, local=CONFIG.local, model=CONFIG.model, num_outputs=10)
 DATA = example_data(CONFIG.data, 0, 1)
 SITE = Site(b"k" * 32)
+START = FlatNetwork(build(SETUP.network_factory((1, 28, 28), None), 0)).vector
+TASK = Task(
+    site=NodeId(0), start=START, samples=np.arange(9), batches=1, seed=7, prior=np.zeros(10, np.float32)
+)  # fmt: skip
 KEYS = [public_of(key_of(bytes([i]) * 32)) for i in range(4)]
 
 
@@ -37,14 +47,17 @@ def machine(site: Site | None = None, **changes: Any) -> ClientMachine:
 def plan_of(num: int = 5, session: str = "one", **changes: Any) -> SumPlan:
     keys = (public_of(key_of(SITE.key)), *KEYS[: num - 1])
     sizes = (len(DATA.train), *[100] * (num - 1))
-    return replace(SumPlan(session, keys, sizes, threshold_for(num, 3)), **changes)
+    work = work_digest(as_it_arrives(TASK, SETUP), SETUP)
+    return replace(SumPlan(session, keys, sizes, threshold_for(num, 3), work), **changes)
 
 
-def training(here: ClientMachine, plan: SumPlan | None) -> WireMessage:
+def training(
+    here: ClientMachine, plan: SumPlan | None, pace: float = 1.0, seed: int = 0
+) -> WireMessage:
     builder = MessageBuilder()
     task = {
-        "start": builder.add_model(here.learner.initial(0)), "given": None, "batches": 1, "seed": 0,
-        "pulls": None, "pace": 1.0, "prior": True, "sum": None if plan is None else plan.to_dict(),
+        "start": builder.add_model(START), "given": None, "batches": 1, "seed": seed,
+        "pulls": None, "pace": pace, "prior": True, "sum": None if plan is None else plan.to_dict(),
     }  # fmt: skip
     return here.answer(builder.message(tasks=[task]))
 
@@ -88,6 +101,36 @@ def test_only_peers_count_where_a_site_names_them() -> None:
     training(machine(peers=tuple(KEYS)), plan_of())
     with pytest.raises(RefusalError, match="1 members of the sum are not among the site's peers"):
         training(machine(peers=tuple(KEYS[1:])), plan_of())
+
+
+def test_all_members_train_the_same() -> None:
+    """But for the seed: a server that knew the models of all others would know this one."""
+    here = machine()
+    with pytest.raises(RefusalError, match="must train the same model in the same way"):
+        training(here, plan_of(), pace=0.0)
+    training(here, plan_of(), seed=5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"start": START + 1e-3},
+        {"batches": 2},
+        {"pace": 0.5},
+        {"part": "head"},
+        {"prior": None},
+        {"pulls": (Pull(START, 0.1),)},
+        {"pulls": (Pull(START, 0.1), Pull(START * 2, 0.1))},
+    ],
+)
+def test_what_is_trained_is_part_of_the_plan(change: dict[str, Any]) -> None:
+    base = work_digest(as_it_arrives(TASK, SETUP), SETUP)
+    other = work_digest(as_it_arrives(replace(TASK, **change), SETUP), SETUP)
+    assert base != other
+    faster = replace(SETUP, local=replace(SETUP.local, learning_rate=0.09))
+    assert work_digest(as_it_arrives(TASK, faster), faster) != base
+    elsewhere = replace(TASK, seed=9, samples=np.arange(3), site=NodeId(5))
+    assert work_digest(as_it_arrives(elsewhere, SETUP), SETUP) == base
 
 
 def test_a_site_sends_one_model_for_a_sum() -> None:
@@ -159,10 +202,10 @@ def test_no_limit_means_no_record() -> None:
 def test_a_model_that_is_too_large_for_a_sum_does_not_leave() -> None:
     here = machine()
     builder = MessageBuilder()
-    builder.add(np.full(len(here.learner.initial(0)), 100, np.float32), "start")
-    task = {
-        "start": "start", "batches": 1, "seed": 0, "pace": 1.0, "sum": plan_of().to_dict(),
-    }  # fmt: skip
+    large = replace(TASK, start=torch.full_like(START, 100), prior=None)
+    plan = plan_of(work=work_digest(large, SETUP))
+    name = builder.add_model(large.start)
+    task = {"start": name, "batches": 1, "seed": 0, "pace": 1.0, "sum": plan.to_dict()}
     with pytest.raises(RefusalError, match=r"cannot be part of a sum: numbers .* between -64 and"):
         here.answer(builder.message(tasks=[task]))
 

@@ -202,7 +202,7 @@ class ClientMachine:
         prior = self._class_mix(mixed) if header.get("prior") else None
         own = {"site": NodeId(0), "samples": samples, "prior": prior, "pulls": pulls}
         task = self._decode(Task, header, message, **plain, **own)
-        plan = self.sums.begin(header)
+        plan = self.sums.begin(header, task, self.setup)
         store = learner.stores["train"]
         try:
             if train is not self.samples:

@@ -16,7 +16,10 @@ from sofa_fl.deploy.masked_sum.plan import (
     flaw_of_survivors,
     survivors_of,
 )
+from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, RefusalError, WireMessage
+from sofa_fl.deploy.transport.work import work_digest
+from sofa_fl.engine.base import Task
 from sofa_fl.engine.task_codec import Header
 from sofa_fl.models.flat import Vector
 
@@ -44,7 +47,7 @@ class SecureSums:
     def public(self) -> str:
         return public_of(self.key)
 
-    def begin(self, header: Header) -> SumPlan | None:
+    def begin(self, header: Header, task: Task, setup: RunSetup) -> SumPlan | None:
         """Return the sum that a training is for, if it is for one; a model leaves for it once.
 
         Raises:
@@ -58,6 +61,11 @@ class SecureSums:
             raise RefusalError(
                 f"this site counts in a sum with its {self.num_samples} training samples, got "
                 f"{plan.sizes[plan.keys.index(self.public)]}"
+            )
+        if plan.work != work_digest(task, setup):
+            raise RefusalError(
+                "all members of a sum must train the same model in the same way, and this site is "
+                "asked for something else"
             )
         self.record.begin(plan.digest.hex())
         return plan

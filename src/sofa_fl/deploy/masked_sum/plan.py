@@ -29,12 +29,14 @@ class SumPlan:
         keys: The members' public keys, in hexadecimal.
         sizes: How many samples each member trains on.
         threshold: How many members must agree on who is in the sum before it can be unmasked.
+        work: A hash of what they train, from which model and how; each checks its own.
     """
 
     session: str
     keys: tuple[str, ...]
     sizes: tuple[int, ...]
     threshold: int
+    work: str = ""
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -48,6 +50,7 @@ class SumPlan:
             "keys": list(self.keys),
             "sizes": list(self.sizes),
             "threshold": self.threshold,
+            "work": self.work,
         }
 
     @property
@@ -69,7 +72,8 @@ class SumPlan:
             raise MessageError("the members of a sum must have distinct keys of 32 bytes each")
         if not all(type(size) is int and 1 <= size <= LARGEST_WEIGHT for size in sizes):
             raise MessageError(f"a member has 1 to {LARGEST_WEIGHT} samples, got {shown(sizes)}")
-        return cls(session, tuple(keys), tuple(sizes), checked(values, "threshold", int))
+        threshold, work = checked(values, "threshold", int), checked(values, "work", str)
+        return cls(session, tuple(keys), tuple(sizes), threshold, work)
 
 
 def is_key(key: object) -> bool:

@@ -1,7 +1,8 @@
 """The engine of a deployment with secure aggregation: machines' models are learned in sums alone.
 
-Those who start from the same model are one sum, and each of them has its mean for a model. So a
-method that makes means of such clients computes what it would of their own models.
+Those who are to train the same are one sum: from the same model, pulled to the same place. Each of
+them has its mean for a model. So a method that makes means of such clients computes what it would
+of their own models.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage, checked, shown
+from sofa_fl.deploy.transport.work import as_it_arrives, work_digest
 from sofa_fl.engine.base import Outcome, Task
-from sofa_fl.models.mix import identity
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.topology.tree import NodeId
 
 
 @dataclass(slots=True)
 class Sum:
-    """One sum, of tasks that start from the same model.
+    """One sum, of tasks that are the same but for the samples.
 
     Attributes:
         tasks: The numbers of the members' tasks, in the order of the plan.
@@ -95,12 +96,13 @@ class SummingEngine(RemoteEngine):
 
     def _plan_sums(self, asked: Sequence[Task], by_machine: Mapping[int, list[int]]) -> list[Sum]:
         """The sums of a round; those who cannot be in one do not train."""
-        groups: dict[object, dict[int, int]] = {}  # by start: the machine of every task
+        groups: dict[str, dict[int, int]] = {}  # by what is trained: the machine of every task
         for machine, numbers in sorted(by_machine.items()):
             for number in numbers:
-                groups.setdefault(identity(asked[number].start), {})[number] = machine
+                work = work_digest(as_it_arrives(asked[number], self.setup), self.setup)
+                groups.setdefault(work, {})[number] = machine
         found = []
-        for group in groups.values():
+        for work, group in groups.items():
             profiles = {n: self.roster.members[asked[n].site].profile for n in group}
             members = willing(profiles)
             smallest = max([self.smallest, *(profiles[n].smallest_cluster for n in members)])
@@ -116,6 +118,7 @@ class SummingEngine(RemoteEngine):
                     tuple(profiles[n].sum_key for n in members),
                     tuple(profiles[n].num_train for n in members),
                     threshold_for(len(members), smallest),
+                    work,
                 )
                 found.append(Sum(plan, members, [group[n] for n in members]))
         return found

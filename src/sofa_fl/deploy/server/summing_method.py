@@ -41,6 +41,7 @@ def check_summing(config: Config, smallest: int) -> None:
             "sofa.evidence=models": sofa.evidence == "models",
             "sofa.propagation=onepass": sofa.propagation == "onepass",
             "sofa.start=path": sofa.start == "path",
+            "sofa.pull_siblings=0": not np.any(sofa.pull_siblings),
         }
     elif config.method not in ALWAYS_SUMMED:
         raise ConfigError(
