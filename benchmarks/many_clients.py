@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from sofa_fl.experiment.run.config import Config, parse_config
 from sofa_fl.experiment.run.loop import Own
 from sofa_fl.methods import clustered, sofa
 from sofa_fl.methods.rules import local_update
+from sofa_fl.methods.rules.rule_set import rules_of
 
 PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
 
@@ -72,13 +75,18 @@ class Clock:
 def timed_phases(clock: Clock) -> Iterator[None]:
     """Everything that belongs to a phase, wherever it is called from."""
     parts: dict[str, list[tuple[Any, str]]] = {
-        "clustering": [(sofa.Sofa, "build"), (sofa.Sofa, "reshape"), (sofa.Sofa, "embed")],
+        "clustering": [(sofa.Sofa, "reshape")],
         "sharing": [(sofa, "share"), (local_update, "training_sets"), (clustered, "share"),
                     (clustered, "training_sets"), (loop, "traffic"), (records, "disclosed"),
                     (sharing, "foreign")],
         "records and checkpoint": [(loop.Experiment, "close_round")],
     }  # fmt: skip
     pick = select.pick_engine
+
+    def rules_timed(*args: Any) -> Any:
+        rules = rules_of(*args)
+        embed, build = (clock.timed("clustering", rule) for rule in (rules.embed, rules.build))
+        return replace(rules, embed=embed, build=build)
 
     def pick_timed(*args: Any) -> Any:
         picked = pick(*args)
@@ -90,6 +98,7 @@ def timed_phases(clock: Clock) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(loop, "pick_engine", pick_timed))
+        stack.enter_context(patch.object(sofa, "rules_of", rules_timed))
         for phase, positions in parts.items():
             for place, name in positions:
                 function = clock.timed(phase, getattr(place, name))
@@ -136,14 +145,18 @@ def random_clients(num: int, samples: int) -> FederatedData:
     return FederatedData(arrays, arrays, clients, 4)
 
 
-def measure(config: Config, own: Own) -> tuple[list[dict[str, float]], int]:
-    """Seconds by phase, for the warm-up and every round, and the peak of memory in bytes."""
-    clock, rounds = Clock(), list[dict[str, float]]()
+def measure(config: Config, own: Own) -> tuple[list[dict[str, float]], list[float], int]:
+    """Seconds by phase, for the warm-up and every round, and the peak of memory in bytes.
+
+    Between them the CPU seconds of this process, round by round.
+    """
+    clock, rounds, ends = Clock(), list[dict[str, float]](), list[float]()
 
     def observe(event: dict[str, Any]) -> None:
         clock.tick()
         if event["event"] == "round":
             rounds.append(dict(clock.seconds))
+            ends.append(time.process_time())
             num_clusters = len(set(event["tree"].values()) - {None})
             print(f"round {event['round']}: {num_clusters} clusters, "
                   f"accuracy {event['client']['mean']:.3f}", flush=True)  # fmt: skip
@@ -153,7 +166,7 @@ def measure(config: Config, own: Own) -> tuple[list[dict[str, float]], int]:
 
     with timed_phases(clock), Memory() as memory, suppress(DoneError):
         launch.run(config, own, observers=[observe])
-    return rounds, memory.peak
+    return rounds, np.diff(ends).tolist(), memory.peak
 
 
 def main() -> None:
@@ -211,7 +224,7 @@ def main() -> None:
                 "sofa": {"position": options.position},
             }
         )
-        rounds, peak = measure(config, own)
+        rounds, cpu_seconds, peak = measure(config, own)
     print(f"\n{options.clients} clients of {options.samples} samples, {options.model}, ", end="")
     print(f"{options.ask or 'all'} a round, {options.method}, ", end="")
     print(f"engine {options.engine}, position {options.position}, {os.cpu_count()} cores\n")
@@ -222,6 +235,10 @@ def main() -> None:
         print(f"| {f'round {number}' if number else 'warm-up'} |", end=" ")
         print(" | ".join(f"{value:.{3 if options.ask else 1}f}" for value in row), "|")
     print(f"\npeak memory {peak / 2**30:.1f} GiB (PSS of the process and all that it started)")
+    print(
+        f"the median round {statistics.median(sum(r.values()) for r in rounds[1:]):.3f} s, ", end=""
+    )
+    print(f"{statistics.median(cpu_seconds):.3f} s of CPU time in this process")
     spent = os.times()
     cpu = spent.user + spent.system + spent.children_user + spent.children_system
     print(f"CPU seconds in all: {cpu:.0f} (with the imports; a busy machine makes the rest longer)")
@@ -233,6 +250,7 @@ def main() -> None:
             **vars(options),
             "json": None,
             "seconds": rounds,
+            "cpu_seconds": cpu_seconds,
             "peak": peak,
             "gpu": on_gpu,
             "cpu": cpu,

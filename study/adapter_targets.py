@@ -62,7 +62,7 @@ def overrides_of(scope: Scope) -> Overrides:
 
 def one_run(scope: Scope, runs: Path, setting: str, method: str, seed: int) -> Row:
     """A run, and what is kept of it."""
-    base, config = find_base(scope.data_dir), planned(scope, method, seed)
+    base, config = find_base(scope.data_dir), planned(scope, setting, method, seed)
     is_chosen_on = config.data.score_on == "validation"
     train = queries(scope.data_dir, base, "train")
     test = queries(scope.data_dir, base, "val" if is_chosen_on else "test")
@@ -78,10 +78,11 @@ def one_run(scope: Scope, runs: Path, setting: str, method: str, seed: int) -> R
     return {**row, **_measured(folder, swap_at)}
 
 
-def planned(scope: Scope, method: str, seed: int) -> Config:
+def planned(scope: Scope, setting: str, method: str, seed: int) -> Config:
     """The configuration of a run; its data and its network are passed."""
     values = {
         **COMMON,
+        **FEDERATIONS[setting].overrides,
         **(QUICK if scope.quick else {}),
         **ADAPTED[method].overrides,
         **scope.extra,

@@ -130,6 +130,12 @@ class Present:
     def priors(self) -> Mapping[NodeId, Prior | None]:
         return Lazy(self.owned, self._prior)
 
+    @cached_property
+    def prior_rows(self) -> NDArray[np.float32]:
+        """The priors as rows; without columns, if there are none."""
+        rows = [row for row in self.priors.values() if row is not None]
+        return np.stack(rows) if rows else np.zeros((len(self.clients), 0), dtype=np.float32)
+
     def _prior(self, client: NodeId) -> Prior | None:
         if self.noised is None or not self.with_priors:
             return self.prior_of(self.owned[client])

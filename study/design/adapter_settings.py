@@ -11,12 +11,13 @@ from study.design.settings import Overrides
 Network = Literal["one A", "both factors", "head", "all"]  # what of an encoder is trained
 SWAP_AT = 8
 COMMON: Overrides = {
-    "rounds": 15,
+    "rounds": 8,
     "warmup": 25,
     "local.batches": 20,
     "local.batch_size": 16,
-    "local.learning_rate": 5e-3,
-    "save_every": 5,
+    "local.learning_rate": 3e-3,
+    "save_every": 8,
+    "evaluate.every": 4,
 }
 QUICK: Overrides = {
     "rounds": 2, "warmup": 2, "local.batches": 2, "local.batch_size": 8, "engine": "sequential"
@@ -25,11 +26,12 @@ QUICK: Overrides = {
 
 @dataclass(frozen=True, slots=True)
 class Federation:
-    """A title, the queries that every vendor has (None: all), and whether domains are swapped."""
+    """A title, the queries that every vendor has (None: all), whether domains are swapped."""
 
     title: str
     samples: int | None = None
     swaps: bool = False
+    overrides: Overrides = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,11 @@ class Adapted:
 FEDERATIONS: Mapping[str, Federation] = {
     "I1": Federation("40 vendors with 375 queries each"),
     "I2": Federation("40 vendors with 75 queries each", samples=75),
-    "I3": Federation("40 vendors, of whom ten serve another domain from round 8 on", swaps=True),
+    "I3": Federation(
+        "40 vendors, of whom ten serve another domain from round 8 on",
+        swaps=True,
+        overrides={"rounds": 13, "evaluate.every": 1},
+    ),
 }
 ADAPTED: Mapping[str, Adapted] = {
     "sofa": Adapted("SOFA-FL, a tree of adapters", "sofa"),

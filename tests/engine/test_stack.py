@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sofa_fl.engine import stacked
 from sofa_fl.engine.base import Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine, round_up
@@ -67,11 +68,11 @@ def test_operations_do_not_grow_with_the_clients_that_are_loaded() -> None:
     assert counts[0] == counts[1] > 0
 
 
-class Operations(TorchDispatchMode):
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what torch is told to do."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
 
     def __torch_dispatch__(
@@ -84,7 +85,7 @@ class Operations(TorchDispatchMode):
 
 @pytest.mark.parametrize("weights", [(0.1, 0.1, 0.1), (0.1, 0.3, 0.02), (0.1, 0.0, 0.1)])
 def test_pulls_of_any_kind_go_together(weights: tuple[float, ...]) -> None:
-    stacked = next(case for case in ENGINES if case.name == "stacked")
+    case = next(case for case in ENGINES if case.name == "stacked")
     plain, engine = SequentialEngine(MLP, DATA, LOCAL), StackedEngine(MLP, DATA, LOCAL, "cpu")
     with closing(plain), closing(engine):
         start, target = plain.initial(0), plain.initial(1)
@@ -93,7 +94,20 @@ def test_pulls_of_any_kind_go_together(weights: tuple[float, ...]) -> None:
             for client, w in enumerate(weights)
         ]
         for _ in range(2):  # the second time with what the first left in the optimizer
-            assert_same(engine.train(tasks), plain.train(tasks), stacked)
+            assert_same(engine.train(tasks), plain.train(tasks), case)
+
+
+def test_stacks_for_exams_are_made_once_as_far_as_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacked, "KEPT_ROWS", 20)
+    engine = StackedEngine(MLP, DATA, LOCAL, "cpu")
+    with closing(engine):
+        first = {num: engine._stack(num) for num in (1, 2, 3, 4, 5)}
+        assert all(engine._stack(num) is stack for num, stack in first.items())
+        engine._stack(8)  # 23 in all
+        assert list(engine._stacks) == [3, 4, 5, 8]
+        engine._stack(3)
+        engine._stack(32)
+        assert list(engine._stacks) == [32]
 
 
 def test_stacks_for_exams_come_in_few_sizes() -> None:

@@ -21,8 +21,8 @@ from sofa_fl.experiment.run import launch
 from sofa_fl.experiment.run.config import parse_config
 from sofa_fl.experiment.run.loop import Experiment, Own
 from sofa_fl.experiment.storage import event_lines
-from sofa_fl.experiment.storage.event_lines import from_line, to_line
-from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+from sofa_fl.experiment.storage.event_lines import Event, from_line, to_line
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.page_data import RunReader
 from tests.experiment.cases import own_data, tiny
 

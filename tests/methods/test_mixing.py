@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -18,9 +16,7 @@ from sofa_fl.methods.rules.losses import compare_losses
 from sofa_fl.methods.rules.mixing import (
     WEIGHTS,
     Mixing,
-    Trial,
     after_moves,
-    is_better_alone,
     is_left,
     mixture,
     own_models,
@@ -114,88 +110,21 @@ def test_who_was_not_asked_keeps_what_it_has() -> None:
     assert found.starts[NodeId(1)] == 0.0, "a client of which nothing is known"
 
 
-def apart() -> dict[NodeId, torch.Tensor]:
-    """Clients' models that lose least, and clusters that have learned nothing."""
-    best = targets()
-    return {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
-
-
-def test_a_new_parent_is_tried_by_every_other_client_that_is_better_alone() -> None:
+def test_the_first_start_is_the_parents_and_a_client_that_left_stays_away() -> None:
     """Of a new parent nobody knows how fast it learns."""
-    models = apart()
+    best = targets()
+    models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
     first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    assert list(first.trials) == list(CLIENTS)
-    for client, trial in first.trials.items():
-        assert trial.parent == TREE.parent[client]
-        assert trial.goes_on is (client % 3 != 1), "the first and third of three siblings"
-        assert first.starts[client] == trial.goes_on
-        assert trial.own_loss == pytest.approx(held_out_loss(client, models[client]), rel=1e-4)
-        nothing = held_out_loss(client, models[ROOT])
-        assert trial.parent_loss == pytest.approx(nothing, rel=1e-4)
+    assert not any(first.starts.values())
     second = weigh(TREE, models, first, CLIENTS, CONFIG)
     assert all(second.starts.values()), "the parent learned nothing, and loses more"
-    assert not second.trials
-
-
-def test_nobody_tries_what_is_no_better() -> None:
-    models = {node: FED.initial(0) for node in TREE.parent}
-    found = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    assert not found.trials
-    assert not any(found.starts.values())
-
-
-def test_a_client_that_left_stays_away_and_one_that_moved_tries_again() -> None:
-    models = apart()
-    second = weigh(TREE, models, weigh(TREE, models, Mixing(), CLIENTS, CONFIG), CLIENTS, CONFIG)
     moved = Graft(CLIENTS[0], B).apply(TREE)
     third = weigh(moved, models, second, CLIENTS, CONFIG)
     assert third.starts[CLIENTS[0]] > 0
-    assert CLIENTS[0] not in third.trials
     fresh = after_moves(second, TREE, moved)
     assert CLIENTS[0] not in fresh.starts
     assert fresh.starts[CLIENTS[1]] == second.starts[CLIENTS[1]]
-    assert list(weigh(moved, models, fresh, CLIENTS, CONFIG).trials) == [CLIENTS[0]]
-
-
-def test_a_trial_ends_with_its_tree_and_waits_for_those_who_were_not_asked() -> None:
-    models = apart()
-    first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    moved = Graft(CLIENTS[0], B).apply(TREE)
-    assert set(after_moves(first, TREE, moved).trials) == set(CLIENTS[1:])
-    second = weigh(TREE, models, first, CLIENTS[:3], CONFIG)
-    assert set(second.trials) == set(CLIENTS[3:])
-
-
-@pytest.mark.parametrize(
-    ("own", "parents", "better"),
-    [
-        ((0.7, 9.0), (0.8, 0.8), True),  # alone 0.3 is learned, by the parent 0.2
-        ((0.9, 9.0), (0.8, 0.8), False),  # 0.1 against 0.2
-        ((0.8, 9.0), (0.8, 0.8), False),  # as much
-        ((0.8, 0.0), (1.0, 0.5), False),  # 0.2 against 0.25: both tell about the parent
-    ],
-)
-def test_who_learned_more(
-    own: tuple[float, float], parents: tuple[float, float], better: bool
-) -> None:
-    one, other = CLIENTS[:2]
-    tried = {one: Trial(A, 1.0, 1.0, goes_on=True), other: Trial(A, 1.0, 1.0, goes_on=False)}
-    rows = zip(parents, own)
-    losses = {client: np.array(row) for client, row in zip((one, other), rows)}
-    assert is_better_alone(tried, losses, FED) is better
-    nobody = {client: replace(trial, goes_on=False) for client, trial in tried.items()}
-    assert is_better_alone(nobody, losses, FED) is False
-
-
-def test_the_samples_of_those_who_tried_are_counted() -> None:
-    one, other = CLIENTS[:2]
-    sizes = {one: 90, other: 10}
-    fed = cast(Federation, SimpleNamespace(judged_on=lambda client: range(sizes[client])))
-    tried = dict.fromkeys((one, other), Trial(A, 1.0, 1.0, goes_on=True))
-    losses = {one: np.array([0.9, 0.7]), other: np.array([0.0, 1.0])}
-    assert is_better_alone(tried, losses, fed), "0.27 against 0.19"
-    sizes[one], sizes[other] = 10, 90
-    assert not is_better_alone(tried, losses, fed)
+    assert not weigh(moved, models, fresh, CLIENTS, CONFIG).starts[CLIENTS[0]]
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_rows_of_quick_runs(folder: Path, tmp_path: Path) -> None:
 
 def test_choices_are_made_on_validation_data(folder: Path) -> None:
     scope = Scope(extra={"data.score_on": "validation", "local.learning_rate": 1e-2})
-    config = planned(scope, "hypcluster", 100)
+    config = planned(scope, "I1", "hypcluster", 100)
     assert config.data.score_on == "validation"
     assert config.local.learning_rate == 1e-2
     assert config.hypcluster.num_clusters == 10

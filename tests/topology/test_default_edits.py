@@ -9,11 +9,11 @@ from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_grafts,
     find_merges,
-    find_prunes,
     is_due,
     is_loss,
 )
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.shape import find_prunes
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import Tree, flat_tree
 from sofa_fl.topology.tree.edits import Graft, Merge, Prune, apply_all
@@ -35,6 +35,13 @@ def test_a_client_moves_for_a_twentieth_of_the_blind_loss(
     evidence.blind_loss = unit
     assert find_grafts(TREE, evidence, ALL) == ([Graft(node(2), node(8))] if moves else [])
     assert all(more for _, more in evidence.asked), "few held-out samples are too few"
+
+
+def test_a_gain_of_just_that_is_too_small() -> None:
+    for there, moves in ((9.0, False), (8.999, True)):
+        evidence = made_up(LINE, {(2, 8): there}, 10.0)
+        evidence.blind_loss = 20.0
+        assert bool(find_grafts(TREE, evidence, ALL)) is moves
 
 
 def test_a_cluster_that_loses_more_attracts_nobody() -> None:
@@ -182,6 +189,15 @@ def test_several_merges_get_ids_one_after_the_other() -> None:
     ]
 
 
+def test_all_that_merged_before_is_remembered() -> None:
+    """11 may merge with 12 and, at a cost, with 15; 13 merges with 14 in between."""
+    tree = tree_of([[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]])  # 10: 11 to 15
+    losses = {(c, 15): 0.504 for c in (0, 1)} | {(c, 11): 0.504 for c in (8, 9)}
+    losses |= {(c, model): 9.0 for c in (8, 9) for model in (12, 13, 14)}
+    found = find_merges(tree, made_up([0.0] * 10, losses), ALL)
+    assert found == [Merge(ids(11, 12), node(16)), Merge(ids(13, 14), node(17))]
+
+
 def test_neither_clients_nor_cousins_merge() -> None:
     evidence = made_up(LINE, {})
     for tree in (tree_of([0, 1, 2, [3, 4, 5]]), tree_of([[[0, 1], 2], 3, 4, 5])):
@@ -242,6 +258,11 @@ class TestIsLoss:
             for times, expected in ((0.99, True), (1.01, False)):
                 more = [0.05 + times * d, 0.05 - times * d] * (n // 2)
                 assert self.lost(unit, more) == expected
+
+    def test_on_the_edge(self, unit: float) -> None:
+        assert not self.lost(unit, [0.02, 0.02])
+        assert self.lost(unit, [0.1, 0.1])
+        assert not self.lost(unit, [1 / 32, 3 / 32]), "just two standard errors"
 
     def test_one_client_alone_says_nothing_small(self, unit: float) -> None:
         assert not self.lost(unit, [0.09])

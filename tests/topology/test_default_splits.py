@@ -231,6 +231,39 @@ def test_clusters_that_contradict_each_other_get_no_level_above(
     assert is_compatible(part, pairs_of(2), evidence), "by samples"
 
 
+def test_a_tenth_more_is_compatible() -> None:
+    evidence = MadeUp(space_of(np.arange(4)), lambda _, nodes: float(len(nodes)), blind_loss=10.0)
+    assert is_compatible(ids(100, 101), pairs_of(2), evidence)
+
+
+@pytest.mark.parametrize(("together", "num_parts"), [(0.15, 2), (0.4, 0)])
+def test_a_level_above_clusters_must_serve_them(together: float, num_parts: int) -> None:
+    """Two and two of four clusters are near; the root's model serves none of them."""
+    space = space_of(blobs(RNG, [4, 4]), linkage="average")
+    tree = tree_of([[0, 1], [2, 3], [4, 5], [6, 7]])
+
+    def loss(client: int, nodes: tuple[NodeId, ...]) -> float:
+        return together if len(nodes) > 1 else 0.9 if nodes == (tree.root,) else 0.1
+
+    edits = find_splits(tree, MadeUp(space, loss), ALL)
+    assert sum(len(edit.into) for edit in edits if isinstance(edit, Split)) == num_parts
+
+
+def test_clients_of_all_clusters_are_asked_at_once() -> None:
+    """Every call is an exchange of messages."""
+    tree = tree_of([list(range(6)), list(range(6, 12))])
+    noise = space_of(np.random.default_rng(1).normal(size=(12, 500)), linkage="average")
+    evidence = MadeUp(noise, lambda client, nodes: 0.1)
+    assert find_splits(tree, evidence, ALL) == []
+    clusters = [tree.parent[client] for client in tree.clients]
+    assert evidence.calls == [{((c, (p,)), True) for c, p in zip(tree.clients, clusters)}]
+    groups = space_of(blobs(RNG, [3, 3, 3, 3]), linkage="average")
+    evidence = MadeUp(groups, lambda client, nodes: float(len(nodes) == 1))
+    assert len(find_splits(tree, evidence, ALL)) == 2
+    assert len(evidence.calls) == 1
+    assert {nodes[0] for (_, nodes), _ in evidence.asked if len(nodes) == 1} == set(clusters)
+
+
 def test_one_child_left_is_no_part() -> None:
     assert suited(node(9), alone(3), judged(lambda client: 9.0 * (client > 0))) == []
     assert suited(node(9), alone(3), judged(lambda client: 9.0 * (client > 1))) == [ids(0, 1)]
@@ -244,7 +277,9 @@ def test_who_spoils_the_model_of_many_is_set_apart() -> None:
 
     def edits(tree: Tree) -> list[Edit]:
         evidence = MadeUp(space, lambda client, nodes: 3.0 if client == 2 else 0.5, 2.0)
-        return find_splits(tree, evidence, ALL)
+        edits = find_splits(tree, evidence, ALL)
+        assert {n for _, nodes in evidence.models_asked for n in nodes} <= set(tree.parent)
+        return edits
 
     stay = ids(0, 1, 3, 4, 5, 6, 7, 8)
     assert edits(flat_tree(space.clients)) == [Split(node(9), ids(10), (stay,))]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.default_edits import find_merges, find_prunes
+from sofa_fl.topology.clustering.default_edits import find_merges
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
-from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.clustering.shape import find_prunes, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Graft, MutableTree, Prune, apply_all

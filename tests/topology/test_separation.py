@@ -71,7 +71,7 @@ def test_pairs_are_counted_once(
 ) -> None:
     monkeypatch.setattr(module, "BLOCK", block)
     space = space_of(np.random.default_rng(1).normal(size=(9, 3)) + 1, None, metric)
-    separation = Separation(space, space.positions)
+    separation = Separation(space)
     names = {"euclidean": "sqeuclidean", "cosine": "cosine", "manhattan": "cityblock"}
     distances = cdist(space.positions, space.positions, names[metric])  # type: ignore[call-overload]
     between = separation.between(np.arange(4), np.arange(4, 9))
@@ -96,12 +96,12 @@ def test_rounding_makes_no_distance(offset: float) -> None:
     rng = np.random.default_rng(2)
     rows = np.repeat(rng.normal(size=(2, 50)), 4, axis=0) + offset
     space = space_of(rows)
-    separation = Separation(space, space.positions)
+    separation = Separation(space)
     assert separation.between(np.arange(2), np.arange(2, 4)).mean == 0
     far = separation.between(np.arange(4), np.arange(4, 8))
     assert far.mean == pytest.approx(((rows[0] - rows[4]) ** 2).sum(), rel=1e-6)
     near = space_of([0.0, 1e-5, 1.0])
-    assert Separation(near, near.positions).between(ids_of(0), ids_of(1)).mean > 0
+    assert Separation(near).between(ids_of(0), ids_of(1)).mean > 0
 
 
 def ids_of(*rows: int) -> np.ndarray:
@@ -133,6 +133,6 @@ def test_outliers_are_no_farther_than_the_outermost_might_be(
         gap = squares[:6, 6:].mean() - means.mean()
         expected = bool(gap <= means.std(ddof=1) * picked(2, 2, 30))
         space = space_of(positions)
-        assert Separation(space, space.positions).are_outliers(others, group, 30) == expected
+        assert Separation(space).are_outliers(others, group, 30) == expected
         found.add(expected)
     assert found == {True, False}

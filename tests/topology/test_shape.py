@@ -13,12 +13,11 @@ from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_grafts,
     find_merges,
-    find_prunes,
     find_splits,
 )
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
-from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.clustering.shape import find_prunes, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import Tree, flat_tree
 from sofa_fl.topology.tree.edits import Graft, apply_all, count_edits

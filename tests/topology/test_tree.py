@@ -102,11 +102,6 @@ def test_siblings_share_a_parent(tree: Tree) -> None:
 def test_a_cluster_is_one_above_its_highest_child(tree: Tree) -> None:
     assert [tree.level[node(n)] for n in range(9)] == [0, 0, 0, 0, 0, 0, 3, 2, 1]
     assert tree.depth == 3
-    assert tree.at_level(0) == ids(0, 1, 2, 3, 4, 5)
-    assert tree.at_level(1) == ids(8)
-    assert tree.at_level(2) == ids(7)
-    assert tree.at_level(3) == ids(6)
-    assert tree.at_level(4) == ()
 
 
 def test_clients_of_are_all_below(tree: Tree) -> None:
@@ -220,6 +215,3 @@ def test_all_views_agree(data: st.DataObject, n: int, compact: bool) -> None:
         family = () if up is None else tree.children[up]
         assert set(tree.siblings(each)) == set(family) - {each}
     assert sorted(tree.clusters + tree.clients) == sorted(order)
-    assert sorted(n for level in range(tree.depth + 1) for n in tree.at_level(level)) == sorted(
-        order
-    )

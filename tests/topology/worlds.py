@@ -20,6 +20,7 @@ class MadeUp:
 
     Attributes:
         counts: The samples of each client; 1 if not named.
+        calls: What was asked for the first time, call by call, where there was something new.
     """
 
     space: Space
@@ -28,11 +29,14 @@ class MadeUp:
     round: int = 0
     counts: dict[int, int] = field(default_factory=dict)
     asked: list[tuple[Question, bool]] = field(default_factory=list)
+    calls: list[set[tuple[Question, bool]]] = field(default_factory=list)
 
     def samples(self, client: NodeId) -> int:
         return self.counts.get(client, 1)
 
     def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
+        if new := {(question, more) for question in questions} - set(self.asked):
+            self.calls.append(new)
         self.asked += [(question, more) for question in questions]
         return np.array([self.loss(client, nodes) for client, nodes in questions])
 

@@ -34,7 +34,7 @@ EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for
 FEWEST = 64  # of these, if memory does not last
 SITTING = 512  # samples of one model in one row of a stack
 KEPT = 2  # steppers kept for the next call; each has its own memory
-KEPT_STACKS = 8  # stacks for exams
+KEPT_ROWS = 1024  # models that all stacks for exams hold together: few large ones, all small ones
 
 T = TypeVar("T")
 
@@ -224,7 +224,11 @@ class StackedEngine:
         return _recall(self._steppers, (num, pulls, part), make, KEPT)
 
     def _stack(self, num: int) -> Stack:
-        return _recall(self._stacks, num, lambda: self._new_stack(num), KEPT_STACKS)
+        stack = self._stacks.pop(num, None)
+        while stack is None and self._stacks and num + sum(self._stacks) > KEPT_ROWS:
+            self._stacks.pop(next(iter(self._stacks)))
+        self._stacks[num] = stack or self._new_stack(num)  # the last to go
+        return self._stacks[num]
 
     def _new_stack(self, num: int) -> Stack:
         assert self._make is not None

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from typing import Any, NoReturn
 
 from sofa_fl.errors import RunError, SofaError
-from sofa_fl.experiment.storage.run_folder import Event
+from sofa_fl.experiment.storage.event_lines import Event
 from sofa_fl.jobs.runner import Job, OnEvent, Summary, run_job
 
 PATIENCE = 20.0  # seconds that a process has to end

@@ -40,11 +40,6 @@ class Sketch:
         num_rows = -(-num_entries // self.size)
         self._turns: list[int] = rng.integers(0, self.size, num_rows.bit_length()).tolist()
 
-    @property
-    def deviation(self) -> float:
-        """What the standard deviation of a squared distance is at most, as a share of it."""
-        return float(np.sqrt(2 / self.size)) if self.size < self.num_entries else 0.0
-
     def __call__(self, vector: Vector) -> Tensor:
         """The sketch of a flat model, in double precision, on the device of the model."""
         check_size(vector, self.num_entries)

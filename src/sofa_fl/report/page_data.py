@@ -12,8 +12,8 @@ import yaml
 
 from sofa_fl.errors import RunError, SofaError
 from sofa_fl.experiment.scoring.metric_names import metric_of
-from sofa_fl.experiment.storage.event_lines import from_line
-from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+from sofa_fl.experiment.storage.event_lines import Event, from_line
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.frames import Plain, Positions, align, frame_of, levels_of, short
 from sofa_fl.report.history import names_in, tree_in
 from sofa_fl.report.words import Names, data_title, method_title, remarks, tell

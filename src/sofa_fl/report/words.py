@@ -11,6 +11,7 @@ from sofa_fl.errors import printable
 from sofa_fl.experiment.scoring.metric_names import ACCURACY, is_evaluated, metric_of, score_name
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import (
+    AnyTree,
     Edit,
     Graft,
     Join,
@@ -19,7 +20,6 @@ from sofa_fl.topology.tree.edits import (
     MutableTree,
     Prune,
     Split,
-    TreeLike,
 )
 
 NOTHING = "-"
@@ -103,7 +103,7 @@ def client_name(client: NodeId, names: Names) -> str:
     return printable(names[client]) if client in names else f"client {client}"
 
 
-def name_of(node: NodeId, tree: TreeLike, names: Names = NO_NAMES) -> str:
+def name_of(node: NodeId, tree: AnyTree, names: Names = NO_NAMES) -> str:
     return client_name(node, names) if node in tree.members else f"cluster {node}"
 
 

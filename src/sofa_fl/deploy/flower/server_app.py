@@ -20,7 +20,7 @@ from sofa_fl.deploy.transport.run_setup import MakeNetwork
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of, score_name
-from sofa_fl.experiment.storage.run_folder import Event
+from sofa_fl.experiment.storage.event_lines import Event
 from sofa_fl.report.page import write_report_at_end
 
 

@@ -87,14 +87,14 @@ def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
         kept = {key: before[key] for key in (*SCORED, "evaluated") if key in before}
         return {**kept, "accuracies": old, "measured": []}
     now = measured_accuracies(used, examiner)
-    accuracies, place = old.copy(), fed.present.place
+    known, place = old.copy(), fed.present.place
     for client, score in zip(fed.measured, _plain(now)):
-        accuracies[place[client]] = score
+        known[place[client]] = score
     alone = {"scores": _plain(now)} if are_many(fed.clients) else {}
     return {
         **alone,
         "client": fairness(now),
-        "accuracies": accuracies,
+        "accuracies": known,
         **regression(used, examiner),
         "measured": list(fed.measured),
         "evaluated": fed.round,

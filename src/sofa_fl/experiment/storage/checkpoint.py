@@ -44,6 +44,7 @@ _KINDS = {
     "uint8": "U8",
     "bool": "BOOL",
 }
+PLAIN = frozenset({int, float, str, bool, NoneType})
 _RUN = 1 << 28  # bytes copied from a GPU at a time
 _CHUNK = 1 << 22  # bytes checked at a time
 # Where the checksum is: after the length of the header, at the header's beginning.
@@ -139,8 +140,12 @@ def _pack(value: Any, path: str, tensors: Tensors) -> Any:
         names = [f.name for f in dataclasses.fields(value)]
         return {name: _pack(getattr(value, name), f"{path}.{name}", tensors) for name in names}
     if isinstance(value, Mapping):
+        if PLAIN.issuperset(map(type, value.values())):  # of many clients, it is the usual case
+            return list(value.items())  # JSON knows no tuples: pairs come back as lists
         return [[key, _pack(item, f"{path}.{key}", tensors)] for key, item in value.items()]
     if isinstance(value, tuple | list):
+        if PLAIN.issuperset(map(type, value)):
+            return list(value)
         return [_pack(item, f"{path}.{i}", tensors) for i, item in enumerate(value)]
     if value is None or isinstance(value, str | int | float | bool):
         return value

@@ -35,7 +35,8 @@ from sofa_fl.experiment.storage.disk import (
     write_all,
     write_text,
 )
-from sofa_fl.experiment.storage.event_lines import Event, from_line
+from sofa_fl.experiment.storage.event_lines import Event as Event
+from sofa_fl.experiment.storage.event_lines import from_line
 
 
 @dataclass(frozen=True, slots=True)

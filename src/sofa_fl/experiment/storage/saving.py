@@ -23,7 +23,8 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError
-from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation
 from sofa_fl.guard import Register
 from sofa_fl.methods.base import Method
@@ -103,7 +104,7 @@ class MeanInputs:
 
 def mean_inputs_of(fed: Federation, own: tuple[str, ...]) -> MeanInputs:
     """What to save about clients' inputs in a round."""
-    sizes = tuple(fed.size(client) for client in fed.clients)
+    sizes = tuple(fed.present.sizes.values())
     if "engine" in own or fed.privacy is not None:
         means, step = np.zeros((len(fed.clients), 0), dtype=np.float32), 1
     else:
@@ -113,7 +114,6 @@ def mean_inputs_of(fed: Federation, own: tuple[str, ...]) -> MeanInputs:
 
 def serving_of(fed: Federation, own: tuple[str, ...]) -> Serving:
     """What to save about a federation in a round."""
-    rows = [row for row in fed.priors.values() if row is not None]
     train = fed.data.train
     return Serving(
         own,
@@ -122,7 +122,7 @@ def serving_of(fed: Federation, own: tuple[str, ...]) -> Serving:
         train.scale,
         train.shift,
         tuple(fed.clients),
-        np.stack(rows) if rows else np.zeros((len(fed.clients), 0), dtype=np.float32),
+        fed.present.prior_rows,
         tuple(fed.data.names[client] for client in fed.clients) if fed.data.names else (),
         fed.data.preprocessing,
     )

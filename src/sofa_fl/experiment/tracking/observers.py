@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of
-from sofa_fl.experiment.storage.event_lines import remembered
-from sofa_fl.experiment.storage.run_folder import Event, RunFolder
+from sofa_fl.experiment.storage.event_lines import Event, remembered
+from sofa_fl.experiment.storage.run_folder import RunFolder
 
 Observer = Callable[[Event], None]
 TrackerName = Literal["wandb", "mlflow"]

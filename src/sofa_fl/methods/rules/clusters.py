@@ -13,6 +13,7 @@ from sofa_fl.models.mix import Model
 from sofa_fl.sharing import Pools, still_owned
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 from sofa_fl.topology.tree.edits import (
+    AnyTree,
     Edit,
     Graft,
     Join,
@@ -21,7 +22,6 @@ from sofa_fl.topology.tree.edits import (
     MutableTree,
     Prune,
     Split,
-    TreeLike,
 )
 
 Models = Mapping[NodeId, Vector]
@@ -121,7 +121,7 @@ def mixed(taught: Models, own: Models, eta: float) -> dict[NodeId, Vector]:
     return {**taught, **blended}
 
 
-def mean_of(nodes: Sequence[NodeId], tree: TreeLike, models: Models, fed: Federation) -> Vector:
+def mean_of(nodes: Sequence[NodeId], tree: AnyTree, models: Models, fed: Federation) -> Vector:
     """The mean of nodes' models, weighted by the samples below them."""
     samples = [sum(fed.size(n) for n in tree.walk(node) if n in tree.members) for node in nodes]
     return mean([models[node] for node in nodes], samples)

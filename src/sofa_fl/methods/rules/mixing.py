@@ -35,35 +35,11 @@ class Mixing:
         starts: The same for where a client starts: 0 is what its parent stands for.
         parent_losses: Held-out loss of what its parent stands for, by client, steadied; and the
             parent. Of the round before, it tells how fast the parent still learns.
-        trials: The clients that take part in a trial (`Trial`), of which every other one goes on
-            from its own model.
     """
 
     weights: Mapping[NodeId, float] = field(default_factory=dict)
     starts: Mapping[NodeId, float] = field(default_factory=dict)
     parent_losses: Mapping[NodeId, tuple[NodeId, float]] = field(default_factory=dict)
-    trials: Mapping[NodeId, Trial] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What a client lost when it and its siblings tried both ways to start.
-
-    Of a new parent nobody knows how fast it learns, nor how fast a client would learn that goes on
-    from its own model. So of the clients whose own models are better every other one goes on from
-    its own for a round, and the rest start from the parent.
-
-    Attributes:
-        parent: The parent that they have in common.
-        own_loss: Held-out loss of the client's own model.
-        parent_loss: Held-out loss of what the parent stands for.
-        goes_on: Whether the client goes on from its own model.
-    """
-
-    parent: NodeId
-    own_loss: float
-    parent_loss: float
-    goes_on: bool
 
 
 def own_models(tree: Tree, *_: object) -> Mixing:
@@ -89,7 +65,6 @@ def weigh_by_losses(
     weights = {node: before.weights.get(node, 1.0) for node in tree.parent if node != tree.root}
     starts = {client: before.starts.get(client, 0.0) for client in tree.clients}
     parent_losses = {c: known for c, known in before.parent_losses.items() if c in tree.members}
-    trials = {c: t for c, t in before.trials.items() if c in tree.members and c not in asked}
     stands_for: dict[NodeId, Vector] = {tree.root: models[tree.root]}
     parents = {client: losses[client][tree.root] for client in tree.clients}  # what m_j loses
     for clusters in levels(tree):  # a whole level is asked at once: that is one exchange
@@ -116,8 +91,7 @@ def weigh_by_losses(
             weights |= found.weights
             starts |= found.starts
             parent_losses |= found.parent_losses
-            trials |= found.trials
-    return Mixing(weights, starts, parent_losses, trials)
+    return Mixing(weights, starts, parent_losses)
 
 
 def weigh_siblings(
@@ -136,27 +110,14 @@ def weigh_siblings(
     held = counts(list(losses), fed)
     rows = dict(zip(losses, steadied(np.array(list(losses.values())), held, config.steadiness)))
     chances = config.chance / np.sqrt(steadied_counts(held, config.steadiness))
-    learned = {
-        client: what_parent_learned(client, parent, float(row[0]), before, hope=hope)
-        for client, row in rows.items()
-    }
-    tried = {c: t for c in losses if (t := before.trials.get(c)) and t.parent == parent}
-    if is_better_alone(tried, losses, fed):
-        learned |= dict.fromkeys(tried, 0.0)
-    starts, undecided = {}, []
+    starts = {}
     for (client, row), chance in zip(rows.items(), chances.tolist()):
-        starts[client] = start_weight(row, learned[client], chance, fed.blind_loss)
-        if learned[client] == np.inf and is_left(row, 0.0, chance, fed.blind_loss):
-            undecided.append(client)
-    trials = {
-        client: Trial(parent, float(losses[client][-1]), float(losses[client][0]), i % 2 == 0)
-        for i, client in enumerate(undecided)
-    }
+        learned = what_parent_learned(client, parent, float(row[0]), before, hope=hope)
+        starts[client] = start_weight(row, learned, chance, fed.blind_loss)
     return Mixing(
         weights={client: WEIGHTS[int(row.argmin())] for client, row in rows.items()},
-        starts=starts | {client: float(trial.goes_on) for client, trial in trials.items()},
+        starts=starts,
         parent_losses={client: (parent, float(row[0])) for client, row in rows.items()},
-        trials=trials,
     )
 
 
@@ -165,31 +126,13 @@ def what_parent_learned(
 ) -> float:
     """By how much the loss of what its parent stands for fell for a client since the last round.
 
-    Of a new parent nobody knows: infinity, and a trial tells (`Trial`), unless the client has left
-    its parent before. A parent with clusters below it besides is of no group: no `hope`.
+    Of a new parent nobody knows: `hope`, unless the client has left its parent before. A parent
+    with clusters below it besides is of no group, and there is nothing to hope for.
     """
     was = before.parent_losses.get(client)
     if was is not None and was[0] == parent:
         return was[1] - loss
     return np.inf if hope and not before.starts.get(client) else 0.0
-
-
-def is_better_alone(
-    tried: Mapping[NodeId, Trial], losses: Mapping[NodeId, Floats], fed: Federation
-) -> bool:
-    """Whether clients that went on from their own models learned more than their parent did.
-
-    `tried` are the siblings that took part in a trial, `losses` those of their mixtures after it,
-    from the parent's to their own. Each alone has too few held-out samples to tell, so they are
-    counted together.
-    """
-    alone = [client for client, trial in tried.items() if trial.goes_on]
-    if not alone:
-        return False
-    own = [tried[client].own_loss - losses[client][-1] for client in alone]
-    parents = [trial.parent_loss - losses[client][0] for client, trial in tried.items()]
-    learned_alone = np.average(own, weights=counts(alone, fed))
-    return bool(learned_alone > np.average(parents, weights=counts(list(tried), fed)))
 
 
 def start_weight(losses: Floats, learned: float, chance: float, blind_loss: float) -> float:
@@ -212,7 +155,6 @@ def after_moves(mixing: Mixing, before: Tree, after: Tree) -> Mixing:
         {node: a for node, a in mixing.weights.items() if node in after.parent},
         {c: a for c, a in mixing.starts.items() if c in after.members and c not in moved},
         {c: loss for c, loss in mixing.parent_losses.items() if c in after.members},
-        {c: trial for c, trial in mixing.trials.items() if c in after.members and c not in moved},
     )
 
 

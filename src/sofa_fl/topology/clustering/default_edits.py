@@ -19,7 +19,7 @@ from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.separation import Separation, stands_out
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Split
 
 # Fractions of the blind loss.
 GAIN = 0.05  # a client moves for no less
@@ -35,7 +35,8 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
 
     From the root down, always to the child cluster that loses least; of those on the way, the best.
     """
-    clients = [c for c in known_clients(tree, evidence) if is_due(c, evidence, config)]
+    known = known_clients(tree, evidence, tree.root)
+    clients = [client for client in known if is_due(client, evidence, config)]
     parents = {client: p for client in clients if (p := tree.parent[client]) is not None}
     if len(tree.clusters) < 2 or not parents:
         return []
@@ -173,7 +174,7 @@ def is_clear(part: tuple[NodeId, ...], children: dict[NodeId, list[NodeId]], spa
     if all(len(children[child]) == 1 for child in part):
         return True
     rows = {c: np.array([space.row_of[k] for k in below]) for c, below in children.items()}
-    test = Separation(space, space.positions)
+    test = Separation(space)
     inner = test.within([rows[child] for child in part])
     others = np.concatenate([rows[child] for child in children if child not in part])
     outer = test.between(np.concatenate([rows[child] for child in part]), others)
@@ -245,30 +246,14 @@ def is_loss(more: Floats, counts: Floats, least: float, blind_loss: float) -> bo
     return bool(mean > ERRORS * variance**0.5)
 
 
-def find_prunes(tree: Tree, *_: object) -> list[Edit]:
-    """Remove clusters with fewer than two children, the lowest first, wherever clients are.
-
-    Algorithm 3: |C(P)| = 1. Chosen: a cluster without children goes too.
-    """
-    stands_for: dict[NodeId, int] = dict.fromkeys(tree.members, 1)  # 0 if nothing is left of it
-    edits: list[Edit] = []
-    for cluster in reversed(tree.clusters):
-        left = sum(stands_for[child] for child in tree.children[cluster])
-        stands_for[cluster] = min(left, 1)
-        if left < 2:
-            edits.append(Prune(cluster))
-    return edits
-
-
 def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:
     """Whether it is a node's turn: each looks around every so many rounds, not all at once."""
     return (node + evidence.round) % config.every == 0
 
 
-def known_clients(tree: Tree, evidence: Evidence, node: NodeId | None = None) -> list[NodeId]:
-    """The clients below a node (by default, the root) that can be asked."""
-    known = evidence.space.row_of
-    return [c for c in tree.clients_of(tree.root if node is None else node) if c in known]
+def known_clients(tree: Tree, evidence: Evidence, node: NodeId) -> list[NodeId]:
+    """The clients below a node that can be asked."""
+    return [c for c in tree.clients_of(node) if c in evidence.space.row_of]
 
 
 def known_children(tree: Tree, evidence: Evidence, cluster: NodeId) -> dict[NodeId, list[NodeId]]:
@@ -292,4 +277,4 @@ def asked(
 ) -> dict[Question, float]:
     """The losses by question, each asked once."""
     each = list(dict.fromkeys(questions))
-    return dict(zip(each, evidence.losses(each, more=more).tolist())) if each else {}
+    return dict(zip(each, evidence.losses(each, more=more).tolist()))

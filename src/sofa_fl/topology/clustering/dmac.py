@@ -190,7 +190,7 @@ def build_by_gaps(space: Space, first: int, neighbors: Nearness) -> Tree:
     be equally tight.
     """
     tree, num = dendrogram(neighbors(space)), len(space.clients)
-    separation = Separation(space, space.positions)
+    separation = Separation(space)
     undecided: dict[int, _Join] = {}
     clusters: dict[int, list[int]] = {}  # the parts of each
     for row, members in enumerate(tree.joins, num):

@@ -26,7 +26,6 @@ CLEARLY = 1.5  # the same, where there may be another reason: one client may be 
 DEVIATIONS = 1.5  # and more by this many standard deviations of the distances
 CHANCE = 0.002  # and by more than would happen this often if there were no difference
 FAMILY = 0.05  # the same, of all groups of this size that could have been picked
-MARGIN = 1.0
 BLOCK = 1 << 20  # distances measured at a time
 
 
@@ -65,7 +64,7 @@ def picked(k: int, terms: int, among: int) -> float:
     They are one group of (among over k) that could have been picked: a union bound.
     """
     ways = k * math.log(math.e * max(among, k) / k)
-    return MARGIN * math.sqrt(2 * (ways - math.log(FAMILY)) / terms)
+    return math.sqrt(2 * (ways - math.log(FAMILY)) / terms)
 
 
 @cache
@@ -80,13 +79,12 @@ def power_of(space: Space) -> int:
 
 
 class Separation:
-    """The separation test for clients at some positions of a space, by row."""
+    """The separation test for clients of a space, by row."""
 
-    def __init__(self, space: Space, positions: Floats) -> None:
-        self._space = space
-        self._positions = positions
+    def __init__(self, space: Space) -> None:
+        self._space, self._positions = space, space.positions
         if space.metric == "euclidean":  # the nearer to zero, the fewer digits a product loses
-            self._positions = positions - space.positions.mean(axis=0)
+            self._positions = space.positions - space.positions.mean(axis=0)
         self.factor, self.clearly = (f ** power_of(space) for f in (FACTOR, CLEARLY))
 
     def between(self, a: Rows, b: Rows) -> Pairs:
@@ -152,7 +150,7 @@ def without_chance(tree: Tree, space: Space) -> Tree:
     would, and so must those beside it. Noise is how much the distances vary between clients that
     are children of the same cluster.
     """
-    separation, draft = Separation(space, space.positions), MutableTree(tree)
+    separation, draft = Separation(space), MutableTree(tree)
 
     def rows(node: NodeId) -> Rows:
         return np.array([space.row_of[n] for n in draft.walk(node) if n in tree.members])

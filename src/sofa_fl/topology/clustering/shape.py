@@ -14,22 +14,32 @@ from typing import TypeVar
 import numpy as np
 
 from sofa_fl.topology.clustering.config import DmacConfig, Operation, ShapeConfig
-from sofa_fl.topology.clustering.default_edits import (
-    find_grafts,
-    find_merges,
-    find_prunes,
-    find_splits,
-)
+from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges, find_splits
 from sofa_fl.topology.clustering.dmac import Nearness, dmac, one_thread, paper_dmac
 from sofa_fl.topology.clustering.evidence import Evidence
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Join, Leave, apply_all
+from sofa_fl.topology.tree.edits import Edit, Join, Leave, Prune, apply_all
 
 Build = Callable[[Space, DmacConfig, int], Tree]
 EditRule = Callable[[Tree, Evidence, ShapeConfig], list[Edit]]
 E = TypeVar("E", bound=Evidence)
+
+
+def find_prunes(tree: Tree, *_: object) -> list[Edit]:
+    """Remove clusters with fewer than two children, the lowest first, wherever clients are.
+
+    Algorithm 3: |C(P)| = 1. Chosen: a cluster without children goes too.
+    """
+    stands_for: dict[NodeId, int] = dict.fromkeys(tree.members, 1)  # 0 if nothing is left of it
+    edits: list[Edit] = []
+    for cluster in reversed(tree.clusters):
+        left = sum(stands_for[child] for child in tree.children[cluster])
+        stands_for[cluster] = min(left, 1)
+        if left < 2:
+            edits.append(Prune(cluster))
+    return edits
 
 
 @dataclass(frozen=True)

@@ -10,32 +10,12 @@ node inherits is read off the edit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, TypeVar
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.tree import NodeId, Tree
-
-
-class TreeLike(Protocol):
-    """What an edit needs of a tree, or of a draft of one."""
-
-    @property
-    def parent(self) -> Mapping[NodeId, NodeId | None]: ...
-    @property
-    def children(self) -> Mapping[NodeId, Collection[NodeId]]: ...
-    @property
-    def members(self) -> frozenset[NodeId]: ...
-    @property
-    def next_id(self) -> int: ...
-    def walk(self, start: NodeId | None = None) -> Iterator[NodeId]: ...
-    def reparent(
-        self,
-        moves: Mapping[NodeId, NodeId | None],
-        drop: Sequence[NodeId] = (),
-        join: Sequence[NodeId] = (),
-    ) -> Self: ...
 
 
 class _Children(dict[NodeId, dict[NodeId, None]]):
@@ -100,7 +80,8 @@ class MutableTree:
         return Tree(self.parent, tuple(self._clients), self.next_id)
 
 
-H = TypeVar("H", bound=TreeLike)
+AnyTree = Tree | MutableTree
+H = TypeVar("H", Tree, MutableTree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +97,7 @@ class Graft:
             raise TopologyError(f"cannot graft {self.node} onto its own descendant {self.onto}")
         return tree.reparent({self.node: self.onto})
 
-    def _is_below(self, tree: TreeLike) -> bool:
+    def _is_below(self, tree: AnyTree) -> bool:
         up: NodeId | None = self.onto
         while up is not None and up != self.node:
             up = tree.parent[up]
@@ -238,12 +219,12 @@ KINDS: Mapping[str, type[Edit]] = {
 }
 
 
-def _check_known(tree: TreeLike, *ids: NodeId) -> None:
+def _check_known(tree: AnyTree, *ids: NodeId) -> None:
     if unknown := [node for node in ids if node not in tree.parent]:
         raise TopologyError(f"nodes {unknown} are not in the tree")
 
 
-def _check_new(tree: TreeLike, *ids: NodeId) -> None:
+def _check_new(tree: AnyTree, *ids: NodeId) -> None:
     if old := [node for node in ids if node < tree.next_id]:
         raise TopologyError(f"ids {old} are not new: the next free id is {tree.next_id}")
 

@@ -124,9 +124,6 @@ class Tree:
         """Level of the root: 0 for one client alone, 1 for a flat tree."""
         return int(self.arrays.level[0])
 
-    def at_level(self, level: int) -> tuple[NodeId, ...]:
-        return tuple(node for node in self.walk() if self.level[node] == level)
-
     def reparent(
         self,
         moves: Mapping[NodeId, NodeId | None],

@@ -1,0 +1,164 @@
+"""How far clients with one parent go their own way: every condition, by a hair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.mixing import (
+    WEIGHTS,
+    Mixing,
+    after_moves,
+    is_left,
+    levels,
+    mixture,
+    own_models,
+    start_weight,
+    weigh_by_losses,
+    weigh_siblings,
+)
+from sofa_fl.models.mix import Mix
+from sofa_fl.topology.tree import NodeId
+from tests.topology.strategies import ids, node, tree_of
+
+CONFIG = SofaConfig(steadiness=0.0, chance=0.0)
+P = node(9)  # the parent
+ONE, OTHER = ids(0, 1)
+
+
+def fed_of(sizes: dict[int, int] | None = None, blind_loss: float = 2.0) -> Any:
+    """As much of a federation as is asked for: 100 held-out samples of each client."""
+    held = sizes or {}
+    return SimpleNamespace(
+        blind_loss=blind_loss, judged_on=lambda client: range(held.get(client, 100))
+    )
+
+
+def row_of(parent: float, own: float, mixed: float = 9.0) -> Any:
+    """The losses of mixtures, of which those in between are all alike."""
+    return np.array([parent, *[mixed] * (len(WEIGHTS) - 2), own])
+
+
+def weighed(
+    rows: dict[NodeId, Any],
+    before: Mixing | None = None,
+    config: SofaConfig = CONFIG,
+    *,
+    hope: bool = True,
+) -> Mixing:
+    return weigh_siblings(rows, P, before or Mixing(), config, fed_of(), hope=hope)
+
+
+def test_the_more_samples_the_smaller_a_gain_may_be() -> None:
+    """A gain of 0.2 of the 1.2 that are known, by 100 samples: chance gives a tenth."""
+    rows = {ONE: row_of(1.0, 0.8)}
+    for chance, start in ((1.0, 1.0), (2.0, 0.0)):
+        config = SofaConfig(steadiness=0.0, chance=chance)
+        assert weighed(rows, config=config, hope=False).starts == {ONE: start}
+
+
+@pytest.mark.parametrize(("was", "start"), [(1.4, 1.0), (1.6, 0.0)])
+def test_the_parents_own_loss_says_what_it_learned(was: float, start: float) -> None:
+    """From 1.4 or 1.6 to 1, while the client gains 0.5; the mixtures say nothing of it."""
+    before = Mixing(parent_losses={ONE: (P, was)})
+    assert weighed({ONE: row_of(1.0, 0.5, mixed=2.0)}, before).starts == {ONE: start}
+
+
+def test_a_new_parent_gives_hope_and_without_hope_a_small_gain_is_enough() -> None:
+    rows = {ONE: row_of(1.0, 0.9), OTHER: row_of(1.0, 1.0)}
+    assert weighed(rows).starts == {ONE: 0.0, OTHER: 0.0}
+    assert weighed(rows, hope=False).starts == {ONE: 1.0, OTHER: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("losses", "learned", "chance", "blind_loss", "left"),
+    [
+        ([5.0, 5.0], -1.0, 0.5, 1.0, False),  # no gain, where less than nothing is known
+        ([1.0, 0.5], 0.0, 0.1, 10.5, False),  # 0.5 of 10: less than a tenth
+        ([1.0, 0.5], 0.0, 0.1, 5.0, True),
+    ],
+)
+def test_what_is_known_sets_the_scale(
+    losses: list[float], learned: float, chance: float, blind_loss: float, left: bool
+) -> None:
+    assert is_left(np.array(losses), learned, chance, blind_loss) is left
+
+
+def test_a_hundredth_of_what_is_known_is_no_trifle() -> None:
+    losses = row_of(60.0, 2.0, mixed=1.0)
+    assert start_weight(losses, 0.0, 0.0, blind_loss=101.0) == WEIGHTS[1]
+    assert start_weight(losses, 0.0, 0.0, blind_loss=101.5) == 1.0
+
+
+def test_a_mixture_of_one_is_that_one() -> None:
+    parent, own = torch.zeros(2), torch.ones(2)
+    assert mixture(parent, own, 0.0) is parent
+    assert mixture(parent, own, 1.0) is own
+    both = mixture(parent, own, 0.25)
+    assert isinstance(both, Mix)
+    assert both.weights == (0.75, 0.25)
+
+
+# 5 ── 6 ── 7 ── 0, 1
+#   │     └─ 2
+#   └─ 8 ── 3, 4
+DEEP = tree_of([[[0, 1], 2], [3, 4]])
+
+
+def test_clusters_by_depth() -> None:
+    top, low = [c for c in DEEP.clusters if DEEP.parent[c] == DEEP.root], DEEP.parent[node(0)]
+    assert levels(DEEP) == [dict.fromkeys(top, DEEP.root), {low: DEEP.parent[node(2)]}]
+    assert levels(tree_of([0, 1])) == []
+
+
+def test_own_models_stand_alone() -> None:
+    everywhere, clients = dict.fromkeys(DEEP.parent, 1.0), dict.fromkeys(DEEP.clients, 1.0)
+    assert own_models(DEEP) == Mixing(everywhere, clients)
+
+
+def test_what_is_left_after_a_move() -> None:
+    """Client 4 is gone, and so is what was known of it; the others keep all."""
+    after = tree_of([[[0, 1], 2], [3]])
+    known = dict.fromkeys(DEEP.clients, (P, 1.0))
+    found = after_moves(Mixing(dict.fromkeys(DEEP.parent, 0.5), {}, known), DEEP, after)
+    assert set(found.weights) == set(DEEP.parent) & set(after.parent)
+    assert set(found.parent_losses) == set(after.clients)
+
+
+def by_value(targets: dict[int, float], sizes: dict[int, int]) -> Any:
+    """A model is one number, and loses for a client the squared distance to its target."""
+
+    def held_out(asks: Sequence[tuple[NodeId, Any]], *, sent: bool) -> list[Any]:
+        values = [
+            float(np.average([float(m) for m in model.models], weights=model.weights))
+            for _, model in asks
+        ]
+        return [
+            SimpleNamespace(loss=(value - targets[client]) ** 2)
+            for (client, _), value in zip(asks, values)
+        ]
+
+    fed = fed_of(sizes)
+    fed.held_out = held_out
+    return fed
+
+
+@pytest.mark.parametrize(("sizes", "weight"), [({0: 1, 1: 99}, 1.0), ({0: 99, 1: 1}, 0.0)])
+def test_a_cluster_goes_by_samples(sizes: dict[int, int], weight: float) -> None:
+    """The root's model suits client 0, the cluster's client 1."""
+    tree = tree_of([[0, 1], 2])
+    (cluster,) = (c for c in tree.clusters if c != tree.root)
+    targets = {0: 0.0, 1: 1.0, 2: 0.0}
+    values = {tree.root: 0.0, cluster: 1.0, node(0): 0.0, node(1): 1.0, node(2): 0.0}
+    models = {each: torch.tensor([value]) for each, value in values.items()}
+    losses = {c: {n: (values[n] - targets[c]) ** 2 for n in tree.path(c)} for c in tree.clients}
+    fed = by_value(targets, sizes)
+    found = weigh_by_losses(tree, models, losses, Mixing(), ids(0, 1), CONFIG, fed)
+    assert found.weights[cluster] == weight
+    assert found.weights[node(2)] == 1.0, "was never asked"
