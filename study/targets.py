@@ -27,6 +27,7 @@ from study.pages import (
     privacy_page,
     tree_page,
 )
+from study.pages.adapter_tables import with_adapters
 from study.pages.benchmark_tables import benchmark_tables
 from study.pages.page_parts import write_page
 from study.pages.results_page import write_pages
@@ -170,6 +171,9 @@ def docs(study: Study) -> Outcome:
         "natural.md": natural_page.natural_page(study.out),
         "tree.md": tree_page.tree_page(study.out),
     }
+    how_to = study.pages / "adapters.md"
+    if how_to.exists():
+        texts[how_to.name] = with_adapters(how_to.read_text(encoding="utf-8"), study.out)
     more = [write_page(study.pages / name, text) for name, text in texts.items()]
     return Outcome((*written, *more))
 

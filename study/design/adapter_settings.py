@@ -16,6 +16,7 @@ COMMON: Overrides = {
     "local.batches": 20,
     "local.batch_size": 16,
     "local.learning_rate": 3e-3,
+    "sharing.ratio": 0.0,
     "save_every": 8,
     "evaluate.every": 4,
 }

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from statistics import fmean
 
 from study.design.adapter_settings import ADAPTED, FEDERATIONS
-from study.pages.markdown import NOTHING, difference, table, with_interval
+from study.pages.markdown import NOTHING, between, difference, table, with_interval
 from study.rows.intervals import estimate, paired
-from study.rows.row_files import Row, by_seed, column, of_method
+from study.rows.row_files import Row, by_seed, column, of_method, read_rows
 
 ADAPTERS = "adapters.json"
-HEAD = ("", "mean", "worst", "SOFA-FL is better by", "domains found", "MB a round", "GPU GiB")
+HEAD = (
+    "", "seeds", "mean", "worst", "SOFA-FL is better by", "domains found", "MB a round", "GPU GiB"
+)  # fmt: skip
 
 
 def adapter_tables(rows: Sequence[Row]) -> str:
     """A table for every federation that has rows."""
     return "\n".join(_parts(rows))
+
+
+def with_adapters(page: str, out: Path) -> str:
+    """The how-to page with new tables between its markers."""
+    return between(page, "adapters", adapter_tables(read_rows(out / ADAPTERS)))
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[str]:
@@ -36,6 +44,7 @@ def _cells(rows: Sequence[Row], method: str, *, swaps: bool) -> list[str]:
     ahead = paired(sofa, by_seed(mine, "mean")) if sofa and method != "sofa" else None
     cells = [
         ADAPTED[method].title,
+        str(len(mine)),
         with_interval(estimate(column(mine, "mean"))),
         with_interval(estimate(column(mine, "min"))),
         difference(ahead),

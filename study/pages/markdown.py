@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from textwrap import wrap
 
+from sofa_fl.errors import RunError
 from study.rows.intervals import Estimate, Paired
 
 NOTHING = "–"
@@ -65,3 +66,15 @@ def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def between(page: str, name: str, made: str) -> str:
+    """A text with something else between two markers, if it has them."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if begin not in page:
+        return page
+    before, _, rest = page.partition(begin)
+    _, there, after = rest.partition(end)
+    if not there:
+        raise RunError(f"the page must have {end} after {begin}, but has not; add it")
+    return f"{before}{begin}\n" + (f"\n{made}\n" if made else "") + f"{end}{after}"

@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
 from study.design.captions import LOSS_FIGURES
 from study.design.choices import FILE, TRIED, choices_table
@@ -15,7 +14,7 @@ from study.design.contenders import AS_WRITTEN, CONTENDERS, title
 from study.design.settings import SETTINGS
 from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import By, benchmark_tables, by_method, standing
-from study.pages.markdown import NOTHING, bold, listed, share, table
+from study.pages.markdown import NOTHING, between, bold, listed, share, table
 from study.pages.natural_tables import NATURAL, natural_summary
 from study.pages.page_parts import (
     as_options,
@@ -55,20 +54,8 @@ def write_pages(out: Path, pages: Path, readme: Path | None) -> tuple[Path, ...]
 
 def with_results(readme: str, out: Path) -> str:
     """A README with new tables between its markers."""
-    readme = _between(readme, "results", compact_table(read_rows(out / "benchmark.json")))
-    return _between(readme, "natural", natural_summary(read_rows(out / NATURAL)))
-
-
-def _between(readme: str, name: str, made: str) -> str:
-    """A text with something else between two markers, if it has them."""
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    if begin not in readme:
-        return readme
-    before, _, rest = readme.partition(begin)
-    _, there, after = rest.partition(end)
-    if not there:
-        raise RunError(f"the README must have {end} after {begin}, but has not; add it")
-    return f"{before}{begin}\n" + (f"\n{made}\n" if made else "") + f"{end}{after}"
+    readme = between(readme, "results", compact_table(read_rows(out / "benchmark.json")))
+    return between(readme, "natural", natural_summary(read_rows(out / NATURAL)))
 
 
 def compact_table(rows: Sequence[Row]) -> str:

@@ -56,12 +56,13 @@ def quiet(_line: str) -> None:
 
 
 def serve(
-    config: Config, out: Path, machines: dict[int, FakeMachine], smallest: int = 3
+    config: Config, out: Path, machines: dict[int, FakeMachine], smallest: int = 3, **options: Any
 ) -> tuple[Result, FakeMessenger]:
     messenger = FakeMessenger(machines)
     server_config = ServerConfig(
         run=out, expected=MNIST, clients=NUM, most=NUM, timeout=0.4, secure_aggregation=smallest
     )
+    server_config = replace(server_config, **options)
     return Server(messenger, config, server_config, quiet).run(), messenger
 
 
@@ -117,6 +118,14 @@ def test_clients_of_small_clusters_do_not_contribute(tmp_path: Path) -> None:
     found = [line for line in lines(tmp_path / "run") if "no_sum" in line]
     assert [line["no_sum"] for line in found] == [[5, 7]] * 2
     assert found[0]["why"] == "a sum needs 3 to 512 machines that allow it, got 2"
+
+
+@pytest.mark.parametrize("method", ["sofa", "fedprox"])
+def test_models_may_travel_down_in_half_the_bytes(method: str, tmp_path: Path) -> None:
+    config = config_of(method)
+    _, messenger = serve(config, tmp_path / "run", residents(config), transport="float16")
+    assert not [line for line in lines(tmp_path / "run") if "set_aside" in line or "no_sum" in line]
+    assert sum("masked" in names for names in outcomes_in(messenger)) >= 2 * NUM
 
 
 def test_a_masked_round_takes_one_more_exchange(tmp_path: Path) -> None:

@@ -34,8 +34,13 @@ DATA = example_data(CONFIG.data, 0, 1)
 SITE = Site(b"k" * 32)
 START = FlatNetwork(build(SETUP.network_factory((1, 28, 28), None), 0)).vector
 TASK = Task(
-    site=NodeId(0), start=START, samples=np.arange(9), batches=1, seed=7, prior=np.zeros(10, np.float32)
-)  # fmt: skip
+    site=NodeId(0),
+    start=START,
+    samples=np.arange(9),
+    batches=1,
+    seed=7,
+    prior=np.zeros(10, np.float32),
+)
 KEYS = [public_of(key_of(bytes([i]) * 32)) for i in range(4)]
 
 

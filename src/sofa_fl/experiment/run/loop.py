@@ -223,7 +223,7 @@ class Experiment:
         line, self.last_event = to_line(event, self.last_event), event
         self.writer.wait()
         if not is_saved(self.config, round):
-            folder.append(line)
+            folder.append(line, flush=False)  # a resumed run makes this round again anyway
             notify(observers, event)
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

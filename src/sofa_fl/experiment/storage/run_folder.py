@@ -44,7 +44,9 @@ class RunFolder:
     """A folder that holds one run."""
 
     path: Path
+    # Length and checksum at the last mark, and where lines begin that are not flushed yet.
     _marked: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    _unflushed: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any]) -> RunFolder:
@@ -147,14 +149,21 @@ class RunFolder:
             if later > round:
                 self.checkpoint(later).unlink(missing_ok=True)
 
-    def append(self, line: Event) -> int:
-        """Append the line of an event, completely or not at all; return the file's new length."""
+    def append(self, line: Event, *, flush: bool = True) -> int:
+        """Append the line of an event, completely or not at all; return the file's new length.
+
+        What is not flushed is lost in a power cut; the next `mark` flushes it.
+        """
         try:
             with self.events_file.open("ab", buffering=0) as file:
                 before = file.tell()
                 try:
                     write_all(file, json.dumps(line).encode() + b"\n")
-                    os.fsync(file.fileno())
+                    if flush:
+                        os.fsync(file.fileno())
+                        self._unflushed.clear()
+                    else:
+                        self._unflushed.append(before)
                 except OSError:
                     file.truncate(before)
                     raise
@@ -165,12 +174,18 @@ class RunFolder:
             raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
 
     def mark(self) -> tuple[int, int]:
-        """The length of the events so far, and their checksum."""
+        """The length of the events so far, all of them on disk, and their checksum."""
         length, checksum = self._marked or (0, 0)
         if self.events_file.exists():
-            with self.events_file.open("rb") as file:
-                file.seek(length)  # only what was appended since the last mark is read
-                new = file.read()
+            try:
+                with self.events_file.open("r+b") as file:
+                    if self._unflushed:
+                        os.fsync(file.fileno())
+                        self._unflushed.clear()
+                    file.seek(length)  # only what was appended since the last mark is read
+                    new = file.read()
+            except OSError as error:
+                raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
             length, checksum = length + len(new), zlib.crc32(new, checksum)
         self._marked[:] = length, checksum
         return length, checksum

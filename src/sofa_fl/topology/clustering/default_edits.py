@@ -64,12 +64,12 @@ def descend(
     without the root, and their losses.
     """
     ways: dict[NodeId, dict[NodeId, float]] = {client: {} for client in clients}
+    below: dict[NodeId | None, list[NodeId]] = {}  # clusters; most children may be clients
+    for cluster in tree.clusters:
+        below.setdefault(tree.parent[cluster], []).append(cluster)
     at = dict.fromkeys(clients, tree.root)
     while pairs := [
-        (client, child)
-        for client, node in at.items()
-        for child in tree.children[node]
-        if child not in tree.members
+        (client, child) for client, node in at.items() for child in below.get(node, ())
     ]:
         best: dict[NodeId, tuple[float, NodeId]] = {}
         for (client, child), loss in zip(pairs, ask(pairs)):
