@@ -251,18 +251,25 @@ def main() -> None:
     options = parse()
     has_pfl = importlib.util.find_spec("pfl") is not None
     names = options.only or [name for name in CONTESTANTS if name != "pfl" or has_pfl]
-    if len(names) == 1:
-        found = {names[0]: run_one(names[0], options)}
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            found = {name: run_apart(name, folder) for name in names}
+    found: dict[str, Record] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            found[name] = run_one(name, options) if len(names) == 1 else run_apart(name, folder)
+            keep(found, options)  # whatever becomes of the next
+            rate = found[name]["trainings_per_second"]
+            print(f"{name}: {rate:.1f} trainings a second", file=sys.stderr, flush=True)
+    if len(names) > 1:
         print(table(found))
         if not has_pfl:
             print("\npfl is not installed, so ratios are over our FedAvg")
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    settings = {k: v for k, v in vars(options).items() if isinstance(v, int | str)}
-    record = {"device": device, "torch": torch.__version__, **settings, "contestants": found}
+
+
+def keep(found: dict[str, Record], options: argparse.Namespace) -> None:
+    """Write what there is so far, if it is asked for."""
     if options.out:
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+        settings = {k: v for k, v in vars(options).items() if isinstance(v, int | str)}
+        record = {"device": device, "torch": torch.__version__, **settings, "contestants": found}
         options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 

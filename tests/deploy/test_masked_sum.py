@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sofa_fl.deploy.masked_sum import shamir
-from sofa_fl.deploy.masked_sum.keys import key_of, pair_seed, public_of, sealed, unsealed
 from sofa_fl.deploy.masked_sum.member import MaskedModel, Revealed, masked, reveal
 from sofa_fl.deploy.masked_sum.numbers import LIMIT, NUM_CHECKS, encoded
+from sofa_fl.deploy.masked_sum.pair_keys import key_of, pair_seed, public_of, sealed, unsealed
 from sofa_fl.deploy.masked_sum.plan import (
     SumPlan,
     flaw_of_keys,

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from sofa_fl.deploy.masked_sum import shamir
-from sofa_fl.deploy.masked_sum.keys import pair_seed, public_of, sealed, unsealed
 from sofa_fl.deploy.masked_sum.numbers import Masked, encoded, mask
+from sofa_fl.deploy.masked_sum.pair_keys import pair_seed, public_of, sealed, unsealed
 from sofa_fl.deploy.masked_sum.plan import SumPlan
 
 SEALED_SIZE = shamir.SIZE + 16  # bytes of an encrypted share
