@@ -44,7 +44,7 @@ CASES: tuple[tuple[Network, float, bool], ...] = (
 
 
 def measure(kind: Network, num: int, *, stacked: bool, given: Any) -> dict[str, Any]:
-    """Seconds for a round of all clients, the best of several if stacked, and the memory that it took."""
+    """Seconds for a round of all clients, the best of several, and the memory that it took."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     base = find_base(given.data_dir)
     train, test = (read_queries(given.data_dir, base, split) for split in ("train", "test"))
