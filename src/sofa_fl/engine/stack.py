@@ -92,9 +92,11 @@ class LayerStack(Stack):
     def _outputs(self, x: Tensor, training: bool, bf16: bool) -> Tensor:
         given = x.bfloat16() if bf16 else x
         if not training:
-            return self.network(given).float()  # type: ignore[no-any-return]
+            outputs: Tensor = self.network(given)
+            return outputs.float()
         with Rewriting(DRAWING, Draws.at(self.seeds, self.step)):
-            return self.network(given).float()  # type: ignore[no-any-return]
+            outputs = self.network(given)
+        return outputs.float()
 
 
 class MappedStack(Stack):
