@@ -23,14 +23,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import checkout  # (first: it finds the package)
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from pfl_job import (
+from cifar_job import (
     BATCH_SIZE,
     COHORT,
     EVERY,
@@ -43,6 +43,7 @@ from pfl_job import (
     network,
     shares,
 )
+from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Arrays
 from sofa_fl.experiment.run import launch
@@ -266,9 +267,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             if len(names) == 1:
-                run_one(name, options, lambda record, name=name: keep(name, record))
+                run_one(name, options, partial(keep, name))
             else:
-                run_apart(name, folder, lambda record, name=name: keep(name, record))
+                run_apart(name, folder, partial(keep, name))
     if len(names) > 1 and found:
         print(table(found))
         if not has_pfl:

@@ -7,18 +7,18 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import cifar_job
 import numpy as np
 import pfl_cifar
-import pfl_job
 import pytest
 
 
 def test_the_network_is_pfls() -> None:
-    assert sum(p.numel() for p in pfl_job.network().parameters()) == 1_626_442
+    assert sum(p.numel() for p in cifar_job.network().parameters()) == 1_626_442
 
 
 def test_users_have_fifty_samples_each_and_share_none() -> None:
-    rows = pfl_job.shares(50_000, pfl_job.USERS, pfl_job.SAMPLES)
+    rows = cifar_job.shares(50_000, cifar_job.USERS, cifar_job.SAMPLES)
     assert {len(own) for own in rows} == {50}
     assert len(np.unique(np.concatenate(rows))) == 50_000
 
