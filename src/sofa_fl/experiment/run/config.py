@@ -228,9 +228,10 @@ def code_digest() -> str:
 
 
 def provenance(config: Config, data: str) -> dict[str, Any]:
-    """What a summary says it was made of: digests of the code, the configuration and the data."""
+    """What a run was made of: the version, and digests of code, configuration and data."""
     text = json.dumps(compared(config), sort_keys=True, default=repr)
     return {
+        "version": sofa_fl.__version__,
         "code": code_digest(),
         "config": hashlib.blake2b(text.encode(), digest_size=8).hexdigest(),
         "data": data,
