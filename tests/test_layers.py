@@ -178,6 +178,7 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
         ("sofa_fl.cli.main", {"torch", "numpy", "flwr"}),
         ("sofa_fl.deploy.server.server", {"flwr", "sklearn"}),
         ("sofa_fl.deploy.flower.new_app", {"torch"}),
+        ("sofa_fl.deploy.flower.supernode, sofa_fl.deploy.machine.site_report", {"torch"}),
     ],
 )
 def test_light_parts_stay_light(module: str, never: set[str]) -> None:

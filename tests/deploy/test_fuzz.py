@@ -31,8 +31,9 @@ from sofa_fl.deploy.server.sample_relay import SampleRelay
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.contents import asked_in, left_in
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
+from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import MessageBuilder, MessageError, WireMessage
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.deploy.transport.work import work_digest
 from sofa_fl.engine.base import Exam, Task
 from sofa_fl.errors import SofaError
