@@ -113,6 +113,13 @@ def is_pretrained(network: nn.Module) -> bool:
     return hasattr(network, "main_input_name") and hasattr(network, "config")
 
 
+def seed_draws(seed: int) -> None:
+    """Seed torch's global generators; `torch.manual_seed` formats the stack without a GPU."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+
+
 def build(factory: NetworkFactory, seed: int) -> nn.Module:
     """A network whose first weights depend on `seed` alone.
 
@@ -124,7 +131,7 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
             f"{type(factory).__name__}; pass network=lambda: {type(factory).__name__}(...)"
         )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(seed, "network"))
+        seed_draws(seed_for(seed, "network"))
         network = made(factory)
     parameters: list[tuple[str, object]] = list(network.named_parameters())
     if lazy := [name for name, p in parameters if isinstance(p, UninitializedParameter)]:
