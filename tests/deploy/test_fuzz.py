@@ -45,7 +45,7 @@ SETUP = RunSetup(seed=0, local=CONFIG.local, model=CONFIG.model, num_outputs=10)
 POLICY = replace(OPEN, model=CONFIG.model, max_batches=20)
 MACHINE = 5
 fuzzed = settings(
-    max_examples=1000,
+    max_examples=400,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

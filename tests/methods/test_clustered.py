@@ -116,7 +116,8 @@ def test_it_finds_two_groups_of_mnist(
     method: Method[Any], rotations_and_swaps: tuple[int, int]
 ) -> None:
     fed = rotated(*rotations_and_swaps, num_clients=6)
-    choice = [after_rounds(method, fed, 6).choice[client] for client in fed.clients]
+    state = after_rounds(method, fed, 6)
+    choice = [state.choice[client] for client in fed.clients]
     assert len(set(choice[:3])) == len(set(choice[3:])) == 1
     assert choice[0] != choice[3]
 
