@@ -31,7 +31,8 @@ from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.launch import run
 from sofa_fl.federation import Federation
-from sofa_fl.models.networks import ModelConfig, network_factory
+from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.networks import network_factory
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bf16")
 Row = dict[str, Any]
