@@ -130,10 +130,10 @@ def weigh_siblings(
     starts, undecided = {}, []
     for (client, row), chance in zip(rows.items(), chances.tolist()):
         starts[client] = start_weight(row, learned[client], chance, fed.blind_loss)
-        is_new = learned[client] == np.inf and client not in tried
-        if is_new and is_left(row, 0.0, chance, fed.blind_loss):
+        if learned[client] == np.inf and is_left(row, 0.0, chance, fed.blind_loss):
             undecided.append(client)
-    trials = trials_of(undecided if config.trials else (), parent, losses)
+    is_new = not any(before.parent_losses.get(c, (None,))[0] == parent for c in losses)
+    trials = trials_of(undecided if is_new and config.trials else (), parent, losses)
     return Mixing(
         weights={client: WEIGHTS[int(row.argmin())] for client, row in rows.items()},
         starts=starts | {client: float(trial.goes_on) for client, trial in trials.items()},
@@ -147,8 +147,8 @@ def what_parent_learned(
 ) -> float:
     """By how much the loss of what its parent stands for fell for a client since the last round.
 
-    Of a new parent nobody knows: infinity, and a trial tells, unless the client has left its parent
-    before. A parent with clusters below it besides is of no group: there is no `hope`.
+    A client that is new to its parent does not know: infinity, unless it has left a parent before.
+    A parent with clusters below it besides is of no group: there is no `hope`.
     """
     was = before.parent_losses.get(client)
     if was is not None and was[0] == parent:
