@@ -26,6 +26,9 @@ from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit
 
 
+MODE = "none"
+
+
 @register("sofa", "SOFA-FL", SofaConfig, section="sofa")
 class Sofa:
     """The method: `rules` decide, this class says in which order."""
@@ -64,7 +67,10 @@ class Sofa:
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
         losses = compare_losses(tree, models, fed, known, updates)
-        tree, edits, models = self.reshape(tree, space, models, rules, fed)  # line 6: SHAPE
+        went_on = [c for c, a in state.mixing.starts.items() if a]
+        if MODE == "trial": went_on = [c for c, t in state.mixing.trials.items() if t.goes_on]
+        if MODE == "none": went_on = []
+        tree, edits, models = self.reshape(tree, space, models, went_on, rules, fed)  # line 6: SHAPE
         losses = compare_losses(tree, models, fed, losses, updates)
         mixing = rules.weigh(tree, models, losses, state.mixing, updates, self.config, fed)
         shared = self.share(tree, space, state.shared, fed)  # line 7
@@ -99,10 +105,11 @@ class Sofa:
         return mixed(self.rules.clusters(tree, updates, self.config, fed), own, eta)
 
     def reshape(
-        self, tree: Tree, space: Space, models: Models, rules: Rules, fed: Federation
+        self, tree: Tree, space: Space, models: Models, went_on: Sequence[NodeId], rules: Rules,
+        fed: Federation,
     ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
         """The tree after SHAPE, the edits that led to it, and the models of its nodes."""
-        evidence = FederationEvidence(tree, space, models, fed)
+        evidence = FederationEvidence(tree, space, models, fed, went_on)
         tree, edits, evidence = shape(tree, evidence, self.config.shape, rules)
         return tree, edits, dict(evidence.models)
 

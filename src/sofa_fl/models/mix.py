@@ -58,6 +58,13 @@ def write(model: Model, out: Vector) -> None:
         out.copy_(as_vector(model))
 
 
+def mixture(parent: Model, own: Vector, a: float) -> Model:
+    """(1 − a) · parent + a · own."""
+    if a in (0.0, 1.0):
+        return own if a else parent
+    return Mix((as_vector(parent), own), (1 - a, a))
+
+
 V = TypeVar("V")
 
 

@@ -18,10 +18,9 @@ from sofa_fl.errors import RunError
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.rules.clusters import Models, Update
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.mixing import mixture
 from sofa_fl.methods.rules.state import ModelStore, SofaState, search_down
 from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Mix, Model, as_vector
+from sofa_fl.models.mix import Mix, Model, as_vector, mixture
 from sofa_fl.sharing import training_sets
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 

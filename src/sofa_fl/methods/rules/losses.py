@@ -26,7 +26,8 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Models, inherit, mean_of
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.models.flat import Vector, distances, mean
-from sofa_fl.topology.clustering.evidence import Question
+from sofa_fl.models.mix import Model, mixture
+from sofa_fl.topology.clustering.evidence import WEIGHTS, MixedQuestion, Question
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 from sofa_fl.topology.tree.edits import Edit, apply_all
@@ -110,6 +111,7 @@ class FederationEvidence:
     """The models of a tree's nodes, and the clients that answered in this round (`space`).
 
     Attributes:
+        went_on: The clients that went on from their own models in this round.
         known: What was asked before, by question and whether training samples counted.
     """
 
@@ -117,6 +119,7 @@ class FederationEvidence:
     space: Space
     models: Models
     fed: Federation
+    went_on: Collection[NodeId] = ()
     known: dict[tuple[Question, bool], float] = field(default_factory=dict)
 
     @property
@@ -137,27 +140,35 @@ class FederationEvidence:
         return np.array([self.known[q, more] for q in questions], dtype=np.float64)
 
     def _asked(self, questions: Sequence[Question], more: bool) -> Floats:
-        means: dict[tuple[NodeId, ...], Vector] = {}
-        for _, nodes in questions:
-            if nodes not in means:
-                means[nodes] = (
-                    self.models[nodes[0]]
-                    if len(nodes) == 1
-                    else mean_of(nodes, self.tree, self.models, self.fed)
-                )
+        means = {nodes: self._mean(nodes) for nodes in dict.fromkeys(n for _, n in questions)}
         asks = [(client, means[nodes]) for client, nodes in questions]
         losses = self._measured(asks, self.fed.judged_on)
         few = [at for at, (client, _) in enumerate(asks) if more and self._has_few(client)]
         if few:
-            trained = self._measured([asks[at] for at in few], self.fed.owned.__getitem__)
+            rows = {client: self._training_rows(client) for client, _ in (asks[at] for at in few)}
+            trained = self._measured([asks[at] for at in few], rows.__getitem__)
             for at, loss in zip(few, trained):
                 client = asks[at][0]
-                held, own = self.samples(client), len(self.fed.owned[client])
+                held, own = self.samples(client), len(rows[client])
                 losses[at] = (held * losses[at] + own * loss) / (held + own)
         return losses
 
+    def mixed(self, questions: Sequence[MixedQuestion]) -> Floats:
+        means = {nodes: self._mean(nodes) for nodes in dict.fromkeys(n for *_, n in questions)}
+        mixtures = {
+            (node, nodes): [mixture(means[nodes], self.models[node], a) for a in WEIGHTS]
+            for _, node, nodes in questions
+        }
+        asks = [(c, model) for c, node, nodes in questions for model in mixtures[node, nodes]]
+        return self._measured(asks, self.fed.judged_on).reshape(-1, len(WEIGHTS))
+
+    def _mean(self, nodes: tuple[NodeId, ...]) -> Vector:
+        if len(nodes) == 1:
+            return self.models[nodes[0]]
+        return mean_of(nodes, self.tree, self.models, self.fed)
+
     def _measured(
-        self, asks: Sequence[tuple[NodeId, Vector]], rows: Callable[[NodeId], Samples]
+        self, asks: Sequence[tuple[NodeId, Model]], rows: Callable[[NodeId], Samples]
     ) -> Floats:
         losses = np.array([score.loss for score in self.fed.held_out(asks, rows=rows)])
         return np.where(np.isfinite(losses), losses, LARGEST)
@@ -171,6 +182,12 @@ class FederationEvidence:
         return (
             self.samples(client) < FEW and self.fed.judged_on(client) is not self.fed.owned[client]
         )
+
+    def _training_rows(self, client: NodeId) -> Samples:
+        """As many of a client's training samples as it holds out too few."""
+        own = self.fed.owned[client]
+        some = min(FEW - self.samples(client), len(own))
+        return own[np.linspace(0, len(own) - 1, some).round().astype(int)]
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
         models, edited = inherit(tree, self.models, edits, self.fed), apply_all(tree, edits)

@@ -133,7 +133,7 @@ def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
             part
             for part in candidates
             if is_gain(part, cluster, children, evidence)
-            and is_compatible(part, children, evidence)
+            and (helps(part, cluster, children, evidence) if LEVEL == "helps" else is_compatible(part, children, evidence))
         ]
         parts = parts or suited(cluster, children, evidence)
         rest = tuple(c for c in tree.children[cluster] if not any(c in part for part in parts))
@@ -150,6 +150,9 @@ def proposed_parts(
     children: dict[NodeId, list[NodeId]], evidence: Evidence
 ) -> list[tuple[NodeId, ...]]:
     """The sets of several children, not all, that are clusters of DMAC; the largest ones."""
+    lone = lone_clients(children)
+    if 0 < sum(client in evidence.went_on for client in lone) < len(lone):
+        return []  # how far apart they are says how they started
     space = evidence.space
     clients = tuple(client for below in children.values() for client in below)
     rows = [space.row_of[client] for client in clients]
@@ -163,7 +166,7 @@ def proposed_parts(
         is_union = len(inside) == sum(len(children[child]) for child in part)
         if not is_union or not 1 < len(part) < len(children) or not taken.isdisjoint(part):
             continue
-        if is_clear(part, children, some):
+        if LEVEL == "helps" or is_clear(part, children, some):
             parts.append(tuple(sorted(part)))
             taken |= set(part)
     return parts
@@ -179,6 +182,41 @@ def is_clear(part: tuple[NodeId, ...], children: dict[NodeId, list[NodeId]], spa
     others = np.concatenate([rows[child] for child in children if child not in part])
     outer = test.between(np.concatenate([rows[child] for child in part]), others)
     return inner is not None and stands_out(inner, outer, test.clearly)
+
+
+LEVEL = "clear"
+LITTLE = 0.0
+
+
+def helps(
+    part: tuple[NodeId, ...],
+    cluster: NodeId,
+    children: dict[NodeId, list[NodeId]],
+    evidence: Evidence,
+) -> bool:
+    """Whether clusters in a part gain by its level: mixed with the part's mean, they lose less.
+
+    Less, that is, than mixed with the model of the cluster above, which they have without it.
+    """
+    if all(len(children[child]) == 1 for child in part):
+        return True
+    asks = [(client, child) for child in part for client in children[child]]
+    above = [(c, child, nodes) for nodes in (part, (cluster,)) for c, child in asks]
+    losses = evidence.mixed(above).reshape(2, len(asks), -1)
+    counts = sample_counts(evidence, [client for client, _ in asks])
+    best = np.empty((2, len(asks)))
+    for child in part:
+        rows = [row for row, (_, below) in enumerate(asks) if below == child]
+        means = np.average(losses[:, rows], axis=1, weights=counts[rows])
+        for k, at in enumerate(means.argmin(axis=1)):
+            best[k, rows] = losses[k, rows, at]
+    if DEBUG:
+        m = best[1] - best[0]; mean = np.average(m, weights=counts)
+        print("LEVEL", evidence.round, len(part), len(asks), "%.4f" % (mean / evidence.blind_loss), "%.1f" % (mean / (m.std() / len(m) ** .5 + 1e-12)), flush=True)
+    return is_loss(best[1] - best[0], counts, LITTLE, evidence.blind_loss)
+
+
+DEBUG = False
 
 
 def is_compatible(
