@@ -121,12 +121,12 @@ def weigh_siblings(
         for client, row in rows.items()
     }
     tried = {c: t for c in losses if (t := before.trials.get(c)) and t.parent == parent}
-    if is_better_alone(tried, losses, fed):
-        learned |= dict.fromkeys(tried, 0.0)
+    learned |= dict.fromkeys(tried, 0.0 if is_better_alone(tried, losses, fed) else np.inf)
     starts, undecided = {}, []
     for (client, row), chance in zip(rows.items(), chances.tolist()):
         starts[client] = start_weight(row, learned[client], chance, fed.blind_loss)
-        if learned[client] == np.inf and is_left(row, 0.0, chance, fed.blind_loss):
+        is_new = learned[client] == np.inf and client not in tried
+        if is_new and is_left(row, 0.0, chance, fed.blind_loss):
             undecided.append(client)
     trials = trials_of(undecided, parent, losses) if TRIAL else {}
     return Mixing(
