@@ -22,7 +22,8 @@ MADE = {
     "notebook.md": notebook_page,
 }
 WIDEST = re.compile(r"^\|(?:[^|\n]*\|){9,}$", re.MULTILINE)  # tables that need the whole width
-ROW = re.compile(r"^\|.*±.*$", re.MULTILINE)  # a number and its interval stay on one line
+ROW = re.compile(r"^\|.*$", re.MULTILINE)
+TOGETHER = re.compile(r"(?<=\d) ([±/]) (?=\d)")  # two numbers that stay on one line
 MARK = "<!-- made when the site is built -->"
 ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
 OUTWARD = re.compile(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
@@ -38,7 +39,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         page.meta.setdefault("hide", []).append("navigation")
     if page.file.src_uri in MADE:
         markdown = markdown.replace(MARK, MADE[page.file.src_uri]())
-    markdown = ROW.sub(lambda row: row[0].replace(" ± ", "&nbsp;±&nbsp;"), markdown)
+    markdown = ROW.sub(lambda row: TOGETHER.sub(r"&nbsp;\1&nbsp;", row[0]), markdown)
     return LIST.sub(r"\1\n\n\2", OUTWARD.sub(_named, markdown))
 
 

@@ -89,7 +89,11 @@ def test_other_separators(tmp_path: Path, text: str, options: dict[str, Any]) ->
         ("age,score\n60,1\n61,\n", {}, r"south.csv, line 3: the target 'score' is blank"),
         ("years,score\n60,1\n", {}, r"south.csv has no column 'age'; there are years, score"),
         ("age,score\n60,1\ninf,0\n", {}, r"south.csv, line 3: column 'age' must be finite"),
-        ("age,score\n60,yes\n", {}, r"'score' must be of one kind in all tables"),
+        (
+            "age,score\n60,yes\n",
+            {},
+            r"all tables, got text in south.csv, whole numbers in north.csv",
+        ),
         ("age,age\n60,1\n", {}, "two columns named 'age'"),
         ("age,score\n60,1\n", {"target": "what"}, "no column 'what'; there are age, score"),
         ("age,score\n60,1\n", {"target": ""}, "target must name the column .* has age, score"),

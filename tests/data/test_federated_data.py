@@ -105,3 +105,14 @@ def test_without_stages_rows_have_one_owner_too() -> None:
 def test_inputs_and_targets_match() -> None:
     with pytest.raises(DataError, match="40 inputs do not match 39 targets"):
         Arrays(ARRAYS.x, ARRAYS.y[1:])
+
+
+def test_a_short_repr() -> None:
+    """Arrays of many numbers were printed whole."""
+    pictures = Arrays(np.zeros((6, 3, 28, 28), np.uint8), np.zeros(6, np.int64))
+    assert repr(pictures) == "Arrays(6 samples, uint8 inputs of shape (3, 28, 28), int64 targets)"
+    assert repr(DATA).startswith("FederatedData(3 clients, train=Arrays(40 samples, float32")
+    data = FederatedData(ARRAYS, ARRAYS, (A, B, C, OTHER_A), 4)
+    named = replace(data, names=("rome", "milan", "turin", "pisa"))
+    assert repr(named).startswith("FederatedData(4 clients (rome, milan, turin, …), train=")
+    assert "1 client (rome)," in repr(replace(data, clients=(A,), names=("rome",)))

@@ -39,5 +39,5 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="bird has no picture"):
         from_folder(tmp_path)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(DataError, match="pip install pillow"):
+    with pytest.raises(DataError, match=r"pip install 'sofa-fl\[pictures\]'"):
         from_folder(tmp_path)

@@ -287,8 +287,8 @@ def test_a_private_run_in_sums_says_what_left_each_site(world: World) -> None:
 @pytest.mark.parametrize("name", MACHINES[:3])
 def test_a_site_says_what_left_it_in_all_runs(name: str, world: World) -> None:
     said = world.audits[name].splitlines()
-    assert said[0].endswith("of 2 runs, 0 of them refused")
-    assert {"3 models in the clear", "1 masked models", "1 sums unmasked"} <= set(said)
+    assert said[0].endswith("of 2 runs, 0 refused")
+    assert {"3 models in the clear", "1 masked model", "1 sum unmasked"} <= set(said)
     samples = next(int(line.split()[0]) for line in said if line.endswith("different samples"))
     assert (samples > 10) == (name != "clinic-c"), "the first run's"
     state = world.machines[name].folder / "site" / "state"
@@ -296,7 +296,7 @@ def test_a_site_says_what_left_it_in_all_runs(name: str, world: World) -> None:
     told = ", ".join(f"{part} {epsilon:.2f}" for part, epsilon in sorted(spent.items()))
     assert said[-2:] == [
         f"epsilon spent of 8: {told}",
-        "1 of 1 models that may leave outside of a sum",
+        "models outside a sum: 1 of at most 1",
     ]
 
 

@@ -27,7 +27,7 @@ from tests.deploy.cases import MNIST, NUM_CLIENTS, FakeMessenger, lines, machine
 def test_a_site_that_answered_nothing_says_so(tmp_path: Path) -> None:
     folder = create_site(tmp_path / "site", tmp_path / "app")
     said = site_report(load_policy(folder / "policy.toml"))
-    assert said == ["0 messages of 0 runs, 0 of them refused", "0 different samples"]
+    assert said == ["0 messages of 0 runs, 0 refused", "0 different samples"]
 
 
 def test_a_site_adds_up_its_records(tmp_path: Path) -> None:
@@ -46,13 +46,13 @@ def test_a_site_adds_up_its_records(tmp_path: Path) -> None:
     done = runner.invoke(deploy, ["audit", "--policy", str(file)])
     assert done.exit_code == 0
     first, *rest = done.stdout.splitlines()
-    assert first == "3 messages of 2 runs, 1 of them refused"
+    assert first == "3 messages of 2 runs, 1 refused"
     epsilon = rest.pop(-2)
     assert epsilon.startswith("epsilon spent of 8: train ")
     assert 0 < float(epsilon.split()[-1]) < 8
     assert rest == [
-        "1 models in the clear", "1 masked models", "5 scores", "42 bytes", "2 different samples",
-        "1 of 3 models that may leave outside of a sum",
+        "1 model in the clear", "1 masked model", "5 scores", "42 bytes", "2 different samples",
+        "models outside a sum: 1 of at most 3",
     ]  # fmt: skip
 
 

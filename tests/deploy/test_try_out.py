@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,8 @@ def test_an_app_is_written_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ((command, how),) = asked
     assert command[1:] == ["run", ".", "--stream", "--run-config", "clients=3"]
     assert how["env"]["FLWR_HOME"] == str(tmp_path / "clinics" / ".flwr")
+    first, *_ = how["env"]["PATH"].split(os.pathsep)
+    assert first == str(Path(sys.executable).parent), "also if its environment is not activated"
     config = (tmp_path / "clinics" / ".flwr" / "config.toml").read_text()
     assert "num-supernodes = 3" in config
     sofa = yaml.safe_load((tmp_path / "clinics" / "clinics" / "sofa.yaml").read_text())

@@ -59,13 +59,34 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert not re.search(r"url\([\"']?(?:https?:)?//", style.read_text(encoding="utf-8"))
 
 
-def test_no_table_is_cut_off_at_a_usual_width(site: Path) -> None:
-    """The comparison columns of the results were hidden to the right at 1400 pixels."""
-    hidden = """() => [...document.querySelectorAll(".md-typeset__scrollwrap")]
+def test_nothing_is_cut_off_at_a_usual_width(site: Path) -> None:
+    """Columns of the results were hidden at 1400 pixels, and the copy button lay on long lines."""
+    hidden = """() => [...document.querySelectorAll(".md-typeset__scrollwrap, article pre > code")]
       .map((box) => box.scrollWidth - box.clientWidth).filter((width) => width > 2)"""
     with browser_for_tests() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
-        for name in ("results.html", "drift.html", "natural.html", "systems.html", "paper.html"):
-            page.goto((site / name).as_uri())
-            page.wait_for_selector(".md-typeset__scrollwrap")
-            assert page.evaluate(hidden) == [], name
+        for file in sorted(site.glob("*.html")):
+            page.goto(file.as_uri())
+            page.wait_for_selector("article")
+            if file.name in ("results.html", "drift.html"):
+                page.wait_for_selector(".md-typeset__scrollwrap")
+            assert page.evaluate(hidden) == [], file.name
+
+
+def test_on_a_phone_rows_keep_their_names(site: Path) -> None:
+    """A wide table scrolls below its first column, and no button lies on code."""
+    with browser_for_tests() as browser:
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.goto((site / "results.html").as_uri())
+        page.wait_for_selector(".md-typeset__scrollwrap")
+        left = page.evaluate(
+            """() => {
+              const box = [...document.querySelectorAll(".md-typeset__scrollwrap")]
+                .find((one) => one.scrollWidth > one.clientWidth + 100);
+              box.scrollLeft = 100;
+              const name = box.querySelector("tbody td").getBoundingClientRect();
+              return name.left - box.getBoundingClientRect().left;
+            }"""
+        )
+        assert 0 <= left < 40
+        assert page.locator(".md-clipboard:visible").count() == 0

@@ -174,3 +174,12 @@ def test_a_checkpoint_every_few_rounds_and_after_the_last(tmp_path: Path) -> Non
     resume(tmp_path / "cut", data=own_data())
     assert RunFolder(tmp_path / "cut").saved_rounds() == [0, 2, 4, 5]
     assert events_of(tmp_path / "cut") == events_of(whole)
+
+
+def test_with_no_checkpoints_but_the_last_a_stopped_run_starts_over(tmp_path: Path) -> None:
+    whole = run(tiny(tmp_path / "whole", rounds=3), data=own_data()).run
+    killed(3, lambda: run(tiny(tmp_path / "cut", rounds=3, save_every=0), data=own_data()))
+    assert RunFolder(tmp_path / "cut").saved_rounds() == []
+    resume(tmp_path / "cut", data=own_data())
+    assert RunFolder(tmp_path / "cut").saved_rounds() == [3]
+    assert events_of(tmp_path / "cut") == events_of(whole)

@@ -77,6 +77,9 @@ def test_what_happened_to_the_data_and_what_to_know(browser: Browser, tmp_path: 
         page.keyboard.press("ArrowLeft")
         said = page.locator(".data-news").inner_text()
         assert said == "The data of site 1, site 2 changed; site 0 joined."
+        dots = page.locator(".ticks .data")
+        assert dots.count() == 1, "and the slider has a dot there"
+        assert dots.get_attribute("style") == f"left: {200 / 3:.4f}%;"
 
 
 def test_a_click_on_an_edit_shows_it(browser: Browser, tmp_path: Path) -> None:
@@ -100,6 +103,7 @@ def test_scores_are_in_view_and_bars_tell_clients_apart(browser: Browser, tmp_pa
         box = page.locator("#headline").bounding_box()
         assert box is not None
         assert box["y"] + box["height"] < 120, "without scrolling"
+        assert f"{max(last['disclosed']):.1%} of a client's samples disclosed, at most" in told
         side = page.locator("#clients-card").inner_text()
         assert "The worst 8 of 100 in this round" in side
         assert "four fifths of the clients" in side
@@ -163,3 +167,20 @@ def test_clients_that_stand_side_by_side_have_their_numbers(
     run = write_synthetic(tmp_path / "run", 20)
     with opened(browser, write_report([run]).as_uri()) as page:
         assert page.locator(".tree .client text.in").count() == 20
+
+
+def test_clusters_of_many_clients_have_their_names(browser: Browser, tmp_path: Path) -> None:
+    """Edits name clusters: who reads of one must find it, also where clients are mere dots."""
+    run = write_synthetic(tmp_path / "run", 200)
+    with opened(browser, write_report([run]).as_uri(), size=(1400, 900)) as page:
+        assert page.locator(".tree .client text.in").count() == 0, "dots"
+        assert page.locator(".tree text.beside").count() > 0
+
+
+def test_on_a_phone_the_theme_button_is_beside_the_title(browser: Browser, report: Path) -> None:
+    with opened(browser, report.as_uri(), size=(390, 844)) as page:
+        title = page.locator("h1").bounding_box()
+        button = page.locator("#theme").bounding_box()
+        assert title is not None
+        assert button is not None
+        assert button["y"] < title["y"] + title["height"]

@@ -3,26 +3,82 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sofa_fl
 from sofa_fl.api.runs import run
 from sofa_fl.experiment.run.config import code_digest
+from study.pages.results_page import OLDER
+from study.rows.origins import codes_of, commits_of, row_files
 from study.rows.row_files import add_rows, make_row, read_rows
-from study.rows.seals import broken, digest_of, outdated, read_unsealed
+from study.rows.seals import ORIGIN, broken, digest_of, outdated, read_unsealed
 from tests.experiment.cases import own_data, tiny
 
-RESULTS = Path(__file__).parents[2] / "results"
-FILES = ("ablation", "benchmark", "drift", "drift_sweep", "faults", "sweep", "table1", "table2")
+ROOT = Path(__file__).parents[2]
+RESULTS, DOCS, README = ROOT / "results", ROOT / "docs", ROOT / "README.md"
+FILES = dict(row_files(RESULTS))
+OLD = ("ablation.json", "drift.json", "faults.json", "table2.json")
+NEW = ("natural.json", "table1.json", "disclosure.json", "privacy.json")
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_published_row_was_edited(name: str) -> None:
-    rows = read_rows(RESULTS / f"{name}.json")
-    assert rows
-    assert broken(rows, read_unsealed(RESULTS)) == []
+    assert FILES[name]
+    assert broken(FILES[name], read_unsealed(RESULTS)) == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_published_row_is_a_copy(name: str) -> None:
+    """Two runs differ at least by their seed, and so do their configurations."""
+    origins = [row[ORIGIN] for row in FILES[name] if ORIGIN in row]
+    made_of = [tuple(origin[key] for key in ("code", "config", "data")) for origin in origins]
+    assert len(set(made_of)) == len(made_of)
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n not in ("natural.json", "choices.json")])
+def test_no_published_row_is_missing(name: str) -> None:
+    """All methods of a setting have the same seeds; the natural federations' page says which."""
+    seeds = defaultdict(set)
+    for row in FILES[name]:
+        overrides = json.dumps(row["overrides"]) if "sweep" in name else ""
+        seeds[row["setting"], row["method"], row["sharing"], overrides].add(row["seed"])
+    for setting in {row["setting"] for row in FILES[name]}:
+        assert len({frozenset(seeds[key]) for key in seeds if key[0] == setting}) == 1, setting
+
+
+def test_the_code_that_rows_claim_is_in_the_history() -> None:
+    """A run of code that was never committed cannot be repeated."""
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("there is no whole history here")
+    claimed = {code for rows in FILES.values() for code in codes_of(rows)} - {""}
+    assert claimed
+    assert set(commits_of(claimed, RESULTS)) == claimed, "python -m study.rows.origins results"
+
+
+def test_pages_call_those_rows_old_that_are() -> None:
+    """Rows of version 0.1.0 have no origin: whoever replaces them must change these sentences."""
+    for name in OLD:
+        assert not any(ORIGIN in row for row in FILES[name]), name
+    for name in NEW:
+        assert all(ORIGIN in row for row in FILES[name]), name
+    ours = [row for row in FILES["benchmark.json"] if row["method"] == "sofa"]
+    assert ours
+    assert all(ORIGIN in row for row in ours)
+    assert "Those on sharing, the figures and the ablation were made with those of version" in OLDER
+    assert "made with the rules of version 0.1.0" in (DOCS / "drift.md").read_text("utf-8")
+    assert "The ablation, the second table and the drift tables are older" in README.read_text(
+        "utf-8"
+    )
+
+
+def git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=RESULTS, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +90,7 @@ def test_a_row_says_what_it_was_made_of(summary: dict[str, Any], tmp_path: Path)
     row = make_row("S1", "sofa", 0.1, 0, {}, summary)
     assert row["provenance"]["code"] == code_digest()
     assert row["provenance"]["precision"] == "float32"
+    assert row["provenance"]["version"] == sofa_fl.__version__
     add_rows(tmp_path / "rows.json", [row])
     (kept,) = read_rows(tmp_path / "rows.json")
     assert broken([kept], []) == []

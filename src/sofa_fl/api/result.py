@@ -108,7 +108,7 @@ class Result(loop.Result):
             import pandas
         except ModuleNotFoundError:
             raise RunError(
-                "a frame takes pandas: pip install pandas; columns() gives the same without it"
+                "frame() needs pandas: pip install pandas; columns() gives the same without it"
             ) from None
         return pandas.DataFrame(self.columns())
 

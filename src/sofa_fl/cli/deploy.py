@@ -94,5 +94,5 @@ def node(context: typer.Context) -> None:
     try:
         from sofa_fl.deploy.flower.supernode import main
     except ImportError:
-        raise ConfigError("a node needs Flower; install sofa-fl[node]") from None
+        raise ConfigError("a node needs Flower: pip install 'sofa-fl[node]'") from None
     main(context.args)

@@ -13,11 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
-from sofa_fl.cli.options import AsJson, Preset, Quiet, Settings
+from sofa_fl.cli.options import AsJson, DataDir, Preset, Quiet, Rounds, Settings
 from sofa_fl.cli.screen import StoppedError
 from sofa_fl.errors import ConfigError
 
 Row = dict[str, Any]
+NO_FIGURE = "no figure without matplotlib: pip install 'sofa-fl[figures]'"
 
 
 def sweep(
@@ -38,6 +39,8 @@ def sweep(
     ] = None,
     preset: Preset = None,
     settings: Settings = None,
+    rounds: Rounds = None,
+    data_dir: DataDir = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder of the run folders and the figure.")
     ] = Path("runs") / "sweep",
@@ -54,15 +57,19 @@ def sweep(
     quiet: Quiet = False,
 ) -> None:
     """Run every combination of some values, and show them in one table and a figure."""
+    from sofa_fl.experiment.run.values import put_value
+
     base, values = read_sweep(config, over or ())
-    if preset is not None:
-        base["preset"] = preset
+    for key, value in (("preset", preset), ("data.dir", data_dir)):
+        if value is not None:
+            put_value(base, key, value)
     from sofa_fl.cli.jobs_progress import follow_jobs
     from sofa_fl.cli.screen import put, shell
     from sofa_fl.jobs.combinations import best_run, combine, rows_of
     from sofa_fl.jobs.runner import make_job, run_jobs
 
-    points = combine(base, settings or (), values)
+    last = [] if rounds is None else [f"rounds={rounds}"]
+    points = combine(base, [*(settings or ()), *last], values)
     work = [make_job(point.config, point.title, out, is_kept=keep_runs) for point in points]
     with follow_jobs("sweep", work, quiet=quiet) as follower:
         try:
@@ -77,7 +84,8 @@ def sweep(
         put(str(out))
     else:
         show_rows(rows)
-        put(f"Runs {shell(out)}" + (f", figure {shell(figure)}" if figure else ""))
+        drawn = f"figure {shell(figure)}" if figure else NO_FIGURE
+        put(f"Runs {shell(out)}, {drawn}")
         if keep_runs:
             best = shell(best_run(rows, summaries))
             put(f"Best {best}\n     sofa-fl report {best}\n     sofa-fl export {best}")

@@ -44,6 +44,10 @@ class Arrays:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        inputs = f"{self.x.dtype} inputs of shape {self.x.shape[1:]}"
+        return f"Arrays({len(self)} samples, {inputs}, {self.y.dtype} targets)"
+
     def take(self, rows: Samples) -> Arrays:
         """These rows alone, in this order."""
         return replace(self, x=self.x[rows], y=self.y[rows])
@@ -116,6 +120,12 @@ class FederatedData:
     names: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
     sources: Samples | None = None
+
+    def __repr__(self) -> str:
+        count = f"{len(self.clients)} client{'' if len(self.clients) == 1 else 's'}"
+        named = f" ({', '.join(self.names[:3])}{', …' if len(self.names) > 3 else ''})"
+        who = count + named if self.names else count
+        return f"FederatedData({who}, train={self.train!r}, test={self.test!r})"
 
     def __post_init__(self) -> None:
         _check_order(self.stages)

@@ -1,4 +1,4 @@
-"""A folder of pictures as `Arrays`: a subfolder per class. Reading them takes Pillow."""
+"""A folder of pictures as `Arrays`: a subfolder per class. Reading them needs Pillow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def from_folder(
     try:
         from PIL import Image
     except ModuleNotFoundError:
-        raise DataError("reading pictures takes Pillow: pip install pillow") from None
+        raise DataError("reading pictures needs Pillow: pip install 'sofa-fl[pictures]'") from None
     folder = Path(folder)
     names = (
         sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []

@@ -166,6 +166,17 @@ def from_partitions(
     )
 
 
+def _kind_of(targets: NDArray[Any]) -> str:
+    kind = targets.dtype.kind
+    return "text" if kind in "OUS" else "whole numbers" if kind in "iub" else "numbers"
+
+
+def _place(tables: Sequence[Table], index: int) -> str:
+    """What a user calls a table: its file, or its number."""
+    path = getattr(tables[index], "path", None)
+    return str(path.name) if path is not None else f"table {index + 1}"
+
+
 def _federation(
     tables: Sequence[Table],
     owner: NDArray[Any],
@@ -180,9 +191,13 @@ def _federation(
 ) -> FederatedData:
     """Deal the rows of tables out to their owners, and fit the preprocessing to what is trained."""
     found = [read_targets(table, y) for table in tables]
-    if len(kinds := {"text" if t.dtype.kind in "OUS" else t.dtype.kind for t in found}) > 1:
-        raise DataError(f"the target {y!r} must be of one kind in all tables, got {sorted(kinds)}")
-    is_text = kinds == {"text"}
+    kinds = [_kind_of(targets) for targets in found]
+    if len(set(kinds)) > 1:
+        places = (f"{kind} in {_place(tables, kinds.index(kind))}" for kind in sorted(set(kinds)))
+        raise DataError(
+            f"the target {y!r} must be of one kind in all tables, got {', '.join(places)}"
+        )
+    is_text = kinds[0] == "text"
     classes = sorted({str(value) for part in found for value in part}) if is_text else []
     if isinstance(x, str):
         arrays = [from_columns(table, x=x, y=y, classes=classes or None) for table in tables]

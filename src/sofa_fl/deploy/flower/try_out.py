@@ -59,6 +59,8 @@ def environment_of(app: Path) -> dict[str, str]:
     """What `env.sh` of an app sets."""
     return {
         **os.environ,
+        # Flower starts programs of its own by name: those of this Python, activated or not.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "FLWR_HOME": str(app / ".flwr"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",

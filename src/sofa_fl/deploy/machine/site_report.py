@@ -10,14 +10,16 @@ from sofa_fl.deploy.machine.privacy import Budget
 from sofa_fl.deploy.machine.site import AUDIT_FILE, open_site
 from sofa_fl.deploy.machine.sum_record import SumRecord
 
-WORDS = {
-    "models": "models in the clear",
-    "masked_models": "masked models",
-    "unmasked_sums": "sums unmasked",
-    "scores": "scores",
-    "embeds": "mean features",
-    "bytes": "bytes",
+WORDS = {  # of one, and of several
+    "models": ("model in the clear", "models in the clear"),
+    "masked_models": ("masked model", "masked models"),
+    "unmasked_sums": ("sum unmasked", "sums unmasked"),
+    "scores": ("score", "scores"),
+    "embeds": ("mean feature", "mean features"),
+    "bytes": ("byte", "bytes"),
 }
+MESSAGES, RUNS = ("message", "messages"), ("run", "runs")
+SAMPLES = ("different sample", "different samples")
 
 
 def site_report(policy: Policy) -> list[str]:
@@ -28,15 +30,21 @@ def site_report(policy: Policy) -> list[str]:
     left = [entry.get("left", {}) for entry in entries]
     totals = {name: sum(one.get(name, 0) for one in left) for name in WORDS}
     refused = sum("refused" in entry for entry in entries)
-    runs = len({entry.get("run") for entry in entries})
-    lines = [f"{len(entries)} messages of {runs} runs, {refused} of them refused"]
-    lines += [f"{number} {WORDS[name]}" for name, number in totals.items() if number]
-    lines.append(f"{len(site.ledger.read())} different samples")
+    runs = counted(len({entry.get("run") for entry in entries}), RUNS)
+    lines = [f"{counted(len(entries), MESSAGES)} of {runs}, {refused} refused"]
+    lines += [counted(number, WORDS[name]) for name, number in totals.items() if number]
+    lines.append(counted(len(site.ledger.read()), SAMPLES))
     if policy.privacy.epsilon:
         spent = Budget(policy.privacy, site.spent).spent()
         cost = ", ".join(f"{part} {epsilon:.2f}" for part, epsilon in spent.items()) or "nothing"
         lines.append(f"epsilon spent of {policy.privacy.epsilon:g}: {cost}")
     if (most := policy.secure_aggregation.max_clear_models) is not None:
         clear = SumRecord(site.sums).num_clear()
-        lines.append(f"{clear} of {most} models that may leave outside of a sum")
+        lines.append(f"models outside a sum: {clear} of at most {most}")
     return lines
+
+
+def counted(number: int, words: tuple[str, str]) -> str:
+    """A number and what there is of it: `1 score`, `1,200 scores`."""
+    one, several = words
+    return f"{number:,} {one if number == 1 else several}"

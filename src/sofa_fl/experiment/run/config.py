@@ -86,7 +86,8 @@ class Config:
             machine.
         keep: How many checkpoints are kept, newest first.
         save_every: Rounds from one checkpoint to the next; the last round is always saved. A run
-            that was stopped repeats at most this many rounds.
+            that was stopped repeats at most this many rounds; with 0 (only the last round is
+            saved), all of them.
         track: Services that log every round besides TensorBoard: `wandb`, `mlflow`.
         score_levels: Score the models of every level, and those that clients use, on the whole test
             set when the run has ended; else its summary has only the clients' own scores.
@@ -106,7 +107,7 @@ class Config:
     out: str | None = None
     engine: EngineName = "auto"
     keep: Annotated[int, Ge(1)] = 2
-    save_every: Annotated[int, Ge(1)] = 1
+    save_every: Annotated[int, Ge(0)] = 1
     track: tuple[TrackerName, ...] = ()
     score_levels: bool = True
     own: tuple[OwnPart, ...] = ()
@@ -227,9 +228,10 @@ def code_digest() -> str:
 
 
 def provenance(config: Config, data: str) -> dict[str, Any]:
-    """What a summary says it was made of: digests of the code, the configuration and the data."""
+    """What a run was made of: the version, and digests of code, configuration and data."""
     text = json.dumps(compared(config), sort_keys=True, default=repr)
     return {
+        "version": sofa_fl.__version__,
         "code": code_digest(),
         "config": hashlib.blake2b(text.encode(), digest_size=8).hexdigest(),
         "data": data,

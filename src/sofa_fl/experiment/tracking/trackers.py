@@ -20,7 +20,7 @@ class Wandb(Tracker):
     """Weights & Biases; a resumed run keeps its id and its files."""
 
     def begin(self, folder: RunFolder, *, is_new: bool) -> None:
-        wandb = _load("wandb", "wandb")
+        wandb = _load("wandb")
         known = None if is_new else _ids(folder).get("wandb")
         self.run = wandb.init(
             project=PROJECT,
@@ -45,7 +45,7 @@ class Mlflow(Tracker):
     """MLflow, at the server that its environment variables name; a resumed run keeps its id."""
 
     def begin(self, folder: RunFolder, *, is_new: bool) -> None:
-        mlflow = _load("mlflow", "mlflow-skinny")
+        mlflow = _load("mlflow")
         self.entities = importlib.import_module("mlflow.entities")
         self.client = mlflow.MlflowClient()
         self.last = -1
@@ -81,11 +81,11 @@ class Mlflow(Tracker):
         self.client.log_batch(self.id, metrics=metrics)
 
 
-def _load(name: str, package: str) -> Any:
+def _load(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise RunError(f"{name} is not installed: pip install {package}") from None
+        raise RunError(f"{name} is not installed: pip install 'sofa-fl[trackers]'") from None
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -93,8 +93,12 @@ function drawHead(app) {
   document.getElementById("facts").textContent = facts.join(" · ");
   const { format, name } = run.score;
   const told = frame ? [["mean", frame.record.client.mean], ["worst client", frame.record.client.min]] : [];
-  document.getElementById("headline").replaceChildren(...told.map(([what, value]) =>
-    h("span", {}, h("b", {}, format(value)), ` ${what === "mean" ? `mean ${name}` : what}${isScored(frame.record) ? "" : `, of round ${frame.record.evaluated}`}`)));
+  const scores = told.map(([what, value]) =>
+    h("span", {}, h("b", {}, format(value)), ` ${what === "mean" ? `mean ${name}` : what}${isScored(frame.record) ? "" : `, of round ${frame.record.evaluated}`}`));
+  // What sharing disclosed stands beside what it brought.
+  const most = frame && frame.record.disclosed ? frame.record.disclosed.max : 0;
+  if (most) scores.push(h("span", {}, h("b", {}, percent(most, 1)), " of a client's samples disclosed, at most"));
+  document.getElementById("headline").replaceChildren(...scores);
 }
 
 function legend(run, score = run.score) {
@@ -108,7 +112,7 @@ function legend(run, score = run.score) {
     ticks.append(mark);
   }
   return h("div", { class: "legend" }, h("span", {}, `colour: ${score.name}`), h("span", { class: "ramp-box" }, ramp, ticks),
-    h("span", {}, "size: samples"), h("span", {}, "in a cluster: its clients"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
+    h("span", {}, "size: samples"), h("span", {}, "number in a cluster: its clients"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
     run.frames.some((frame) => frame.absent.size) ? h("span", { class: "ring hollow" }, "absent") : null);
 }
 
@@ -167,7 +171,7 @@ function cardsFor(app, kinds) {
     found.push(card("objective-card", "Objective", "The paper's L, which training is to lower: held-out loss of every node, and how far nodes are from their siblings and parents.", add(objectiveView(app))));
   }
   if (kinds.has("groups")) {
-    found.push(card("groups-card", "Known groups", "How well the tree agrees with the groups in the data, which only the oracle is told; 1 is exactly.", add(groupsView(app))));
+    found.push(card("groups-card", "Known groups", "How well the tree agrees with the groups in the data, which only the oracle is told; 1 means exactly.", add(groupsView(app))));
   }
   if (kinds.has("aside")) {
     found.push(card("aside-card", "Absent and set aside", "Clients that did not take part as others did, and why.", add(asideView(app))));

@@ -4,7 +4,7 @@ const PACE = 1300; // milliseconds a round
 
 function player(app) {
   const button = h("button", { type: "button", id: "play", "aria-label": "Play", onclick: toggle });
-  const slider = h("input", { type: "range", id: "slider", min: 0, step: 1, "aria-label": "Round", oninput: slide });
+  const slider = h("input", { type: "range", id: "slider", min: 0, step: 1, "aria-label": "Round", title: "A tick below: the tree was edited. A dot above: data changed, or clients joined or left.", oninput: slide });
   const ticks = h("div", { class: "ticks", "aria-hidden": "true" });
   const label = h("output", { id: "round", for: "slider" });
   const state = h("span", { id: "state" });
@@ -67,15 +67,19 @@ function player(app) {
     drawTicks(num);
   }
 
-  // A tick where the tree was changed: there is something to see.
+  // A tick where the tree was edited, and a dot where data changed: there is something to see.
   function drawTicks(num) {
     if (!app.edits || ticks.dataset.of === String(num)) return;
     ticks.dataset.of = num;
-    ticks.replaceChildren(...app.run.frames.map((_, i) => {
-      const mark = h("i", {});
-      mark.style.left = `${num > 1 ? (100 * i) / (num - 1) : 0}%`;
-      mark.style.height = `${Math.min(9, 2 * Math.ceil(Math.sqrt(editsOf(app.run, i).length)))}px`;
-      return mark;
+    const mark = (i, kind) => {
+      const made = h("i", kind ? { class: kind } : {});
+      made.style.left = `${num > 1 ? (100 * i) / (num - 1) : 0}%`;
+      return made;
+    };
+    ticks.replaceChildren(...app.run.frames.flatMap((frame, i) => {
+      const tick = mark(i);
+      tick.style.height = `${Math.min(9, 2 * Math.ceil(Math.sqrt(editsOf(app.run, i).length)))}px`;
+      return dataNews(app.run, frame) ? [tick, mark(i, "data")] : [tick];
     }));
   }
 
