@@ -31,7 +31,7 @@ demo: $(STAMP)  ## a tree that finds groups, grows, and follows clients that cha
 run: $(STAMP)  ## the paper's experiment on the bundled MNIST
 	$(BIN)/sofa-fl run
 
-test: $(STAMP)  ## all tests, in two processes
+test: $(STAMP)  ## all tests, two processes side by side
 	$(BIN)/python -m tests
 
 lint: $(STAMP)

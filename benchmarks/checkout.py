@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
+BEGAN = time.perf_counter()  # before anything large is imported
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 if importlib.util.find_spec("annotated_types") is None:  # only says which numbers are allowed

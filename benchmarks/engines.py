@@ -27,7 +27,8 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine
 from sofa_fl.federation import Federation
-from sofa_fl.models.networks import ModelConfig, network_factory
+from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.networks import network_factory
 
 # Multiplications and additions of a forward pass per sample; a training step is three of them,
 # but for the first layer, whose input needs no gradient.

@@ -1,6 +1,8 @@
 """What a GPU does: training by engine, precision and number of clients; the whole experiment.
 
 Prints Markdown; `--json` writes the numbers too, `--profile` what the kernels of one round take.
+`--experiment bf16 tf32 ...` runs the whole experiment alone, once for every precision named, and
+prints and writes each as it ends.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import checkout  # noqa: F401 (first: it finds the package)
 import torch
 from engines import FLOPS_PER_SAMPLE
 
@@ -27,7 +31,8 @@ from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.launch import run
 from sofa_fl.federation import Federation
-from sofa_fl.models.networks import ModelConfig, network_factory
+from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.networks import network_factory
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bf16")
 Row = dict[str, Any]
@@ -85,25 +90,49 @@ def training(repeat: int, counts: Sequence[int]) -> list[Row]:
     return rows
 
 
-def experiment(precision: Precision) -> Row:
+def experiment(precision: Precision, save_every: int = 1) -> Row:
     """The paper's experiment, all of it: seconds after the engine is ready, and accuracy."""
-    began: list[float] = []
+    seen: list[tuple[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         local = replace(LocalConfig(), precision=precision)
-        config = Config(local=local, out=f"{folder}/run")
+        config = Config(local=local, out=f"{folder}/run", save_every=save_every)
         started = time.perf_counter()
-        result = run(config, observers=[lambda _event: began.append(time.perf_counter())])
+        result = run(
+            config, observers=[lambda event: seen.append((event["event"], time.perf_counter()))]
+        )
         torch.cuda.synchronize()
         ended = time.perf_counter()
+    began = seen[0][1]
+    rounds = [at for event, at in seen if event == "round"]  # saved, if they are
     client = result.summary["client"]
     return {
         "precision": precision,
-        "seconds": ended - began[0],
-        "start_up": began[0] - started,
+        "save_every": save_every,
+        "seconds": ended - began,
+        "start_up": began - started,
+        "warm_up": rounds[0] - began,
+        "rounds": [b - a for a, b in pairwise(rounds)],
+        "the_end": ended - rounds[-1],
         "mean": client["mean"],
         "min": client["min"],
         "root": result.summary["root"],
     }
+
+
+def experiments(precisions: Sequence[Precision], save_every: int, file: Path | None) -> None:
+    """The whole experiment, as often as precisions are named; each is told as it ends."""
+    rows: list[Row] = []
+    for precision in precisions:
+        row = experiment(precision, save_every)
+        rows.append(row)
+        print(
+            f"{precision}: {row['seconds']:.2f} s after {row['start_up']:.1f} s of start-up; "
+            f"warm-up {row['warm_up']:.2f}, round {statistics.median(row['rounds']):.3f}, "
+            f"end {row['the_end']:.2f}; client mean {100 * row['mean']:.2f}",
+            flush=True,
+        )
+        if file:
+            file.write_text(json.dumps({"experiment": rows}, indent=2) + "\n")
 
 
 def profile(file: Path) -> None:
@@ -134,9 +163,14 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[20, 200])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--profile", type=Path)
+    parser.add_argument("--experiment", nargs="+", choices=PRECISIONS, default=())
+    parser.add_argument("--save-every", type=int, default=1, help="of --experiment")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(1, "there is no GPU here\n")
+    if options.experiment:
+        experiments(options.experiment, options.save_every, options.json)
+        return
     rates = matmul_rates()
     rows = training(options.repeat, options.clients)
     whole = [experiment(precision) for precision in PRECISIONS]

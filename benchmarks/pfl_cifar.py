@@ -6,12 +6,14 @@
 1,000 users of 50 samples each, 50 of them a round, one epoch in batches of 10, SGD 0.1, a CNN of
 1.6 million weights with Dropout, a test of 10,000 images every ten rounds, no checkpoints. Without
 `--data-dir` (the folder of CIFAR-10's binary files) images are noise around a mean for each class.
-Every contestant has a process of its own, one after the other; the first rounds are not counted.
+Every contestant has a process of its own, one after the other, and ends after `--seconds`; the
+first rounds are not counted. What is measured is printed, and written, as soon as it is known.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib.util
 import json
 import statistics
@@ -19,141 +21,134 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import checkout  # noqa: F401 (first: it finds the package)
+import checkout  # (first: it finds the package)
 import numpy as np
 import torch
+from cifar_job import (
+    BATCH_SIZE,
+    COHORT,
+    EVERY,
+    RATE,
+    SAMPLES,
+    USERS,
+    config_for,
+    data_for,
+    images,
+    network,
+    shares,
+)
 from numpy.typing import NDArray
-from torch import nn
 
-from sofa_fl.data.cifar10 import find_cifar10, read_cifar10
-from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.experiment.run import launch
-from sofa_fl.experiment.run.config import parse_config
 from sofa_fl.experiment.run.loop import Own
 
 CONTESTANTS = ("pfl", "fedavg", "sofa")
-USERS, SAMPLES, COHORT, BATCH_SIZE, RATE = 1000, 50, 50, 10, 0.1
-HELD_OUT = 5  # of the samples of a user: SOFA compares losses on them, and trains on the rest
-EVERY = 10  # rounds from one test to the next
 SKIPPED = 10  # rounds that are not counted: compiling, capturing, caches
+GRACE = 15.0  # seconds after which a contestant that did not end in time is killed
 Record = dict[str, Any]
 
 
-def network() -> nn.Module:
-    """The CNN of pfl's benchmark, for images of 3 × 32 × 32: 1,626,442 weights."""
-    layers = nn.Sequential(
-        nn.Conv2d(3, 32, 3),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Dropout(0.25),
-        nn.Flatten(),
-        nn.Linear(64 * 14 * 14, 128),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Linear(128, 10),
-    )
-    for layer in layers:
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            nn.init.xavier_uniform_(layer.weight)
-    return layers
-
-
-def images(data_dir: Path | None, users: int) -> tuple[Arrays, Arrays]:
-    """CIFAR-10, or random images of its shape that a network can tell apart."""
-    if data_dir is not None:
-        return read_cifar10(find_cifar10([data_dir]))
-    rng = np.random.default_rng(0)
-    means = rng.integers(64, 192, (10, 3, 32, 32))
-
-    def draw(num: int) -> Arrays:
-        y = rng.integers(0, 10, num)
-        x = np.empty((num, 3, 32, 32), dtype=np.uint8)
-        for row, label in zip(x, y):
-            row[:] = np.clip(means[label] + rng.integers(-64, 64, row.shape), 0, 255)
-        return Arrays(x, y, scale=1 / 64, shift=-2.0)
-
-    return draw(users * SAMPLES), draw(10 * users)
-
-
-def shares(num: int, users: int, each: int | None = None) -> list[NDArray[np.int64]]:
-    """Rows 0 to `num` at random among users, `each` of them or as many as there are."""
-    rows = np.random.default_rng(1).permutation(num)
-    return np.array_split(rows[: users * each if each else num], users)
-
-
-def federated(data: tuple[Arrays, Arrays], users: int, held_out: int) -> FederatedData:
-    train, test = data
-    rows = zip(shares(len(train), users, SAMPLES), shares(len(test), users))
-    clients = tuple(ClientData(own[held_out:], own[:held_out], test) for own, test in rows)
-    return FederatedData(train, test, clients, 10)
+class Enough(BaseException):
+    """Ends a run from an observer; no `Exception`, since those of observers end nothing."""
 
 
 class Watch:
-    """When rounds ended, and the accuracies that were measured."""
+    """What a contestant does when: phases, rounds, and the accuracies that were measured."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, name: str, options: argparse.Namespace, keep: Callable[[Record], None]
+    ) -> None:
+        self.name, self.options, self.keep = name, options, keep
+        self.phases: dict[str, float] = {}
+        self.last = checkout.BEGAN
         self.ends: list[float] = []
         self.curve: list[tuple[int, float]] = []
+        self.phase("imports")
 
-    def done(self, at: float, accuracy: float | None) -> None:
+    def phase(self, name: str) -> None:
+        """Note that a phase has just ended."""
+        now = time.perf_counter()
+        self.phases[name] = now - self.last
+        self.last = now
+        self.say(f"{name} took {self.phases[name]:.2f} s")
+
+    def say(self, what: str) -> None:
+        age = time.perf_counter() - checkout.BEGAN
+        print(f"{age:7.2f} s  {self.name}: {what}", file=sys.stderr, flush=True)
+
+    def done(self, at: float, accuracy: float | None) -> bool:
+        """Note that a round has ended; whether it is the last."""
+        if not self.ends:
+            self.phase("first round")
         self.ends.append(at)
         if accuracy is not None:
             self.curve.append((len(self.ends), accuracy))
+        is_late = at - checkout.BEGAN > self.options.seconds
+        is_last = len(self.ends) > 2 and (is_late or len(self.ends) >= self.options.rounds)
+        if len(self.ends) > 2 and (is_last or len(self.ends) % self.options.every == 0):
+            record = self.record()
+            self.keep(record)
+            self.say(f"round {len(self.ends)}, median {1000 * record['seconds_per_round']:.1f} ms")
+        return is_last
 
-    def record(self, cohort: int, skipped: int) -> Record:
-        """Trainings a second over all rounds that count, and the median round."""
-        seconds = np.diff(self.ends).tolist()[skipped:]
-        return {
-            "trainings_per_second": cohort * len(seconds) / sum(seconds),
-            "seconds_per_round": statistics.median(seconds),
+    def record(self) -> Record:
+        """Trainings a second over all rounds that count, the median round, and the phases."""
+        skipped = min(SKIPPED, len(self.ends) // 2)
+        seconds = np.diff(self.ends)
+        tested = np.isin(np.arange(2, len(self.ends) + 1), [round for round, _ in self.curve])
+        counts = np.arange(len(seconds)) >= skipped
+        plain, tests = seconds[counts & ~tested].tolist(), seconds[counts & tested].tolist()
+        median = statistics.median(plain or tests)
+        phases = dict(self.phases)
+        if plain and tests:
+            phases["test"] = statistics.median(tests) - median
+        record = {
+            "trainings_per_second": self.options.cohort * counts.sum() / seconds[counts].sum(),
+            "seconds_per_round": median,
             "rounds": len(self.ends),
+            "phases": {**phases, "median round": median, "rounds": float(seconds.sum())},
+            "all": time.perf_counter() - checkout.BEGAN,
             "curve": self.curve,
         }
+        if torch.cuda.is_available():
+            record["gpu_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        return record
 
 
 def run_ours(method: str, options: argparse.Namespace, watch: Watch) -> None:
     """The job through the round loop that every run goes through."""
 
     def observe(event: dict[str, Any]) -> None:
-        if event["event"] == "round" and event["round"]:
+        if event["event"] == "start":
+            watch.phase("start-up")
+        elif event["event"] == "round" and not event["round"]:
+            watch.phase("warm-up")
+        elif event["event"] == "round":
             is_new = event["evaluated"] == event["round"]
-            watch.done(time.perf_counter(), event["client"]["mean"] if is_new else None)
+            if watch.done(time.perf_counter(), event["client"]["mean"] if is_new else None):
+                raise Enough
 
-    held_out = HELD_OUT if method == "sofa" else 0
-    data = federated(images(options.data_dir, options.users), options.users, held_out)
+    data = data_for(method, options.data_dir, options.users)
+    watch.phase("data")
     with tempfile.TemporaryDirectory() as folder:
-        config = parse_config(
-            {
-                "method": method,
-                "rounds": options.rounds,
-                "warmup": 1,
-                "participation": options.cohort / options.users,
-                "out": f"{folder}/run",
-                "engine": options.engine,
-                "save_every": options.rounds,
-                "score_levels": False,
-                "evaluate": {"every": EVERY},
-                "sharing": {"ratio": 0.0},
-                "local": {
-                    "batches": SAMPLES // BATCH_SIZE,
-                    "batch_size": BATCH_SIZE,
-                    "optimizer": "sgd",
-                    "learning_rate": RATE,
-                    "final_rate": 1.0,
-                    "weight_decay": 0.0,
-                    "prior": False,
-                    "precision": options.precision,
-                },
-            }
+        config = config_for(
+            method,
+            folder,
+            rounds=options.rounds + 1,  # the last is saved, and is not run
+            users=options.users,
+            cohort=options.cohort,
+            engine=options.engine,
+            precision=options.precision,
+            every=options.every,
         )
-        with profiled(options.profile):
+        with profiled(options.profile), suppress(Enough):
             launch.run(config, Own(data=data, network=network), [observe])
 
 
@@ -161,22 +156,25 @@ def run_pfl(options: argparse.Namespace, watch: Watch) -> None:
     sys.path.append(str(Path(__file__).with_name("peers")))
     from pfl_cifar_job import run_pfl
 
+    watch.phase("pfl's imports")
     train, test = images(options.data_dir, options.users)
     torch.manual_seed(0)
 
     def seen(part: Arrays) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         return part.x.astype(np.float32) * np.float32(part.scale) + np.float32(part.shift), part.y
 
+    seen_train, seen_test = seen(train), seen(test)
+    watch.phase("data")
     run_pfl(
         network(),
-        seen(train),
-        seen(test),
+        seen_train,
+        seen_test,
         shares(len(train), options.users, SAMPLES),
         rounds=options.rounds,
         cohort=options.cohort,
         batch_size=BATCH_SIZE,
         learning_rate=RATE,
-        every=EVERY,
+        every=options.every,
         on_round=watch.done,
         start=options.pfl_start,
         save=options.pfl_save,
@@ -193,41 +191,45 @@ def profiled(file: Path | None) -> Iterator[None]:
 
     profile = cProfile.Profile()
     profile.enable()
-    yield
-    profile.disable()
-    profile.dump_stats(file)
+    try:
+        yield
+    finally:
+        profile.disable()
+        profile.dump_stats(file)
 
 
-def run_one(name: str, options: argparse.Namespace) -> Record:
-    watch, began = Watch(), time.perf_counter()
-    if name == "pfl":
-        run_pfl(options, watch)
-    else:
-        run_ours(name, options, watch)
-    record = watch.record(options.cohort, min(SKIPPED, options.rounds // 2))
-    record |= {"start_up": watch.ends[0] - began, "all": time.perf_counter() - began}
-    if torch.cuda.is_available():
-        record["gpu_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    return record
+def run_one(name: str, options: argparse.Namespace, keep: Callable[[Record], None]) -> None:
+    """One contestant, here; if it does not end in time, print where it is and exit."""
+    faulthandler.dump_traceback_later(options.seconds + GRACE, exit=True)
+    try:
+        watch = Watch(name, options, keep)
+        if name == "pfl":
+            run_pfl(options, watch)
+        else:
+            run_ours(name, options, watch)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
-def run_apart(name: str, folder: str) -> Record:
+def run_apart(name: str, folder: str, keep: Callable[[Record], None]) -> None:
     """One contestant in a process of its own, with the same arguments."""
     file = Path(folder) / f"{name}.json"
     command = [sys.executable, __file__, *sys.argv[1:], "--only", name, "--out", str(file)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # pfl tells of every round
-    record: Record = json.loads(file.read_text())["contestants"][name]
-    return record
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # pfl tells of rounds
+    if file.exists():
+        keep(json.loads(file.read_text())["contestants"][name])
+    if done.returncode:
+        print(f"{name} ended with exit code {done.returncode}", file=sys.stderr, flush=True)
 
 
 def table(found: dict[str, Record]) -> str:
     base = found.get("pfl", next(iter(found.values())))["trainings_per_second"]
     lines = ["| contestant | trainings a second | ratio | seconds a round | accuracy |", "|---" * 5]
     for name, record in found.items():
-        rate, accuracy = record["trainings_per_second"], record["curve"][-1][1]
+        rate, curve = record["trainings_per_second"], record["curve"]
         lines.append(
             f"| {name} | {rate:.1f} | {rate / base:.2f} | {record['seconds_per_round']:.4f} | "
-            f"{accuracy:.3f} |"
+            f"{f'{curve[-1][1]:.3f}' if curve else '-'} |"
         )
     return "\n".join([lines[0], f"{lines[1]}|", *lines[2:]])
 
@@ -236,6 +238,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS)
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--every", type=int, default=EVERY, help="rounds from test to test")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="of one contestant, in all")
     parser.add_argument("--users", type=int, default=USERS)
     parser.add_argument("--cohort", type=int, default=COHORT)
     parser.add_argument("--engine", default="stacked" if torch.cuda.is_available() else "workers")
@@ -253,25 +257,30 @@ def main() -> None:
     has_pfl = importlib.util.find_spec("pfl") is not None
     names = options.only or [name for name in CONTESTANTS if name != "pfl" or has_pfl]
     found: dict[str, Record] = {}
+
+    def keep(name: str, record: Record) -> None:
+        """Write what there is so far, whatever becomes of the rest."""
+        found[name] = record
+        if options.out:
+            write(found, options)
+
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
-            found[name] = run_one(name, options) if len(names) == 1 else run_apart(name, folder)
-            keep(found, options)  # whatever becomes of the next
-            rate = found[name]["trainings_per_second"]
-            print(f"{name}: {rate:.1f} trainings a second", file=sys.stderr, flush=True)
-    if len(names) > 1:
+            if len(names) == 1:
+                run_one(name, options, partial(keep, name))
+            else:
+                run_apart(name, folder, partial(keep, name))
+    if len(names) > 1 and found:
         print(table(found))
         if not has_pfl:
             print("\npfl is not installed, so ratios are over our FedAvg")
 
 
-def keep(found: dict[str, Record], options: argparse.Namespace) -> None:
-    """Write what there is so far, if it is asked for."""
-    if options.out:
-        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-        settings = {k: v for k, v in vars(options).items() if isinstance(v, int | str)}
-        record = {"device": device, "torch": torch.__version__, **settings, "contestants": found}
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
+def write(found: dict[str, Record], options: argparse.Namespace) -> None:
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    settings = {k: v for k, v in vars(options).items() if isinstance(v, int | float | str)}
+    record = {"device": device, "torch": torch.__version__, **settings, "contestants": found}
+    options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def planned(scope: Scope, setting: str, method: str, seed: int) -> Config:
         **COMMON,
         **FEDERATIONS[setting].overrides,
         **(QUICK if scope.quick else {}),
+        "local.learning_rate": ADAPTED[method].rate,
         **ADAPTED[method].overrides,
         **scope.extra,
         "method": ADAPTED[method].method,

@@ -169,15 +169,16 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     ("module", "never"),
     [
         ("sofa_fl", {"torch", "sklearn", "pydantic"}),
-        ("sofa_fl.topology.clustering.shape", {"torch", "pydantic"}),
+        ("sofa_fl.topology.clustering.shape", {"torch", "pydantic", "sklearn"}),
         ("sofa_fl.data.federate", {"torch", "sklearn"}),
         ("sofa_fl.sharing", {"torch", "sklearn"}),
         ("sofa_fl.report.history", {"torch"}),
         ("study.pages.results_page", {"torch", "matplotlib"}),
         ("study.tuning", {"matplotlib"}),
         ("sofa_fl.cli.main", {"torch", "numpy", "flwr"}),
-        ("sofa_fl.deploy.server.server", {"flwr"}),
+        ("sofa_fl.deploy.server.server", {"flwr", "sklearn"}),
         ("sofa_fl.deploy.flower.new_app", {"torch"}),
+        ("sofa_fl.deploy.flower.supernode, sofa_fl.deploy.machine.site_report", {"torch"}),
     ],
 )
 def test_light_parts_stay_light(module: str, never: set[str]) -> None:

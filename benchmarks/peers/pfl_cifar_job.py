@@ -26,7 +26,8 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
 Images = tuple[NDArray[np.float32], NDArray[np.int64]]
-OnRound = Callable[[float, float | None], None]  # when a round ended, and the accuracy if measured
+# When a round ended, and the accuracy if measured; whether it was the last.
+OnRound = Callable[[float, float | None], bool]
 
 
 class Model(nn.Module):
@@ -47,7 +48,7 @@ class Model(nn.Module):
 
 
 class Report(TrainingProcessCallback):
-    """Calls `on_round` after every round."""
+    """Calls `on_round` after every round, and ends the training when it says so."""
 
     def __init__(self, on_round: OnRound) -> None:
         self.on_round = on_round
@@ -58,8 +59,7 @@ class Report(TrainingProcessCallback):
         name = StringMetricName("Central val | accuracy")
         found = name in aggregate_metrics
         accuracy = float(aggregate_metrics[name].overall_value) if found else None
-        self.on_round(time.perf_counter(), accuracy)
-        return False, Metrics()
+        return self.on_round(time.perf_counter(), accuracy), Metrics()
 
 
 def run_pfl(

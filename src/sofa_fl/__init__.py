@@ -79,8 +79,8 @@ if TYPE_CHECKING:
     from sofa_fl.methods.rules.rule_set import default_rules as default_rules
     from sofa_fl.methods.rules.rule_set import paper_rules as paper_rules
     from sofa_fl.methods.sofa import Sofa as Sofa
+    from sofa_fl.models.config import ModelConfig as ModelConfig
     from sofa_fl.models.mix import as_vector as as_vector
-    from sofa_fl.models.networks import ModelConfig as ModelConfig
     from sofa_fl.models.pretrained import MeanPooled as MeanPooled
     from sofa_fl.models.pretrained import from_peft as from_peft
     from sofa_fl.report.history import Round as Round
@@ -165,7 +165,7 @@ _HOME = {
     "as_vector": "models.mix",
     "MeanPooled": "models.pretrained",
     "from_peft": "models.pretrained",
-    "ModelConfig": "models.networks",
+    "ModelConfig": "models.config",
     "SharingConfig": "sharing",
     "DmacConfig": "topology.clustering.config",
     "dmac": "topology.clustering.dmac",

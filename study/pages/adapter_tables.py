@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from study.design.adapter_settings import ADAPTED, FEDERATIONS
+from study.design.adapter_settings import ADAPTED, FEDERATIONS, RATES
 from study.pages.markdown import NOTHING, between, difference, table, with_interval
 from study.rows.intervals import estimate, paired
 from study.rows.row_files import Row, by_seed, column, of_method, read_rows
 
 ADAPTERS = "adapters.json"
+TRIED = "adapter_rates.json"
 HEAD = (
     "", "seeds", "mean", "worst", "SOFA-FL is better by", "domains found", "MB a round", "GPU GiB"
 )  # fmt: skip
@@ -24,7 +25,24 @@ def adapter_tables(rows: Sequence[Row]) -> str:
 
 def with_adapters(page: str, out: Path) -> str:
     """The how-to page with new tables between its markers."""
+    page = between(page, "rates", rate_table(read_rows(out / TRIED)))
     return between(page, "adapters", adapter_tables(read_rows(out / ADAPTERS)))
+
+
+def rate_table(rows: Sequence[Row]) -> str:
+    """The mean client on held-out queries by contender and rate; the chosen one is bold."""
+    found = {(row["method"], row["overrides"]["local.learning_rate"]): row["mean"] for row in rows}
+    lines = []
+    for method, about in ADAPTED.items():
+        cells = [
+            f"{100 * found[method, rate]:.1f}" if (method, rate) in found else NOTHING
+            for rate in RATES
+        ]
+        lines.append(
+            [about.title]
+            + [f"**{cell}**" if rate == about.rate else cell for cell, rate in zip(cells, RATES)]
+        )
+    return table(("", *(f"{rate:g}" for rate in RATES)), lines) if rows else ""
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[str]:

@@ -9,7 +9,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch_tutorial import Net
 
-from sofa_fl.models.networks import ModelConfig, network_factory
+from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.networks import network_factory
 
 NETWORKS = {
     "plain": PlainNetwork,

@@ -21,7 +21,7 @@ from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
 from sofa_fl.errors import SofaError
 from sofa_fl.experiment.run.config import Config, parse_config
-from sofa_fl.models.networks import ModelConfig
+from sofa_fl.models.config import ModelConfig
 
 NUM_CLIENTS = 4
 MNIST = Expected(

@@ -13,7 +13,8 @@ import pytest
 from sofa_fl.deploy.machine.machine_data import MachineData
 from sofa_fl.deploy.server.roster_file import load_members
 from sofa_fl.deploy.server.server import Server
-from sofa_fl.deploy.transport.wire_message import MessageBuilder, MessageError, WireMessage
+from sofa_fl.deploy.transport.message_checks import MessageError
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.errors import RunError
 from sofa_fl.topology.tree import NodeId
 from tests.deploy.cases import (

@@ -21,13 +21,9 @@ from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.server.described_data import DescribedData
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
+from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import (
-    MessageBuilder,
-    MessageError,
-    WireMessage,
-    read_mix,
-)
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage, read_mix
 from sofa_fl.errors import DataError
 from tests.deploy.cases import OPEN, tiny
 

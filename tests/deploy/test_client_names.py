@@ -12,7 +12,7 @@ from sofa_fl.cli.deploy import site
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import create_site
 from sofa_fl.deploy.server.roster_file import load_members
-from sofa_fl.deploy.transport.machine_profile import flaw_of_name
+from sofa_fl.deploy.transport.message_checks import flaw_of_name
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.serving.model_files import export
 from sofa_fl.report.history import read_round

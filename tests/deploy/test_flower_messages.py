@@ -21,7 +21,8 @@ from sofa_fl.deploy.flower.flower_messages import (
     in_batches,
     to_record,
 )
-from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage
+from sofa_fl.deploy.transport.message_checks import MessageError
+from sofa_fl.deploy.transport.wire_message import WireMessage
 
 
 @pytest.mark.parametrize("limit", [MAX_INLINE, 8])

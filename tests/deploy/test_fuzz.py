@@ -31,8 +31,9 @@ from sofa_fl.deploy.server.sample_relay import SampleRelay
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.contents import asked_in, left_in
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
+from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import MessageBuilder, MessageError, WireMessage
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.deploy.transport.work import work_digest
 from sofa_fl.engine.base import Exam, Task
 from sofa_fl.errors import SofaError
@@ -44,7 +45,7 @@ SETUP = RunSetup(seed=0, local=CONFIG.local, model=CONFIG.model, num_outputs=10)
 POLICY = replace(OPEN, model=CONFIG.model, max_batches=20)
 MACHINE = 5
 fuzzed = settings(
-    max_examples=1000,
+    max_examples=400,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -23,7 +23,7 @@ from sofa_fl.deploy.masked_sum.plan import (
     threshold_for,
 )
 from sofa_fl.deploy.masked_sum.unmask import SumError, unmasked_mean
-from sofa_fl.deploy.transport.wire_message import MessageError
+from sofa_fl.deploy.transport.message_checks import MessageError
 
 KEYS = [key_of(bytes([i]) * 32) for i in range(9)]
 SIZE = 50

@@ -27,13 +27,9 @@ from sofa_fl.deploy.flower.sealing import new_key, public_of
 from sofa_fl.deploy.machine.machine_data import MachineConfig, MachineData, example_data
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import create_site
+from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import (
-    MessageBuilder,
-    MessageError,
-    RefusalError,
-    WireMessage,
-)
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.errors import RunError
 from tests.deploy.cases import tiny
 

@@ -41,7 +41,7 @@ from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder
 from sofa_fl.engine.base import LocalConfig
-from sofa_fl.models.networks import ModelConfig
+from sofa_fl.models.config import ModelConfig
 
 rng, model = np.random.default_rng(0), ModelConfig(name="mlp", hidden=4)
 x, y = rng.normal(size=(200, 3)).astype(np.float32), rng.integers(0, 2, 200)

@@ -16,11 +16,12 @@ from sofa_fl.deploy.machine.machine_data import MachineData, with_holdout
 from sofa_fl.deploy.machine.policy import Policy, check_app, load_policy
 from sofa_fl.deploy.machine.site import Site, create_site
 from sofa_fl.deploy.server.server import Server
+from sofa_fl.deploy.transport.message_checks import RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import MessageBuilder, RefusalError, WireMessage
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import ConfigError
-from sofa_fl.models.networks import ModelConfig
+from sofa_fl.models.config import ModelConfig
 from tests.deploy.cases import FakeMessenger, events, lines, machines_of, tiny
 from tests.deploy.test_server import four, quiet
 

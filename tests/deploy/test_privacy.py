@@ -24,8 +24,9 @@ from sofa_fl.deploy.machine.private_learner import PrivateLearner
 from sofa_fl.deploy.machine.sealed_log import MemoryLog, SealedLog
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.server.server import Server
+from sofa_fl.deploy.transport.message_checks import RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import MessageBuilder, RefusalError, WireMessage
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, LocalConfig, Pull, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.private import clipped_sums

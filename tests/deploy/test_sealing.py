@@ -14,7 +14,8 @@ from flwr.app import RecordDict
 from sofa_fl.deploy.flower import flower_messages
 from sofa_fl.deploy.flower.flower_messages import MAX_INLINE, GridMessenger, from_record, to_record
 from sofa_fl.deploy.flower.sealing import PUBLIC, key_of, new_key, public_of, seal, unseal
-from sofa_fl.deploy.transport.wire_message import UNREADABLE, MessageError, WireMessage
+from sofa_fl.deploy.transport.message_checks import MessageError
+from sofa_fl.deploy.transport.wire_message import UNREADABLE, WireMessage
 
 SITE = key_of(b"k" * 32)
 MESSAGE = WireMessage({"secret": "loss"}, {"x": np.arange(256, dtype=np.uint8)})

@@ -18,8 +18,9 @@ from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
 from sofa_fl.deploy.masked_sum.pair_keys import key_of, public_of
 from sofa_fl.deploy.masked_sum.plan import SumPlan, threshold_for
+from sofa_fl.deploy.transport.message_checks import RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import MessageBuilder, RefusalError, WireMessage
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.deploy.transport.work import as_it_arrives, work_digest
 from sofa_fl.engine.base import Pull, Task
 from sofa_fl.errors import ConfigError, RunError

@@ -58,7 +58,7 @@ def test_a_server_survives_any_answer_in_a_sum(tmp_path: Path) -> None:
     everyone, num = first.params, {"tasks": 0, "unmask": 0}
     bad = machines[min(machines)]
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(["tasks", "unmask"]), st.data())
     def answer(stage: str, draws: st.DataObject) -> None:
         def spoil(asked: WireMessage, reply: WireMessage) -> WireMessage:
@@ -74,4 +74,4 @@ def test_a_server_survives_any_answer_in_a_sum(tmp_path: Path) -> None:
         num[stage] += 1
 
     answer()
-    assert min(num.values()) > 20
+    assert min(num.values()) > 15

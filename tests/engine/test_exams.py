@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sofa_fl.engine import stacked
 from sofa_fl.engine.base import Exam
-from sofa_fl.engine.exams import gather, sittings
+from sofa_fl.engine.exams import Sitting, alike, gather, sittings
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.workers import SITTING
 from sofa_fl.models.mix import Mix, Model
@@ -41,6 +45,23 @@ def test_every_sample_of_every_exam_comes_once_and_in_order(exams: list[Exam], l
             assert part[0] % limit == 0, "parts begin where batches do"
 
 
+@given(st.lists(st.integers(1, 500), max_size=40).map(sorted), st.integers(0, 2000))
+def test_runs_of_similar_lengths_are_all_lengths_and_cut_where_it_pays(
+    lengths: list[int], worth: int
+) -> None:
+    runs = alike(lengths, worth)
+    assert [length for run in runs for length in lengths[run]] == lengths
+    for run in runs:
+        filled = lengths[run][-1]
+        for at in range(1, len(lengths[run])):
+            assert at * (filled - lengths[run][at - 1]) <= worth, "another cut would have paid"
+
+
+def test_one_long_exam_does_not_make_the_short_ones_long() -> None:
+    assert alike([5] * 53 + [250], 1024) == [slice(0, 53), slice(53, 54)]
+    assert alike([5] * 3 + [250], 1024) == [slice(0, 4)], "few may be filled up"
+
+
 def test_a_model_goes_out_once_for_all_its_short_exams() -> None:
     one, other = MODELS
     half = (0.5, 0.5)
@@ -52,6 +73,30 @@ def test_a_model_goes_out_once_for_all_its_short_exams() -> None:
     ]
     exams = [Exam(model, np.arange(4)) for model in mixes * 5]
     assert [sitting.num_samples for sitting in sittings(exams, 100)] == [40, 40]
+
+
+def test_stacked_exams_of_any_lengths_score_as_they_do_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stacked, "WORTH", 10)
+    engine = stacked.StackedEngine(MLP, DATA, LOCAL, device="cpu")
+    started: list[tuple[int, int]] = []
+    monkeypatch.setattr(engine, "_started", counted(engine._started, started))
+    lengths = [3, 90, 4, 60, 3, 61, 5]
+    exams = [Exam(engine.initial(at), np.arange(n)) for at, n in enumerate(lengths)]
+    alone = SequentialEngine(MLP, DATA, LOCAL).evaluate(exams)
+    for score, same in zip(engine.evaluate(exams), alone, strict=True):
+        assert score.loss == pytest.approx(same.loss, rel=1e-4)
+        assert score.num_samples == same.num_samples
+    assert started == [(4, 5), (2, 61), (1, 90)], "models at a time, and samples of each"
+
+
+def counted(start: Any, started: list[tuple[int, int]]) -> Any:
+    def call(asked: Sequence[Sitting]) -> Any:
+        started.append((len(asked), max(sitting.num_samples for sitting in asked)))
+        return start(asked)
+
+    return call
 
 
 @pytest.mark.parametrize("case", [case for case in ENGINES if not case.tolerance], ids=str)

@@ -16,7 +16,8 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine
 from sofa_fl.errors import EngineError
-from sofa_fl.models.networks import ModelConfig, NetworkFactory, network_factory
+from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.networks import NetworkFactory, network_factory
 from tests.engine.cases import DATA, LOCAL
 
 FACTORY = network_factory(ModelConfig(name="mlp"), tuple(DATA.train.x.shape[1:]), DATA.num_outputs)

@@ -68,7 +68,8 @@ def test_example(
     assert result.summary["client"]["mean"] >= LEAST[name]
     assert list((result.run / "tensorboard").iterdir())
 
-    config = replace(config, rounds=2, engine="sequential")
+    local = replace(config.local, batches=2)
+    config = replace(config, rounds=2, warmup=2, local=local, engine="sequential")
     stopped = stop_and_resume(config, tmp_path, data=data, **own, **metrics)
     compare(config, tmp_path, stopped.run, data, own)
     export(result, tmp_path, data, own, with_onnx=name in ("text", "image_folder"))

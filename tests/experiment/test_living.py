@@ -63,12 +63,14 @@ def living(out: Path, name: str = "churn", **values: Any) -> Any:
 @pytest.mark.parametrize("scenario", ["churn", "recur"])
 def test_resumed_is_whole(values: dict[str, Any], scenario: str, tmp_path: Path) -> None:
     whole = run(living(tmp_path / "whole", scenario, **values), data=own_data()).run
+    cut = tmp_path / "cut"
+    going = partial(run, living(cut, scenario, **values), data=own_data())
     for round in (1, 2, 3, 4):
-        cut = tmp_path / f"cut {round}"
-        killed(round, partial(run, living(cut, scenario, **values), data=own_data()))
-        resume(cut, data=own_data())
-        assert events_of(cut) == events_of(whole)
-        assert summary_of(cut) == summary_of(whole)
+        killed(round, going)
+        going = partial(resume, cut, data=own_data())
+    going()
+    assert events_of(cut) == events_of(whole)
+    assert summary_of(cut) == summary_of(whole)
 
 
 @pytest.mark.parametrize("scenario", ["churn", "swap"])

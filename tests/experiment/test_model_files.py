@@ -22,7 +22,8 @@ from sofa_fl.experiment.serving.model_files import export
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.baselines.local import Local, LocalState
-from sofa_fl.models.networks import ModelConfig, network_factory
+from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import SharingConfig
 from tests.experiment.cases import own_data, tiny
 

@@ -45,24 +45,25 @@ def killed(round: int, going: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("values", METHODS.values(), ids=METHODS)
 def test_resumed_is_whole(values: dict[str, Any], tmp_path: Path) -> None:
+    """Stopped in every round, and each time resumed from there."""
     whole = run(tiny(tmp_path / "whole", **values), data=own_data()).run
+    cut = tmp_path / "cut"
+    going = partial(run, tiny(cut, **values), data=own_data())
     for round in range(4):
-        cut = tmp_path / f"cut {round}"
-        config = tiny(cut, **values)
-        killed(round, partial(run, config, data=own_data()))
+        killed(round, going)
         assert RunFolder(cut).num_recorded() == round
         assert not (cut / "summary.json").exists()
-        resume(cut, data=own_data())
-        assert events_of(cut) == events_of(whole)
-        assert summary_of(cut) == summary_of(whole)
+        going = partial(resume, cut, data=own_data())
+    going()
+    assert events_of(cut) == events_of(whole)
+    assert summary_of(cut) == summary_of(whole)
 
 
-def test_stopped_again_and_again(tmp_path: Path) -> None:
+def test_stopped_twice_in_the_same_round(tmp_path: Path) -> None:
     whole = run(tiny(tmp_path / "whole"), data=own_data()).run
     cut = tmp_path / "cut"
-    killed(0, lambda: run(tiny(cut), data=own_data()))
-    for round in range(4):
-        killed(round, lambda: resume(cut, data=own_data()))
+    killed(2, lambda: run(tiny(cut), data=own_data()))
+    killed(2, lambda: resume(cut, data=own_data()))
     resume(cut, data=own_data())
     assert events_of(cut) == events_of(whole)
     assert summary_of(cut) == summary_of(whole)
@@ -172,4 +173,13 @@ def test_a_checkpoint_every_few_rounds_and_after_the_last(tmp_path: Path) -> Non
     assert RunFolder(tmp_path / "cut").saved_rounds() == [0, 2]
     resume(tmp_path / "cut", data=own_data())
     assert RunFolder(tmp_path / "cut").saved_rounds() == [0, 2, 4, 5]
+    assert events_of(tmp_path / "cut") == events_of(whole)
+
+
+def test_with_no_checkpoints_but_the_last_a_stopped_run_starts_over(tmp_path: Path) -> None:
+    whole = run(tiny(tmp_path / "whole", rounds=3), data=own_data()).run
+    killed(3, lambda: run(tiny(tmp_path / "cut", rounds=3, save_every=0), data=own_data()))
+    assert RunFolder(tmp_path / "cut").saved_rounds() == []
+    resume(tmp_path / "cut", data=own_data())
+    assert RunFolder(tmp_path / "cut").saved_rounds() == [3]
     assert events_of(tmp_path / "cut") == events_of(whole)

@@ -25,8 +25,9 @@ from sofa_fl.methods.baselines.hierfavg import HierFavg, HierFavgConfig
 from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
 from sofa_fl.methods.clustered import update_products
+from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.mix import as_vector
-from sofa_fl.models.networks import ModelConfig, network_factory
+from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import NodeId
@@ -115,7 +116,8 @@ def test_it_finds_two_groups_of_mnist(
     method: Method[Any], rotations_and_swaps: tuple[int, int]
 ) -> None:
     fed = rotated(*rotations_and_swaps, num_clients=6)
-    choice = [after_rounds(method, fed, 6).choice[client] for client in fed.clients]
+    state = after_rounds(method, fed, 6)
+    choice = [state.choice[client] for client in fed.clients]
     assert len(set(choice[:3])) == len(set(choice[3:])) == 1
     assert choice[0] != choice[3]
 

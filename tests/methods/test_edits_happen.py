@@ -22,7 +22,8 @@ from sofa_fl.methods.rules.losses import compare_losses
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.models.networks import ModelConfig, network_factory
+from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree

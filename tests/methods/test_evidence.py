@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from sofa_fl.methods.rules.clusters import mean_of
@@ -57,6 +58,21 @@ def test_losses_with_training_samples_are_others() -> None:
     held, own = known.samples(NodeId(0)), FED.owned[NodeId(0)]
     trained = FED.held_out([(NodeId(0), MODELS[A])], rows=lambda _: own)[0].loss
     np.testing.assert_allclose(both, (held * alone + len(own) * trained) / (held + len(own)))
+
+
+def test_no_more_training_samples_count_than_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, client = evidence(), NodeId(0)
+    held, own = known.samples(client), FED.owned[client]
+    monkeypatch.setattr("sofa_fl.methods.rules.losses.FEW", held + 3)
+    seen = spied()
+    found = known.losses([(client, (A,))], more=True)
+    assert [len(exam.samples) for exam in seen.exams] == [held, 3]
+    some = seen.exams[1].samples
+    assert some[0] == own[0]
+    assert some[-1] == own[-1], "they are spread evenly"
+    alone = FED.held_out([(client, MODELS[A])])[0].loss
+    trained = FED.held_out([(client, MODELS[A])], rows=lambda _: some)[0].loss
+    np.testing.assert_allclose(found, (held * alone + 3 * trained) / (held + 3))
 
 
 def test_after_an_edit_means_are_asked_again_and_nodes_that_stay_are_not() -> None:

@@ -31,9 +31,7 @@ from tests.methods.living import (
 SHARING = SharingConfig(ratio=0.2)
 methods = pytest.mark.parametrize("name", METHODS)
 scripts = pytest.mark.parametrize("script", [CHURN, DRIFT], ids=["churn", "drift"])
-exodus = pytest.mark.parametrize(
-    "script", [ALMOST_ALL_GO, ALL_REPLACED, NOBODY_STAYS], ids=["one", "others", "nobody"]
-)
+EXODUS = {"one": ALMOST_ALL_GO, "others": ALL_REPLACED, "nobody": NOBODY_STAYS}
 
 
 @methods
@@ -86,31 +84,9 @@ def test_a_round_of_change_leaves_the_old_state_alone(name: str, script: Script)
 
 @methods
 @scripts
-def test_only_what_clients_have_now_is_trained_on(name: str, script: Script) -> None:
-    method, fed = METHODS[name](SharingConfig(ratio=0.6)), living(script, spy=True)
-    assert isinstance(fed.engine, Spy)
-    state, _ = method.init(fed.at(0))
-    for round in range(1, 6):
-        now = fed.at(round)
-        fed.engine.tasks.clear()
-        fed.engine.exams.clear()
-        state, _ = method.round(state, now)
-        owned = np.concatenate([now.owned[client] for client in now.clients])
-        for task in fed.engine.tasks:
-            if task.site in now.owned:
-                assert np.isin(now.owned[task.site], task.samples).all()
-                assert np.isin(task.samples, owned).all()
-        trained = {task.site for task in fed.engine.tasks if task.site < fed.first_id}
-        assert trained == set(now.clients)
-        held = np.concatenate([now.judged_on(client) for client in now.clients])
-        # SHAPE compares clusters on some training samples, too.
-        seen = np.concatenate([held, owned]) if name.startswith("sofa") else held
-        assert all(np.isin(exam.samples, seen).all() for exam in fed.engine.exams)
-
-
-@methods
-@scripts
-def test_the_ledger_has_all_that_was_given_to_anybody(name: str, script: Script) -> None:
+def test_clients_train_on_what_they_have_and_what_the_ledger_says_they_were_given(
+    name: str, script: Script
+) -> None:
     """Also where a client was moved to others between sharing and training."""
     method, fed = METHODS[name](SharingConfig(ratio=0.6)), living(script, spy=True)
     assert isinstance(fed.engine, Spy)
@@ -119,13 +95,23 @@ def test_the_ledger_has_all_that_was_given_to_anybody(name: str, script: Script)
     for round in range(1, 6):
         now = fed.at(round)
         fed.engine.tasks.clear()
+        fed.engine.exams.clear()
         state, _ = method.round(state, now)
+        owned = np.concatenate([now.owned[client] for client in now.clients])
         ledger = method.view(state).shared.ledger
         for task in fed.engine.tasks:
             if task.site in now.owned:
+                assert np.isin(now.owned[task.site], task.samples).all()
+                assert np.isin(task.samples, owned).all()
                 foreign = np.setdiff1d(task.samples, now.owned[task.site])
                 np.testing.assert_array_equal(ledger.given(foreign, task.site), foreign)
                 given += len(foreign)
+        trained = {task.site for task in fed.engine.tasks if task.site < fed.first_id}
+        assert trained == set(now.clients)
+        held = np.concatenate([now.judged_on(client) for client in now.clients])
+        # SHAPE compares clusters on some training samples, too.
+        seen = np.concatenate([held, owned]) if name.startswith("sofa") else held
+        assert all(np.isin(exam.samples, seen).all() for exam in fed.engine.exams)
     assert given, "or this shows nothing"
 
 
@@ -161,13 +147,15 @@ def test_who_comes_is_served_well(name: str) -> None:
 
 
 @methods
-@exodus
-@pytest.mark.parametrize("heard_at", [2, 3, 9], ids=["at once", "later", "never"])
+@pytest.mark.parametrize(
+    ("stays", "heard_at"),
+    [("one", 2), ("one", 3), ("one", 9), ("others", 3), ("nobody", 9)],
+)
 def test_it_goes_on_when_all_leave_who_were_ever_heard(
-    name: str, script: Script, heard_at: int
+    name: str, stays: str, heard_at: int
 ) -> None:
-    """One who stays was not heard before, and may not be heard yet; or nobody stays at all."""
-    method, fed = METHODS[name](SHARING), living(script)
+    """One who stays was not heard before: at once, later or never; or nobody stays at all."""
+    method, fed = METHODS[name](SHARING), living(EXODUS[stays])
     fed = replace(fed, engine=Mute(fed.engine, mute=frozenset({4})), lossy=True)
     assert isinstance(fed.engine, Mute)
     state, _ = method.init(fed.at(0))
@@ -185,7 +173,7 @@ def test_it_goes_on_when_all_leave_who_were_ever_heard(
 
 
 @methods
-@exodus
+@pytest.mark.parametrize("script", EXODUS.values(), ids=EXODUS)
 def test_it_goes_on_when_nobody_is_asked_who_is_left(name: str, script: Script) -> None:
     """All are in quarantine."""
     method, fed = METHODS[name](SHARING), living(script)

@@ -110,21 +110,81 @@ def test_who_was_not_asked_keeps_what_it_has() -> None:
     assert found.starts[NodeId(1)] == 0.0, "a client of which nothing is known"
 
 
-def test_the_first_start_is_the_parents_and_a_client_that_left_stays_away() -> None:
-    """Of a new parent nobody knows how fast it learns."""
+def apart() -> dict[NodeId, torch.Tensor]:
+    """Clients' models that lose least, and clusters that have learned nothing."""
     best = targets()
-    models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
+    return {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
+
+
+def test_a_new_parent_is_tried_by_every_other_client_that_is_better_alone() -> None:
+    """Of a new parent nobody knows how fast it learns."""
+    models = apart()
     first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    assert not any(first.starts.values())
+    assert list(first.trials) == list(CLIENTS)
+    for client, trial in first.trials.items():
+        assert trial.parent == TREE.parent[client]
+        assert trial.goes_on is (client % 3 != 1), "the first and third of three siblings"
+        assert first.starts[client] == trial.goes_on
+        assert trial.own_loss == pytest.approx(held_out_loss(client, models[client]), rel=1e-4)
+        nothing = held_out_loss(client, models[ROOT])
+        assert trial.parent_loss == pytest.approx(nothing, rel=1e-4)
+    assert first.on_trial == [client for client in CLIENTS if client % 3 != 1]
     second = weigh(TREE, models, first, CLIENTS, CONFIG)
-    assert all(second.starts.values()), "the parent learned nothing, and loses more"
+    assert not any(second.starts.values()), "neither has learned anything"
+    assert not second.trials
+    third = weigh(TREE, models, second, CLIENTS, CONFIG)
+    assert all(third.starts.values()), "the parent learned nothing, and loses more"
+    assert not third.trials
+
+
+def test_all_who_tried_leave_a_parent_that_learns_less_than_those_who_went_on() -> None:
+    models = apart()
+    first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
+    worse = {c: replace(trial, own_loss=trial.own_loss + 9) for c, trial in first.trials.items()}
+    second = weigh(TREE, models, replace(first, trials=worse), CLIENTS, CONFIG)
+    assert set(second.starts.values()) == {1.0}
+    elsewhere = {client: replace(trial, parent=ROOT) for client, trial in worse.items()}
+    second = weigh(TREE, models, replace(first, trials=elsewhere), CLIENTS, CONFIG)
+    assert set(second.starts.values()) == {1.0}, "by what the parent learned: nothing"
+
+
+def test_a_parent_need_not_be_tried() -> None:
+    found = weigh(TREE, apart(), Mixing(), CLIENTS, replace(CONFIG, trials=False))
+    assert not found.trials
+    assert not any(found.starts.values())
+
+
+def test_nobody_tries_what_is_no_better() -> None:
+    models = {node: FED.initial(0) for node in TREE.parent}
+    found = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
+    assert not found.trials
+    assert not any(found.starts.values())
+
+
+def test_a_client_that_left_stays_away_and_one_that_moved_starts_from_its_new_parent() -> None:
+    models = apart()
+    second = Mixing()
+    for _ in range(3):
+        second = weigh(TREE, models, second, CLIENTS, CONFIG)
     moved = Graft(CLIENTS[0], B).apply(TREE)
     third = weigh(moved, models, second, CLIENTS, CONFIG)
     assert third.starts[CLIENTS[0]] > 0
+    assert CLIENTS[0] not in third.trials
     fresh = after_moves(second, TREE, moved)
     assert CLIENTS[0] not in fresh.starts
     assert fresh.starts[CLIENTS[1]] == second.starts[CLIENTS[1]]
-    assert not weigh(moved, models, fresh, CLIENTS, CONFIG).starts[CLIENTS[0]]
+    found = weigh(moved, models, fresh, CLIENTS, CONFIG)
+    assert found.starts[CLIENTS[0]] == 0
+    assert not found.trials, "others know this parent"
+
+
+def test_a_trial_ends_with_its_tree_and_waits_for_those_who_were_not_asked() -> None:
+    models = apart()
+    first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
+    moved = Graft(CLIENTS[0], B).apply(TREE)
+    assert set(after_moves(first, TREE, moved).trials) == set(CLIENTS[1:])
+    second = weigh(TREE, models, first, CLIENTS[:3], CONFIG)
+    assert set(second.trials) == set(CLIENTS[3:])
 
 
 @pytest.mark.parametrize(
@@ -170,7 +230,7 @@ def test_what_steadied_losses_are_worth() -> None:
 def test_few_samples_do_not_make_a_client_leave() -> None:
     best = targets()
     models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
-    before = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
+    before = weigh(TREE, models, Mixing(), CLIENTS, replace(CONFIG, trials=False))
     assert all(weigh(TREE, models, before, CLIENTS, CONFIG).starts.values())
     unsure = replace(CONFIG, chance=1e6)
     assert not any(weigh(TREE, models, before, CLIENTS, unsure).starts.values())

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.networks import Cnn, Mlp, ModelConfig, build, network_factory
+from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.networks import Cnn, Mlp, build, network_factory
 
 MNIST = (1, 28, 28)
 

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from sofa_fl.topology.tree import Tree, flat_tree
-from sofa_fl.topology.tree.agreement import ari, cut, fscore, moved, purity
+from sofa_fl.topology.tree.agreement import adjusted_rand, ari, cut, fscore, moved, purity
 from tests.topology.strategies import Drawn, ids, tree_of
 
 GROUPS = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
@@ -112,7 +112,15 @@ def test_is_what_the_definitions_say(seed: int) -> None:
             shares.append(below.count(groups[a]) / len(below))
     assert purity(tree, groups) == pytest.approx(np.mean(shares))
     cuts = [adjusted_rand_score(groups, cut(tree, d)) for d in range(5)]
-    assert ari(tree, groups) == pytest.approx(max(cuts))
+    assert ari(tree, groups) == max(cuts)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50, 20_000])
+def test_the_index_is_scikit_learns_to_the_last_bit(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for groups, clusters in itertools.product((1, 2, 7, size), repeat=2):
+        labels = [rng.integers(0, most, size).tolist() for most in (groups, clusters)]
+        assert adjusted_rand(*labels) == adjusted_rand_score(*labels)
 
 
 def test_nobody_moves_when_clusters_are_only_called_otherwise() -> None:

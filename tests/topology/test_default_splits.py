@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from collections.abc import Callable
 
 import numpy as np
@@ -45,6 +47,23 @@ def test_groups_of_the_roots_children_become_its_parts() -> None:
     assert isinstance(split, Split)
     assert (split.node, split.into) == (12, (13, 14, 15))
     assert sorted(split.groups) == sorted(groups)
+
+
+def test_clusters_with_clients_on_trial_are_not_split() -> None:
+    """How far apart they are says how they started."""
+    tree = tree_of([[0, 1, 2, 3, 4, 5, 6, 7], 8, 9, 10, 11])
+    space = space_of(GROUPS, linkage="average")
+    seen = DistanceEvidence(tree, space, 1e-3)
+
+    def split(*on_trial: int) -> list[NodeId]:
+        found = find_splits(tree, replace(seen, on_trial=ids(*on_trial)), ALL)
+        return [edit.node for edit in found if isinstance(edit, Split)]
+
+    assert split() == [12, 13]
+    assert split(0) == [12]
+    assert split(8) == [13]
+    assert split(0, 8) == []
+    assert seen.after(tree, []).on_trial == ()
 
 
 def test_there_is_no_split_without_a_gain() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from sofa_fl.topology.clustering.dmac import Neighbors, dendrogram, linked, mutual
@@ -78,3 +80,14 @@ def test_joins_come_in_the_order_of_their_first_members(kind: type[Neighbors]) -
     assert tree.joins == [[0, 1], [2, 3], [5, 6], [7, 8], [4, 9], [10, 11]]
     clients = [sorted(rows.tolist()) for rows in tree.clients]
     assert clients[7:] == [[0, 1], [2, 3], [5, 6], [0, 1, 2, 3], [4, 5, 6], [*range(7)]]
+
+
+@given(st.data())
+def test_pairs_without_ties_are_found_as_links_are(data: st.DataObject) -> None:
+    num = data.draw(st.integers(2, 12))
+    others = st.integers(1, num - 1)  # how far on the nearest is, so that no node is its own
+    nodes = np.array(data.draw(st.permutations(range(num))))
+    nearest = (nodes + np.array([data.draw(others) for _ in nodes])) % num
+    of = dict(zip(nodes.tolist(), nearest.tolist(), strict=True))
+    expected = [[node, of[node]] for node in range(num) if of[of[node]] == node and node < of[node]]
+    assert [group.tolist() for group in mutual(nodes, nearest)] == expected

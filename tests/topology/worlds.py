@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +27,7 @@ class MadeUp:
     loss: Callable[[int, tuple[NodeId, ...]], float]
     blind_loss: float = 1.0
     round: int = 0
+    on_trial: Collection[NodeId] = ()
     counts: dict[int, int] = field(default_factory=dict)
     asked: list[tuple[Question, bool]] = field(default_factory=list)
     calls: list[set[tuple[Question, bool]]] = field(default_factory=list)

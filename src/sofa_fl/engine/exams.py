@@ -70,6 +70,22 @@ def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
     return sorted(found, key=lambda sitting: -sitting.num_samples)
 
 
+def alike(lengths: Sequence[int], worth: int) -> list[slice]:
+    """Cut ascending lengths into runs that are filled up to their longest, each on its own.
+
+    A run is cut in two where that saves more than `worth` samples of filling.
+    """
+    if not lengths:
+        return []
+    longest = lengths[-1]
+    saved = [at * (longest - lengths[at - 1]) for at in range(len(lengths))]
+    at = int(np.argmax(saved))
+    if saved[at] <= worth:
+        return [slice(0, len(lengths))]
+    above = alike(lengths[at:], worth)
+    return alike(lengths[:at], worth) + [slice(at + r.start, at + r.stop) for r in above]
+
+
 def gather(num_exams: int, asked: Sequence[Sitting], answers: Sequence[list[Sums]]) -> list[Sums]:
     """Join the sums of all sittings, exam by exam."""
     found: list[list[Sums]] = [[] for _ in range(num_exams)]

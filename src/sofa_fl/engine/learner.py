@@ -27,7 +27,7 @@ from sofa_fl.engine.recurrent import RECURRENT_IF_DRAWING
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork, Vector, reading
 from sofa_fl.models.mix import Model, as_vector
-from sofa_fl.models.networks import NetworkFactory, build
+from sofa_fl.models.networks import NetworkFactory, build, seed_draws
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # the mean over the samples of a batch
 EachLoss = Callable[[Tensor, Tensor], Tensor]  # of every sample of a batch
@@ -121,7 +121,7 @@ class Learner:
         seed = torch.tensor(task.seed, device=self.device)
         # What draws in a way that is not ours draws from torch's global generator: seed that too.
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(task.seed)
+            seed_draws(task.seed)
             for step, batch in enumerate(rows):
                 x, y = self.stores["train"].batch(batch)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):

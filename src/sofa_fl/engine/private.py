@@ -18,6 +18,7 @@ from sofa_fl.engine.base import Noising, Outcome, Task
 from sofa_fl.engine.learner import Learner, each_cross_entropy, optimizer_for, pull_terms
 from sofa_fl.errors import ModelError
 from sofa_fl.models.mix import as_vector
+from sofa_fl.models.networks import seed_draws
 
 CHUNK = 64  # samples whose gradients are in memory at a time
 LOSS_SHARE = 0.1  # of the clip that a sample's loss may be, as one more coordinate of its gradient
@@ -87,7 +88,7 @@ def train_privately(learner: Learner, task: Task, noising: Noising, source: Nois
     sizes = [weight.numel() for weight in weights]
     losses = np.empty(task.batches, dtype=np.float32)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(task.seed)
+        seed_draws(task.seed)
         for step in range(task.batches):
             chosen = source.chosen(task.samples, rate)
             noise = source.normal(sum(sizes) + 1)

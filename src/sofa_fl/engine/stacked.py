@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sofa_fl.data.federated_data import FederatedData, Samples
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Part, Prior, Score, Task, batch_order
-from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
+from sofa_fl.engine.exams import Sitting, Sums, alike, gather, sittings
 from sofa_fl.engine.learner import cut, each_cross_entropy, each_square, pull_decay
 from sofa_fl.engine.likeness import difference, mixes_samples
 from sofa_fl.engine.private_stack import train_stack_privately
@@ -33,6 +33,7 @@ from sofa_fl.models.rows import rows_of, sums_of
 EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for the paper's CNN
 FEWEST = 64  # of these, if memory does not last
 SITTING = 512  # samples of one model in one row of a stack
+WORTH = 1024  # samples: what it takes a GPU as long to forward as it takes to start another stack
 KEPT = 2  # steppers kept for the next call; each has its own memory
 KEPT_ROWS = 1024  # models that all stacks for exams hold together: few large ones, all small ones
 
@@ -131,25 +132,37 @@ class StackedEngine:
         return [self._learner.score(exam, found) for exam, found in zip(exams, sums)]
 
     def sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
-        """Of every set, as many sittings at once as fit, those of similar lengths together."""
+        """Of every set, as many sittings at once as fit, those of similar lengths together.
+
+        All are started before the first answer is waited for.
+        """
         if self._exams_alone:
             return self._single.sums(asked)
         order = sorted(range(len(asked)), key=lambda i: (asked[i].split, asked[i].num_samples))
-        answers: dict[int, list[Sums]] = {}
+        started: dict[int, tuple[Tensor, int]] = {}
         for split in ("train", "test"):
             same = [i for i in order if asked[i].split == split]
-            answers |= self._in_chunks(same, lambda some: self._sums([asked[i] for i in some]))
-        return [answers[i] for i in range(len(asked))]
+            for run in alike([asked[i].num_samples for i in same], WORTH):
+                started |= self._in_chunks(
+                    same[run], lambda some: self._started([asked[i] for i in some])
+                )
+        known = {id(each): each for each, _ in started.values()}
+        numbers = {key: each.cpu().numpy() for key, each in known.items()}
+        return [
+            _summed(numbers[id(started[i][0])][:, started[i][1]], sitting)
+            for i, sitting in enumerate(asked)
+        ]
 
     @torch.no_grad()
-    def _sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
-        """Loss and hits of each sitting's model, summed over every set; rows of -1 fill up."""
+    def _started(self, asked: Sequence[Sitting]) -> list[tuple[Tensor, int]]:
+        """Where loss and hits of every sample will be, (2, sittings, samples), and the sitting."""
         learner, num = self._learner, len(asked)
         num = round_up(num)  # few sizes of stacks, so that they are made once
         stack = self._stack(num)
         models = [sitting.model for sitting in asked]
         stack.load(rows_of(models + models[-1:] * (num - len(models)), stack.size))
-        rows = np.full((num, max(sitting.num_samples for sitting in asked)), -1, dtype=np.int64)
+        longest = max(sitting.num_samples for sitting in asked)
+        rows = np.zeros((num, longest), dtype=np.int64)  # those that fill up are not looked at
         for row, sitting in zip(rows, asked):
             row[: sitting.num_samples] = np.concatenate(sitting.sets)
         which, offsets = self._priors(asked, rows.shape)
@@ -158,7 +171,7 @@ class StackedEngine:
         for part, prior in zip(
             torch.split(torch.from_numpy(rows), step, dim=1), torch.split(which, step, dim=1)
         ):
-            taken = part.to(learner.device).clamp_min(0).flatten()
+            taken = part.to(learner.device).flatten()
             x, y = learner.stores[asked[0].split].batch(taken)
             out = stack.forward(x, training=False) + offsets[prior.flatten()]
             loss = self._loss(out, y).view(num, -1)
@@ -166,12 +179,8 @@ class StackedEngine:
                 loss = cut(loss, limits)
             hits = (out.argmax(dim=1) == y).view(num, -1) if learner.is_classifier else loss * 0
             found.append(torch.stack([loss, hits]).double())
-        each = torch.cat(found, dim=2).cpu().numpy()  # (2, num, samples)
-        answers = []
-        for own, sitting in zip(each.swapaxes(0, 1), asked):
-            cuts = pairwise(accumulate(map(len, sitting.sets), initial=0))
-            answers.append([own[:, start:end].sum(axis=1)[None] for start, end in cuts])
-        return answers
+        each = torch.cat(found, dim=2)
+        return [(each, row) for row in range(len(asked))]
 
     def _limits(self, asked: Sequence[Sitting]) -> Tensor | None:
         """Up to what a loss counts in every sitting; None if there is no limit in any."""
@@ -242,6 +251,12 @@ class StackedEngine:
 
 
 K = TypeVar("K")
+
+
+def _summed(own: NDArray[Any], sitting: Sitting) -> list[Sums]:
+    """Loss and hits of a sitting's samples, `(2, samples)`, summed over every set."""
+    cuts = pairwise(accumulate(map(len, sitting.sets), initial=0))
+    return [own[:, start:end].sum(axis=1)[None] for start, end in cuts]
 
 
 def round_up(num: int) -> int:

@@ -64,7 +64,8 @@ class Sofa:
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
         losses = compare_losses(tree, models, fed, known, updates)
-        tree, edits, models = self.reshape(tree, space, models, rules, fed)  # line 6: SHAPE
+        evidence = FederationEvidence(tree, space, models, fed, state.mixing.on_trial)
+        tree, edits, models = self.reshape(evidence, rules)  # line 6: SHAPE
         losses = compare_losses(tree, models, fed, losses, updates)
         mixing = rules.weigh(tree, models, losses, state.mixing, updates, self.config, fed)
         shared = self.share(tree, space, state.shared, fed)  # line 7
@@ -99,11 +100,10 @@ class Sofa:
         return mixed(self.rules.clusters(tree, updates, self.config, fed), own, eta)
 
     def reshape(
-        self, tree: Tree, space: Space, models: Models, rules: Rules, fed: Federation
+        self, evidence: FederationEvidence, rules: Rules
     ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
         """The tree after SHAPE, the edits that led to it, and the models of its nodes."""
-        evidence = FederationEvidence(tree, space, models, fed)
-        tree, edits, evidence = shape(tree, evidence, self.config.shape, rules)
+        tree, edits, evidence = shape(evidence.tree, evidence, self.config.shape, rules)
         return tree, edits, dict(evidence.models)
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:

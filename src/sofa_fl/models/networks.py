@@ -8,38 +8,19 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import torch
-from annotated_types import Ge
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from sofa_fl.errors import ModelError
+from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.pretrained import Pretrained
 from sofa_fl.seeding import seed_for
 
 NetworkFactory = Callable[[], nn.Module]
 # By name, content and device, the parameters that have these numbers: they lie in memory once.
 _held: dict[tuple[str, str, str], list[weakref.ref[Tensor]]] = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """Which network is trained.
-
-    Attributes:
-        name: `cnn` is the paper's (two convolutions, three linear layers), `mlp` has hidden layers
-            only. A run records `own` for a network that was passed from Python.
-        batch_norm: Normalize after each convolution or hidden layer.
-        hidden: Width of the hidden layer of `mlp`, or a list of widths, one per hidden layer; an
-            empty list is logistic (or linear) regression.
-    """
-
-    name: Literal["cnn", "mlp", "own"] = "cnn"
-    batch_norm: bool = False
-    hidden: Annotated[int, Ge(1)] | tuple[Annotated[int, Ge(1)], ...] = 200
 
 
 class Cnn(nn.Module):
@@ -132,6 +113,13 @@ def is_pretrained(network: nn.Module) -> bool:
     return hasattr(network, "main_input_name") and hasattr(network, "config")
 
 
+def seed_draws(seed: int) -> None:
+    """Seed torch's global generators; `torch.manual_seed` formats the stack without a GPU."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+
+
 def build(factory: NetworkFactory, seed: int) -> nn.Module:
     """A network whose first weights depend on `seed` alone.
 
@@ -143,7 +131,7 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
             f"{type(factory).__name__}; pass network=lambda: {type(factory).__name__}(...)"
         )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(seed, "network"))
+        seed_draws(seed_for(seed, "network"))
         network = made(factory)
     parameters: list[tuple[str, object]] = list(network.named_parameters())
     if lazy := [name for name, p in parameters if isinstance(p, UninitializedParameter)]:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import yaml
 
 from sofa_fl.errors import RunError, SofaError, printable
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.history import read_round
 from sofa_fl.report.page import asset
 from sofa_fl.report.words import data_title, method_title, score
@@ -73,7 +74,7 @@ def _row(name: str, path: Path) -> str:
 
 
 def _facts(path: Path) -> list[str]:
-    config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+    config = RunFolder(path).config()
     about = [method_title(config), data_title(config), str(config["seed"])]
     if not (path / "events.jsonl").exists():
         return [*about, "", "", "", "warm-up"]

@@ -71,7 +71,7 @@ def read_round(path: Path, round: int | None = None) -> Round:
     """A round of a run folder, by default the last one recorded; the run may be going on."""
     folder = RunFolder.open(path)
     try:
-        config = yaml.safe_load(folder.config_file.read_text(encoding="utf-8"))
+        config = folder.config()
         before, event, last = _find(folder, round)
         if event is not None:
             return make_round(path, config, before, event)
@@ -87,7 +87,7 @@ def read_round(path: Path, round: int | None = None) -> Round:
 def read_rounds(path: Path) -> list[Round]:
     """All rounds that a run folder has on record, the warm-up first."""
     folder = RunFolder.open(path)
-    config = yaml.safe_load(folder.config_file.read_text(encoding="utf-8"))
+    config = folder.config()
     rounds: list[Round] = []
     before: Event | None = None
     for event in folder.events():

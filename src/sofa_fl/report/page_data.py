@@ -54,7 +54,7 @@ class RunReader:
         """What of a run is no round: its name, its configuration, its end."""
         path = self.folder.path
         try:
-            config = yaml.safe_load(self.folder.config_file.read_text(encoding="utf-8"))
+            config = self.folder.config()
             about = {
                 "name": path.resolve().name,
                 "title": method_title(config),

@@ -36,7 +36,7 @@ from sofa_fl.deploy.flower.flower_patches import shorten_retries
 from sofa_fl.deploy.flower.node_site import POLICY
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import open_site
-from sofa_fl.deploy.transport.wire_message import RefusalError
+from sofa_fl.deploy.transport.message_checks import RefusalError
 
 SHORTEST, LONGEST = 0.04, 0.25  # seconds between two polls for a message
 

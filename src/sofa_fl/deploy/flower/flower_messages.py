@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 from sofa_fl.deploy.flower.flower_patches import shorten_retries, survive_broken_answers
 from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, public_of, seal, unseal
 from sofa_fl.deploy.server.exchange import Answer
-from sofa_fl.deploy.transport.wire_message import (
-    ARRAY_TYPES,
-    UNREADABLE,
-    MessageError,
-    WireMessage,
-    shown,
-)
+from sofa_fl.deploy.transport.message_checks import MessageError, shown
+from sofa_fl.deploy.transport.wire_message import ARRAY_TYPES, UNREADABLE, WireMessage
 
 RAW = "sofa-fl.raw"  # bytes as they lie in memory, little-endian
 LENGTH_SIZE = 8  # bytes of a number

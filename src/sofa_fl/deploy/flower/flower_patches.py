@@ -14,7 +14,6 @@ from typing import Any
 
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.run import RunNotRunningException
-from flwr.superlink.grid import http_grid
 
 FIRST_RETRY = 0.05  # seconds until a part is requested again; each wait is twice the last
 
@@ -38,6 +37,8 @@ def survive_broken_answers() -> None:
 
     Flower raises then, and the answers that arrived together with it are lost.
     """
+    from flwr.superlink.grid import http_grid  # a database with it, which machines do not need
+
     grid: Any = http_grid  # what is patched is not its public interface
     inflate = grid.inflate_object_from_contents
     if getattr(inflate, "is_patched", False):

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from sofa_fl.deploy.transport.wire_message import MessageError
+from sofa_fl.deploy.transport.message_checks import MessageError
 
 PUBLIC = "public"  # the header's key for the key to encrypt answers with
 KEY_SIZE = 32

@@ -27,16 +27,10 @@ from sofa_fl.deploy.machine.sum_record import SumRecord
 from sofa_fl.deploy.machine.task_reading import read_pulls, read_values
 from sofa_fl.deploy.transport.contents import KINDS
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
+from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError, shown
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.shared_samples import flaw_of_samples
-from sofa_fl.deploy.transport.wire_message import (
-    VERSION,
-    MessageBuilder,
-    MessageError,
-    RefusalError,
-    WireMessage,
-    shown,
-)
+from sofa_fl.deploy.transport.wire_message import VERSION, MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, Prior, Task
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from sofa_fl.deploy.machine.policy import Policy
+from sofa_fl.deploy.transport.message_checks import RefusalError, shown
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import RefusalError, shown
 from sofa_fl.engine.base import batch_order
 from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build

@@ -17,10 +17,10 @@ from annotated_types import Ge, Gt, Interval
 from sofa_fl.deploy.machine.privacy import PrivacyConfig
 from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
 from sofa_fl.deploy.masked_sum.plan import is_key
-from sofa_fl.deploy.transport.machine_profile import flaw_of_name
+from sofa_fl.deploy.transport.message_checks import flaw_of_name
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.values import validated
-from sofa_fl.models.networks import ModelConfig
+from sofa_fl.models.config import ModelConfig
 
 Fraction = Annotated[float, Interval(ge=0, le=1)]
 

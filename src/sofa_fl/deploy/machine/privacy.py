@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.deploy.machine.sealed_log import Log
-from sofa_fl.deploy.transport.wire_message import RefusalError
+from sofa_fl.deploy.transport.message_checks import RefusalError
 from sofa_fl.privacy.accounting import Cost, epsilon_of
 
 Part = Literal["train", "holdout", "test"]

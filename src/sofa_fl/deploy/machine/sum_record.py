@@ -11,7 +11,7 @@ from annotated_types import Ge
 
 from sofa_fl.deploy.machine.sealed_log import Log
 from sofa_fl.deploy.masked_sum.plan import SMALLEST
-from sofa_fl.deploy.transport.wire_message import RefusalError
+from sofa_fl.deploy.transport.message_checks import RefusalError
 
 Line = dict[str, Any]
 

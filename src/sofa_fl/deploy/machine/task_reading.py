@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from sofa_fl.deploy.machine import limits
-from sofa_fl.deploy.transport.wire_message import MessageError, checked
+from sofa_fl.deploy.transport.message_checks import MessageError, checked
 from sofa_fl.engine.base import Part
 from sofa_fl.engine.task_codec import Header
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sofa_fl.deploy.transport.wire_message import MessageError, checked, shown
+from sofa_fl.deploy.transport.message_checks import MessageError, checked, shown
 
 SMALLEST = 3  # with two members, each could subtract its own model
 MAX_MEMBERS = 512

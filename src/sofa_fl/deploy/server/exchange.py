@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Protocol
 
-from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage, shown
+from sofa_fl.deploy.transport.message_checks import MessageError, shown
+from sofa_fl.deploy.transport.wire_message import WireMessage
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.25  # seconds between two polls for answers
 EXTRA_LIFE = 5.0  # seconds that a message lives beyond the wait for its answer

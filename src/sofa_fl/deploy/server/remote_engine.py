@@ -27,14 +27,10 @@ from sofa_fl.deploy.server.task_messages import (
     read_scores,
     rows_of_others,
 )
+from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.shared_samples import flaw_of_samples
-from sofa_fl.deploy.transport.wire_message import (
-    MessageBuilder,
-    MessageError,
-    RefusalError,
-    WireMessage,
-)
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.task_codec import Embedding, Header
 from sofa_fl.models.flat import FlatNetwork, Vector

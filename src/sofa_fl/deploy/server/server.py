@@ -22,14 +22,9 @@ from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.summing_engine import SummingEngine
 from sofa_fl.deploy.server.summing_method import check_summing
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
+from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
-from sofa_fl.deploy.transport.wire_message import (
-    MessageBuilder,
-    MessageError,
-    ModelType,
-    RefusalError,
-    WireMessage,
-)
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, ModelType, WireMessage
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.run.launch import recorded_config

@@ -27,8 +27,9 @@ from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
+from sofa_fl.deploy.transport.message_checks import MessageError, checked, shown
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage, checked, shown
+from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.deploy.transport.work import as_it_arrives, work_digest
 from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.models.networks import NetworkFactory

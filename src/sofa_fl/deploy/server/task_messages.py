@@ -16,13 +16,8 @@ from sofa_fl.data.federated_data import ClientData, Samples, Split
 from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.server.sample_relay import SampleRelay
-from sofa_fl.deploy.transport.wire_message import (
-    MessageBuilder,
-    MessageError,
-    ModelType,
-    WireMessage,
-    shown,
-)
+from sofa_fl.deploy.transport.message_checks import MessageError, shown
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, ModelType, WireMessage
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.task_codec import Header, Request, encode
 from sofa_fl.errors import RunError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, prod
@@ -13,7 +12,8 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.deploy.masked_sum.plan import is_key
-from sofa_fl.deploy.transport.wire_message import MessageError, WireMessage, shown
+from sofa_fl.deploy.transport.message_checks import MAX_TEXT, MessageError, flaw_of_name, shown
+from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.errors import ConfigError
 
 COUNTS = ("num_train", "num_holdout", "num_test", "num_classes")
@@ -21,7 +21,6 @@ TEXTS = ("name", "identity", "fingerprint", "sum_key")
 MAX_SAMPLES = 1 << 24  # of one machine, and the first row number that it cannot bring
 MAX_INPUT = 1 << 26  # numbers of one sample
 MAX_DIMENSIONS = 8
-MAX_TEXT = 64  # characters of a hash, or of a name
 ARRAYS = {"ids": "int64", "target_sums": "float64", "target_squares": "float64"}
 ArrayFormat = tuple[str, tuple[int, ...]]  # the type and the shape of an input or a target
 
@@ -156,23 +155,6 @@ class MachineProfile:
             cap=min(1.0, max(0.0, _finite(message, "cap"))),
             **arrays,
         )
-
-
-def flaw_of_name(name: object) -> str | None:
-    """Why this cannot be what a client is called, if it cannot; an empty name is none.
-
-    What stands for a client by its number would let one pass for another.
-    """
-    if not isinstance(name, str):
-        return f"a client's name must be text, got {shown(repr(name))}"
-    if len(name) > MAX_TEXT or not name.isprintable() or name != name.strip():
-        return (
-            f"a client's name must be at most {MAX_TEXT} printable characters without blanks at "
-            f"its ends, got {shown(repr(name))}"
-        )
-    if re.fullmatch(r"(client\W*)?\d+", name, re.IGNORECASE):
-        return f"a client's name must not be a number, got {shown(repr(name))}"
-    return None
 
 
 def _array_format(values: Sequence[Any]) -> ArrayFormat:

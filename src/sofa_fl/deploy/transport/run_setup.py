@@ -8,11 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from sofa_fl.deploy.transport.wire_message import MessageError, ModelType, checked, shown
+from sofa_fl.deploy.transport.message_checks import MessageError, checked, shown
+from sofa_fl.deploy.transport.wire_message import ModelType
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import parse_config
-from sofa_fl.models.networks import ModelConfig, NetworkFactory, network_factory
+from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.networks import NetworkFactory, network_factory
 
 # A user's own network, of the shape of an input and the number of outputs.
 MakeNetwork = Callable[[tuple[int, ...], int], nn.Module]

@@ -14,7 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sofa_fl.errors import SofaError
+from sofa_fl.deploy.transport.message_checks import (
+    MessageError,
+    RefusalError,
+    checked,
+    shown,
+)
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import IdentityDict, Model, as_vector
 
@@ -23,28 +28,12 @@ ModelType = Literal["float32", "float16"]  # in which models travel
 ARRAY_TYPES = ("float32", "float16", "float64", "uint8", "uint32", "int32", "int64")
 ModelName = str | list[list[Any]]  # an array's name; for a mix, pairs of such a name and a weight
 UNREADABLE = "unreadable"  # the header's key for what was wrong with the bytes of a message
-LARGEST_INT = 1 << 64  # of whole numbers; Python's have no limit
 REFUSED = "refused"  # the header's key for why a machine declined
-LONGEST_REASON = 400  # characters of a reason that are shown
-
-
-class MessageError(SofaError, ValueError):
-    """A message does not hold what it must."""
-
-
-class RefusalError(MessageError):
-    """A machine declines what it was asked: its site's policy does not allow it."""
 
 
 def refusal(why: str) -> WireMessage:
     """The answer of a machine that declines."""
     return WireMessage({"version": VERSION, REFUSED: why})
-
-
-def shown(reason: object) -> str:
-    """A reason that another computer gave, fit for a log: printable, and not too long."""
-    text = "".join(c if c.isprintable() else " " for c in str(reason)[:LONGEST_REASON])
-    return " ".join(text.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +81,6 @@ class WireMessage:
         """Return a model, in float32 however it travelled."""
         array = self.array(name, model_type, (size,))
         return torch.from_numpy(np.array(array, dtype=np.float32))
-
-
-def checked(values: Any, name: str, kind: type[Any]) -> Any:
-    """Return `values[name]`, checked for its type; a whole number is also a float."""
-    found = values.get(name) if isinstance(values, Mapping) else None
-    if isinstance(found, int) and not isinstance(found, bool) and kind is float:
-        if abs(found) >= LARGEST_INT:
-            raise MessageError(f"{name} must be below {LARGEST_INT:g}")
-        return float(found)
-    if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-        raise MessageError(f"{name} must be of type {kind.__name__}, got {shown(repr(found))}")
-    return found
 
 
 def read_mix(name: list[Any]) -> tuple[tuple[str, ...], tuple[float, ...]]:

@@ -51,7 +51,7 @@ from sofa_fl.methods.baselines.hypcluster import HypClusterConfig
 from sofa_fl.methods.baselines.oracle import OracleConfig
 from sofa_fl.methods.registry import OPTIONS, built_in_methods, find_method
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.models.networks import ModelConfig
+from sofa_fl.models.config import ModelConfig
 from sofa_fl.present import EvaluateConfig
 from sofa_fl.privacy.config import PrivacyConfig
 from sofa_fl.sharing import SharingConfig
@@ -86,7 +86,8 @@ class Config:
             machine.
         keep: How many checkpoints are kept, newest first.
         save_every: Rounds from one checkpoint to the next; the last round is always saved. A run
-            that was stopped repeats at most this many rounds.
+            that was stopped repeats at most this many rounds; with 0 (only the last round is
+            saved), all of them.
         track: Services that log every round besides TensorBoard: `wandb`, `mlflow`.
         score_levels: Score the models of every level, and those that clients use, on the whole test
             set when the run has ended; else its summary has only the clients' own scores.
@@ -106,7 +107,7 @@ class Config:
     out: str | None = None
     engine: EngineName = "auto"
     keep: Annotated[int, Ge(1)] = 2
-    save_every: Annotated[int, Ge(1)] = 1
+    save_every: Annotated[int, Ge(0)] = 1
     track: tuple[TrackerName, ...] = ()
     score_levels: bool = True
     own: tuple[OwnPart, ...] = ()

@@ -27,7 +27,7 @@ from sofa_fl.experiment.storage.run_folder import RunFolder, fresh_folder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
 from sofa_fl.methods.base import Method
 from sofa_fl.methods.registry import OPTIONS, find_method, info_of
-from sofa_fl.models.networks import ModelConfig
+from sofa_fl.models.config import ModelConfig
 from sofa_fl.sharing import SharingConfig
 
 OWN = "own"  # recorded in place of the name of what was passed from Python

@@ -16,6 +16,7 @@ import pydantic
 import yaml
 
 from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.storage.run_folder import load_yaml
 
 Section = TypeVar("Section")
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
@@ -24,7 +25,7 @@ _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 def read_values(file: Path) -> dict[str, Any]:
     """What a YAML file says, not checked yet."""
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values = load_yaml(file)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration {file}: {error}") from None
     except yaml.YAMLError as error:

@@ -39,6 +39,12 @@ from sofa_fl.experiment.storage.event_lines import Event as Event
 from sofa_fl.experiment.storage.event_lines import from_line
 
 
+def load_yaml(file: Path) -> Any:
+    """The content of a YAML file, read by libyaml where there is one: ten times as fast."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(file.read_text(encoding="utf-8"), loader)
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """A folder that holds one run."""
@@ -65,6 +71,10 @@ class RunFolder:
             raise RunError(f"cannot write the run folder {path}: {error.strerror}") from None
         write_text(folder.config_file, yaml.safe_dump(config, sort_keys=False))
         return folder
+
+    def config(self) -> Any:
+        """What `config.yaml` says, not checked."""
+        return load_yaml(self.config_file)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

@@ -139,7 +139,8 @@ def state_type(method: Method[Any]) -> type[Any]:
 
 def is_saved(config: Config, round: int) -> bool:
     """Whether a round gets a checkpoint."""
-    return round % config.save_every == 0 or round == config.rounds
+    is_due = config.save_every > 0 and round % config.save_every == 0
+    return is_due or round == config.rounds
 
 
 def is_light(packed: checkpoint.Packed) -> bool:

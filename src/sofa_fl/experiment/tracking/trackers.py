@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.run_folder import RunFolder
@@ -30,7 +28,7 @@ class Wandb(Tracker):
             dir=str(folder.path),
             id=known,
             resume="allow" if known else None,
-            config=_config(folder),
+            config=folder.config(),
         )
         _keep_id(folder, "wandb", self.run.id)
 
@@ -62,7 +60,7 @@ class Mlflow(Tracker):
         where = found.experiment_id if found else self.client.create_experiment(PROJECT)
         self.id = self.client.create_run(where, run_name=folder.path.name).info.run_id
         _keep_id(folder, "mlflow", self.id)
-        given = [self.entities.Param(key, str(value)) for key, value in _flat(_config(folder))]
+        given = [self.entities.Param(key, str(value)) for key, value in _flat(folder.config())]
         for start in range(0, len(given), 100):  # the most it takes at a time
             self.client.log_batch(self.id, params=given[start : start + 100])
 
@@ -88,11 +86,6 @@ def _load(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError:
         raise RunError(f"{name} is not installed: pip install 'sofa-fl[trackers]'") from None
-
-
-def _config(folder: RunFolder) -> dict[str, Any]:
-    config: dict[str, Any] = yaml.safe_load(folder.config_file.read_text(encoding="utf-8"))
-    return config
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

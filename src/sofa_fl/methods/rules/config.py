@@ -64,6 +64,8 @@ class SofaConfig:
         chance: A client starts from its parent until its own way gains more than few held-out
             samples give by chance: the information that it has (what a blind guess loses, less its
             own held-out loss) / √(samples), times this.
+        trials: Whether a new parent is tried: for a round, every other client that is better alone
+            goes on from its own model, and what these and the parent learn decides for all.
         steadiness: Held-out losses of a client are steadied by those of its siblings, as if it had
             this many samples more.
         serve: A client uses the `blend` of its path that loses least for it, or its `own` model.
@@ -89,6 +91,7 @@ class SofaConfig:
     linkage: Linkage = "average"
     sketch: Annotated[int, Ge(0)] = 1 << 24
     chance: Annotated[float, Ge(0)] = 1.0
+    trials: bool = True
     steadiness: Annotated[float, Ge(0)] = 100.0
     serve: Literal["blend", "own"] = "blend"
     alert: Annotated[float, Gt(0)] = 0.2

@@ -110,6 +110,7 @@ class FederationEvidence:
     """The models of a tree's nodes, and the clients that answered in this round (`space`).
 
     Attributes:
+        on_trial: The clients that went on from their own models, for a trial of their parent.
         known: What was asked before, by question and whether training samples counted.
     """
 
@@ -117,6 +118,7 @@ class FederationEvidence:
     space: Space
     models: Models
     fed: Federation
+    on_trial: Collection[NodeId] = ()
     known: dict[tuple[Question, bool], float] = field(default_factory=dict)
 
     @property
@@ -149,10 +151,11 @@ class FederationEvidence:
         losses = self._measured(asks, self.fed.judged_on)
         few = [at for at, (client, _) in enumerate(asks) if more and self._has_few(client)]
         if few:
-            trained = self._measured([asks[at] for at in few], self.fed.owned.__getitem__)
+            rows = {client: self._training_rows(client) for client, _ in (asks[at] for at in few)}
+            trained = self._measured([asks[at] for at in few], rows.__getitem__)
             for at, loss in zip(few, trained):
                 client = asks[at][0]
-                held, own = self.samples(client), len(self.fed.owned[client])
+                held, own = self.samples(client), len(rows[client])
                 losses[at] = (held * losses[at] + own * loss) / (held + own)
         return losses
 
@@ -171,6 +174,12 @@ class FederationEvidence:
         return (
             self.samples(client) < FEW and self.fed.judged_on(client) is not self.fed.owned[client]
         )
+
+    def _training_rows(self, client: NodeId) -> Samples:
+        """As many of a client's training samples as it holds out too few."""
+        own = self.fed.owned[client]
+        some = min(FEW - self.samples(client), len(own))
+        return own[np.linspace(0, len(own) - 1, some).round().astype(int)]
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
         models, edited = inherit(tree, self.models, edits, self.fed), apply_all(tree, edits)

@@ -17,6 +17,7 @@ import numpy as np
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.trial import Trial, counts, is_better_alone, trials_of
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix, Model, as_vector
 from sofa_fl.topology.geometry.space import Floats
@@ -35,11 +36,18 @@ class Mixing:
         starts: The same for where a client starts: 0 is what its parent stands for.
         parent_losses: Held-out loss of what its parent stands for, by client, steadied; and the
             parent. Of the round before, it tells how fast the parent still learns.
+        trials: The clients that try their parent, of which every other goes on from its own model.
     """
 
     weights: Mapping[NodeId, float] = field(default_factory=dict)
     starts: Mapping[NodeId, float] = field(default_factory=dict)
     parent_losses: Mapping[NodeId, tuple[NodeId, float]] = field(default_factory=dict)
+    trials: Mapping[NodeId, Trial] = field(default_factory=dict)
+
+    @property
+    def on_trial(self) -> list[NodeId]:
+        """The clients that go on from their own models for a trial."""
+        return [client for client, trial in self.trials.items() if trial.goes_on]
 
 
 def own_models(tree: Tree, *_: object) -> Mixing:
@@ -65,6 +73,7 @@ def weigh_by_losses(
     weights = {node: before.weights.get(node, 1.0) for node in tree.parent if node != tree.root}
     starts = {client: before.starts.get(client, 0.0) for client in tree.clients}
     parent_losses = {c: known for c, known in before.parent_losses.items() if c in tree.members}
+    trials = {c: t for c, t in before.trials.items() if c in tree.members and c not in asked}
     stands_for: dict[NodeId, Vector] = {tree.root: models[tree.root]}
     parents = {client: losses[client][tree.root] for client in tree.clients}  # what m_j loses
     for clusters in levels(tree):  # a whole level is asked at once: that is one exchange
@@ -91,7 +100,8 @@ def weigh_by_losses(
             weights |= found.weights
             starts |= found.starts
             parent_losses |= found.parent_losses
-    return Mixing(weights, starts, parent_losses)
+            trials |= found.trials
+    return Mixing(weights, starts, parent_losses, trials)
 
 
 def weigh_siblings(
@@ -110,14 +120,25 @@ def weigh_siblings(
     held = counts(list(losses), fed)
     rows = dict(zip(losses, steadied(np.array(list(losses.values())), held, config.steadiness)))
     chances = config.chance / np.sqrt(steadied_counts(held, config.steadiness))
-    starts = {}
+    learned = {
+        client: what_parent_learned(client, parent, float(row[0]), before, hope=hope)
+        for client, row in rows.items()
+    }
+    tried = {c: t for c in losses if (t := before.trials.get(c)) and t.parent == parent}
+    is_alone = is_better_alone(tried, losses, config.chance, fed)
+    learned |= dict.fromkeys(tried, 0.0 if is_alone else np.inf)
+    starts, undecided = {}, []
     for (client, row), chance in zip(rows.items(), chances.tolist()):
-        learned = what_parent_learned(client, parent, float(row[0]), before, hope=hope)
-        starts[client] = start_weight(row, learned, chance, fed.blind_loss)
+        starts[client] = start_weight(row, learned[client], chance, fed.blind_loss)
+        if learned[client] == np.inf and is_left(row, 0.0, chance, fed.blind_loss):
+            undecided.append(client)
+    is_new = not any(before.parent_losses.get(c, (None,))[0] == parent for c in losses)
+    trials = trials_of(undecided if is_new and config.trials else (), parent, losses)
     return Mixing(
         weights={client: WEIGHTS[int(row.argmin())] for client, row in rows.items()},
-        starts=starts,
+        starts=starts | {client: float(trial.goes_on) for client, trial in trials.items()},
         parent_losses={client: (parent, float(row[0])) for client, row in rows.items()},
+        trials=trials,
     )
 
 
@@ -126,8 +147,8 @@ def what_parent_learned(
 ) -> float:
     """By how much the loss of what its parent stands for fell for a client since the last round.
 
-    Of a new parent nobody knows: `hope`, unless the client has left its parent before. A parent
-    with clusters below it besides is of no group, and there is nothing to hope for.
+    A client that is new to its parent does not know: infinity, unless it has left a parent before.
+    A parent with clusters below it besides is of no group: there is no `hope`.
     """
     was = before.parent_losses.get(client)
     if was is not None and was[0] == parent:
@@ -155,6 +176,7 @@ def after_moves(mixing: Mixing, before: Tree, after: Tree) -> Mixing:
         {node: a for node, a in mixing.weights.items() if node in after.parent},
         {c: a for c, a in mixing.starts.items() if c in after.members and c not in moved},
         {c: loss for c, loss in mixing.parent_losses.items() if c in after.members},
+        {c: trial for c, trial in mixing.trials.items() if c in after.members and c not in moved},
     )
 
 
@@ -229,8 +251,3 @@ def steadied_counts(counts: Floats, samples: float) -> Floats:
     """
     variances = (counts + samples**2 / counts.sum()) / (counts + samples) ** 2
     return np.asarray(1 / variances)
-
-
-def counts(clients: Sequence[NodeId], fed: Federation) -> Floats:
-    """How many samples each client is judged on."""
-    return np.array([len(fed.judged_on(client)) for client in clients], dtype=np.float64)

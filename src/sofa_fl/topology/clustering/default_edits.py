@@ -149,7 +149,12 @@ def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
 def proposed_parts(
     children: dict[NodeId, list[NodeId]], evidence: Evidence
 ) -> list[tuple[NodeId, ...]]:
-    """The sets of several children, not all, that are clusters of DMAC; the largest ones."""
+    """The sets of several children, not all, that are clusters of DMAC; the largest ones.
+
+    Where some of them are on trial, distances tell these from the others and say nothing else.
+    """
+    if any(child in evidence.on_trial for child in children):
+        return []
     space = evidence.space
     clients = tuple(client for below in children.values() for client in below)
     rows = [space.row_of[client] for client in clients]

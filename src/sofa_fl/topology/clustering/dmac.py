@@ -90,10 +90,7 @@ Nearness = Callable[[Space], Neighbors]
 
 
 def linked(a: Rows, b: Rows) -> list[Rows]:
-    """The groups of nodes that are linked, directly or by way of others, by the links `a` – `b`.
-
-    Each in ascending order, and the groups by the first of each.
-    """
+    """The groups of nodes linked by `a` – `b`, each ascending, the groups by their first."""
     nodes, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
     links = coo_array((np.ones(len(a)), (ends[: len(a)], ends[len(a) :])), shape=(len(nodes),) * 2)
     group_of = connected_components(links, directed=False)[1]
@@ -137,7 +134,11 @@ def mutual(nodes: Rows, nearest: Rows) -> list[Rows]:
     """The groups of nodes that are each other's nearest, given the nearest of every node."""
     most = 1 + int(nodes.max())
     both = np.isin(nodes * most + nearest, nearest * most + nodes)
-    return linked(nodes[both], nearest[both])
+    a, b = nodes[both], nearest[both]
+    if len(a) > len(np.unique(a)):  # there are ties
+        return linked(a, b)
+    pairs = np.stack([a, b], axis=1)[a < b]
+    return list(pairs[np.argsort(pairs[:, 0])])
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
@@ -22,6 +22,8 @@ class Evidence(Protocol):
         space: The positions of the clients that can be asked.
         round: The present round.
         blind_loss: The loss of a prediction that ignores the input: the unit for losses.
+        on_trial: The clients that trained from their own models in this round, where siblings
+            trained from their parent's: how far apart these are says no more than that.
     """
 
     @property
@@ -30,6 +32,8 @@ class Evidence(Protocol):
     def round(self) -> int: ...
     @property
     def blind_loss(self) -> float: ...
+    @property
+    def on_trial(self) -> Collection[NodeId]: ...
     def samples(self, client: NodeId) -> int:
         """How many held-out samples a client has."""
         ...
@@ -59,6 +63,7 @@ class DistanceEvidence:
     space: Space
     blind_loss: float = 1.0
     round: int = 0
+    on_trial: Collection[NodeId] = ()
 
     def samples(self, client: NodeId) -> int:
         return 1
@@ -70,7 +75,7 @@ class DistanceEvidence:
         return np.array([float(a @ a) for a in apart], dtype=np.float64)
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> DistanceEvidence:
-        return DistanceEvidence(apply_all(tree, edits), self.space, self.blind_loss, self.round)
+        return replace(self, tree=apply_all(tree, edits))
 
     def _mean(self, nodes: tuple[NodeId, ...]) -> Floats:
         clients = [c for node in nodes for c in self.tree.clients_of(node)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_rand_score
 
 from sofa_fl.topology.tree import NodeId, Tree
 
@@ -20,7 +20,21 @@ def ari(tree: Tree, groups: Sequence[int]) -> float:
     that none is better than chance.
     """
     _check(tree, groups)
-    return max(float(adjusted_rand_score(groups, cut(tree, d))) for d in range(tree.depth + 1))
+    return max(adjusted_rand(groups, cut(tree, d)) for d in range(tree.depth + 1))
+
+
+def adjusted_rand(groups: Sequence[int], clusters: Sequence[int]) -> float:
+    """Hubert and Arabie's (1985) index of two partitions: 1 if equal, 0 on average by chance."""
+    together, in_groups, in_clusters = map(_pairs, (zip(groups, clusters), groups, clusters))
+    if together == in_groups == in_clusters:
+        return 1.0
+    pairs, chance = len(groups) * (len(groups) - 1), in_groups * in_clusters
+    return 2.0 * (together * pairs - chance) / ((in_groups + in_clusters) * pairs - 2 * chance)
+
+
+def _pairs(labels: Iterable[Hashable]) -> int:
+    """The ordered pairs of clients with the same label."""
+    return sum(number * (number - 1) for number in Counter(labels).values())
 
 
 def cut(tree: Tree, depth: int) -> list[int]:

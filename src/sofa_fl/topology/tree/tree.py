@@ -103,6 +103,8 @@ class Tree:
         return () if up is None else tuple(n for n in self.children[up] if n != node)
 
     def clients_of(self, node: NodeId) -> tuple[NodeId, ...]:
+        if node in self.members:  # as most nodes that rules ask about are
+            return (node,)
         return tuple(n for n in self.walk(node) if n in self.members)
 
     @cached_property

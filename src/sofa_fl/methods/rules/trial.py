@@ -1,0 +1,70 @@
+"""A new parent is tried: every other client that is better alone goes on from its own model.
+
+Of a new parent nobody knows how fast it learns, nor how fast a client would learn that goes on from
+its own model. So of the clients whose own models are better every other one goes on from its own
+for a round, and the rest start from the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sofa_fl.federation import Federation
+from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.tree import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a client lost when it and its siblings tried both ways to start.
+
+    Attributes:
+        parent: The parent that they have in common.
+        own_loss: Held-out loss of the client's own model.
+        parent_loss: Held-out loss of what the parent stands for.
+        goes_on: Whether the client goes on from its own model.
+    """
+
+    parent: NodeId
+    own_loss: float
+    parent_loss: float
+    goes_on: bool
+
+
+def trials_of(
+    clients: Sequence[NodeId], parent: NodeId, losses: Mapping[NodeId, Floats]
+) -> dict[NodeId, Trial]:
+    """The trials of siblings, given the losses of their mixtures, the parent's first."""
+    return {
+        client: Trial(parent, float(losses[client][-1]), float(losses[client][0]), i % 2 == 0)
+        for i, client in enumerate(clients)
+    }
+
+
+def is_better_alone(
+    tried: Mapping[NodeId, Trial], losses: Mapping[NodeId, Floats], chance: float, fed: Federation
+) -> bool:
+    """Whether clients that went on from their own models learned more than their parent did.
+
+    More by `chance` times what few held-out samples give by chance: what is known, blind loss −
+    loss, divided by the root of their number. `tried` are the siblings that took part in a trial,
+    `losses` those of their mixtures after it, from the parent's to their own. Each alone has too
+    few samples to tell, so they are counted together.
+    """
+    alone = {client: trial for client, trial in tried.items() if trial.goes_on}
+    if not alone:
+        return False
+    samples, all_samples = counts(list(alone), fed), counts(list(tried), fed)
+    own = np.average([losses[client][-1] for client in alone], weights=samples)
+    before = np.average([trial.own_loss for trial in alone.values()], weights=samples)
+    parents = [trial.parent_loss - losses[client][0] for client, trial in tried.items()]
+    more = before - own - np.average(parents, weights=all_samples)
+    return bool(more > chance * (fed.blind_loss - own) / samples.sum() ** 0.5)
+
+
+def counts(clients: Sequence[NodeId], fed: Federation) -> Floats:
+    """How many samples each client is judged on."""
+    return np.array([len(fed.judged_on(client)) for client in clients], dtype=np.float64)

@@ -1,0 +1,25 @@
+"""Which network is trained: a configuration, without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Which network is trained.
+
+    Attributes:
+        name: `cnn` is the paper's (two convolutions, three linear layers), `mlp` has hidden layers
+            only. A run records `own` for a network that was passed from Python.
+        batch_norm: Normalize after each convolution or hidden layer.
+        hidden: Width of the hidden layer of `mlp`, or a list of widths, one per hidden layer; an
+            empty list is logistic (or linear) regression.
+    """
+
+    name: Literal["cnn", "mlp", "own"] = "cnn"
+    batch_norm: bool = False
+    hidden: Annotated[int, Ge(1)] | tuple[Annotated[int, Ge(1)], ...] = 200
