@@ -64,12 +64,9 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print(Text.assemble(("Edits    ", "bold"), _counts(summary["edits"])))
     screen.print(Text.assemble(("Sharing  ", "bold"), _sharing(summary["sharing"])))
     for remark in _remarks(record):
-        first, *rest = wrap(remark, 70)
-        screen.print(Text.assemble(("Note     ", "bold"), (first, "yellow")))
-        for words in rest:
-            screen.print(Text(f"         {words}", style="yellow"))
+        _put(screen, "Note", remark, "yellow")
     if "groups" in summary:
-        screen.print(Text.assemble(("Groups   ", "bold"), _groups(summary["groups"])))
+        _put(screen, "Groups", _groups(summary["groups"]))
     run = shell(summary["run"])
     screen.print(Text.assemble(("Run      ", "bold"), run), soft_wrap=True)
     file = Path(summary["run"]) / "report.html"
@@ -239,6 +236,14 @@ def _sharing(sharing: Mapping[str, float]) -> str:
         return "no sample left its client"
     mean, most = percent(sharing["disclosed_mean"]), percent(sharing["disclosed_max"])
     return f"a client disclosed {mean} of its samples on average, at most {most}"
+
+
+def _put(screen: Console, head: str, words: str, style: str = "") -> None:
+    """A line with its head; what does not fit goes on below the words."""
+    first, *rest = wrap(words, 70)
+    screen.print(Text.assemble((f"{head:9}", "bold"), (first, style)))
+    for more in rest:
+        screen.print(Text(f"{'':9}{more}", style=style))
 
 
 def _groups(groups: Mapping[str, Sequence[float]]) -> str:
