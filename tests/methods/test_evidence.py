@@ -56,7 +56,7 @@ def test_losses_with_training_samples_are_others() -> None:
     known = evidence()
     alone, both = (known.losses([(NodeId(0), (A,))], more=more) for more in (False, True))
     held, own = known.samples(NodeId(0)), FED.owned[NodeId(0)]
-    trained = FED.held_out([(NodeId(0), MODELS[A])], rows=lambda _: own)[0].loss
+    trained = FED.held_out([(NodeId(0), MODELS[A])], samples=[own])[0].loss
     np.testing.assert_allclose(both, (held * alone + len(own) * trained) / (held + len(own)))
 
 
@@ -71,7 +71,7 @@ def test_no_more_training_samples_count_than_are_missing(monkeypatch: pytest.Mon
     assert some[0] == own[0]
     assert some[-1] == own[-1], "they are spread evenly"
     alone = FED.held_out([(client, MODELS[A])])[0].loss
-    trained = FED.held_out([(client, MODELS[A])], rows=lambda _: some)[0].loss
+    trained = FED.held_out([(client, MODELS[A])], samples=[some])[0].loss
     np.testing.assert_allclose(found, (held * alone + 3 * trained) / (held + 3))
 
 
@@ -79,7 +79,7 @@ def test_after_an_edit_means_are_asked_again_and_nodes_that_stay_are_not() -> No
     known = evidence()
     known.losses([(NodeId(0), (A,)), (NodeId(0), (A, B))])
     moved = Graft(CLIENTS[0], B)
-    after, seen = known.after(TREE, [moved]), spied()
+    after, seen = known.after(moved.apply(TREE), [moved]), spied()
     after.losses([(NodeId(0), (A,))])
     assert not seen.exams
     found = after.losses([(NodeId(0), (A, B))])
