@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from sofa_fl.methods.rules.mixing import (
     weigh_by_losses,
     weigh_siblings,
 )
+from sofa_fl.methods.rules.trial import Trial
 from sofa_fl.models.mix import Mix
 from sofa_fl.topology.tree import NodeId
 from tests.topology.strategies import ids, node, tree_of
@@ -72,8 +74,33 @@ def test_the_parents_own_loss_says_what_it_learned(was: float, start: float) -> 
 
 def test_a_new_parent_gives_hope_and_without_hope_a_small_gain_is_enough() -> None:
     rows = {ONE: row_of(1.0, 0.9), OTHER: row_of(1.0, 1.0)}
-    assert weighed(rows).starts == {ONE: 0.0, OTHER: 0.0}
+    assert weighed(rows, config=replace(CONFIG, trials=False)).starts == {ONE: 0.0, OTHER: 0.0}
     assert weighed(rows, hope=False).starts == {ONE: 1.0, OTHER: 0.0}
+    assert weighed(rows, hope=False).trials == {}
+
+
+def test_those_try_a_new_parent_who_gain_by_their_own_way() -> None:
+    rows = {ONE: row_of(1.0, 0.9), OTHER: row_of(1.0, 1.0), node(2): row_of(1.0, 0.8)}
+    first = weighed(rows)
+    assert first.trials == {ONE: Trial(P, 0.9, 1.0, True), 2: Trial(P, 0.8, 1.0, False)}
+    assert first.starts == {ONE: 1.0, OTHER: 0.0, 2: 0.0}
+    known = Mixing(parent_losses={OTHER: (P, 1.0)})
+    assert weighed(rows, known).trials == {}, "one of them knows this parent"
+    elsewhere = Mixing(parent_losses={OTHER: (node(8), 1.0)})
+    assert weighed(rows, elsewhere).trials.keys() == {ONE, 2}
+
+
+@pytest.mark.parametrize(("own", "start"), [(0.6, 1.0), (0.8, 0.0)])
+def test_a_trial_decides_for_all_who_tried(own: float, start: float) -> None:
+    """The parent learns 0.2, and who went on from its own model 0.3 or 0.1."""
+    tried = {ONE: Trial(P, 0.9, 1.0, True), OTHER: Trial(P, 0.9, 1.0, False)}
+    before = Mixing(parent_losses=dict.fromkeys(tried, (P, 1.0)), trials=tried)
+    rows = {ONE: row_of(0.8, own), OTHER: row_of(0.8, 0.7), node(2): row_of(0.8, 0.7)}
+    found = weighed(rows, before)
+    assert found.starts == {ONE: start, OTHER: start, 2: 0.0}
+    assert found.trials == {}
+    of_another = {client: replace(trial, parent=node(8)) for client, trial in tried.items()}
+    assert weighed(rows, replace(before, trials=of_another)).starts[OTHER] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
@@ -171,6 +171,36 @@ class SureEngine(Engine, Protocol):
     """An engine that answers every task, as all do whose clients are simulated."""
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]: ...
+
+
+E = TypeVar("E", bound=Engine)
+
+
+class EngineAround(Generic[E]):
+    """An engine around another one, by which all is done that it does not do itself."""
+
+    def __init__(self, engine: E) -> None:
+        self.engine = engine
+
+    @property
+    def num_trainable(self) -> int:
+        return self.engine.num_trainable
+
+    @property
+    def num_head(self) -> int:
+        return self.engine.num_head
+
+    def initial(self, seed: int) -> Vector:
+        return self.engine.initial(seed)
+
+    def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
+        return self.engine.evaluate(exams)
+
+    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
+        return self.engine.embed(models, samples)
+
+    def close(self) -> None:
+        self.engine.close()
 
 
 def constant_gradient(plus: Vector, minus: Vector) -> tuple[Pull, Pull]:

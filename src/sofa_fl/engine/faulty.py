@@ -6,17 +6,14 @@ resumed, on every engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Interval
-from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import Samples
-from sofa_fl.engine.base import Engine, Exam, Outcome, Score, Task
-from sofa_fl.models.flat import Vector
+from sofa_fl.engine.base import Engine, EngineAround, Outcome, Task
 from sofa_fl.models.mix import as_vector
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
@@ -55,27 +52,16 @@ def draw_bad(config: FaultsConfig, num_clients: int, seed: int) -> dict[NodeId, 
     return {NodeId(client): kinds[at % len(kinds)] for at, client in enumerate(order.tolist())}
 
 
-class FaultyEngine:
+class FaultyEngine(EngineAround[Engine]):
     """Another engine, with clients that fail; clusters never do."""
 
     def __init__(
         self, engine: Engine, config: FaultsConfig, num_clients: int, seed: int = 0
     ) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.config = config
         self.num_clients = num_clients
         self.bad = draw_bad(config, num_clients, seed)
-
-    @property
-    def num_trainable(self) -> int:
-        return self.engine.num_trainable
-
-    @property
-    def num_head(self) -> int:
-        return self.engine.num_head
-
-    def initial(self, seed: int) -> Vector:
-        return self.engine.initial(seed)
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
         starts: list[Task | None] = []
@@ -112,12 +98,3 @@ class FaultyEngine:
             case _:
                 params = start - (params - start)
         return replace(outcome, params=params)
-
-    def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        return self.engine.evaluate(exams)
-
-    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
-        return self.engine.embed(models, samples)
-
-    def close(self) -> None:
-        self.engine.close()

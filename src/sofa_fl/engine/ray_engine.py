@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import FederatedData, Samples
-from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
+from sofa_fl.engine.base import EngineAround, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.exams import gather, sittings
 from sofa_fl.engine.ray_cluster import Cluster
 from sofa_fl.engine.ray_messages import RecentVectors, pack_requests, portions
@@ -32,7 +32,7 @@ WIDTH = 32  # requests in a message to a GPU; a fixed number, so that results do
 START_TIMEOUT = 60.0  # seconds within which the first worker must start
 
 
-class RayEngine:
+class RayEngine(EngineAround[SequentialEngine]):
     """Tasks and exams spread over a Ray cluster; the same bits for any number of CPU workers."""
 
     def __init__(
@@ -48,8 +48,8 @@ class RayEngine:
 
         A cluster with GPUs trains on them alone, many clients at once; any other on all its CPUs.
         """
-        self._here = SequentialEngine(factory, data, local)
-        model = self._here.initial(0)
+        super().__init__(SequentialEngine(factory, data, local))
+        model = self.engine.initial(0)
         self._size = len(model)
         self._num_recent = max(2, min(32, RECENT_BYTES // model.nbytes))
         num_cpus = num_cpus or num_cores()
@@ -75,17 +75,6 @@ class RayEngine:
             self.close()
             raise
 
-    @property
-    def num_trainable(self) -> int:
-        return self._here.num_trainable
-
-    @property
-    def num_head(self) -> int:
-        return self._here.num_head
-
-    def initial(self, seed: int) -> Vector:
-        return self._here.initial(seed)
-
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
         found = self._spread(tasks)
         return [Outcome(torch.from_numpy(params), losses) for params, losses in found]
@@ -93,7 +82,7 @@ class RayEngine:
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         asked = sittings(exams, SITTING)
         sums = gather(len(exams), asked, self._spread(asked))
-        return [self._here.learner.score(exam, each) for exam, each in zip(exams, sums)]
+        return [self.engine.learner.score(exam, each) for exam, each in zip(exams, sums)]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
         return np.stack(self._spread(Embedding(model, samples) for model in models))

@@ -15,8 +15,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sofa_fl.data.federated_data import FederatedData, Samples
-from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Part, Prior, Score, Task, batch_order
+from sofa_fl.data.federated_data import FederatedData
+from sofa_fl.engine.base import (
+    EngineAround,
+    Exam,
+    LocalConfig,
+    Outcome,
+    Part,
+    Prior,
+    Score,
+    Task,
+    batch_order,
+)
 from sofa_fl.engine.exams import Sitting, Sums, alike, gather, sittings
 from sofa_fl.engine.learner import cut, each_cross_entropy, each_square, pull_decay
 from sofa_fl.engine.likeness import difference, mixes_samples
@@ -26,7 +36,6 @@ from sofa_fl.engine.stack import LayerStack, MakeStack, MappedStack, Stack
 from sofa_fl.engine.stacking import why_not
 from sofa_fl.engine.stepper import Pulls, Stepper
 from sofa_fl.errors import EngineError
-from sofa_fl.models.flat import Vector
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.models.rows import rows_of, sums_of
 
@@ -40,7 +49,7 @@ KEPT_ROWS = 1024  # models that all stacks for exams hold together: few large on
 T = TypeVar("T")
 
 
-class StackedEngine:
+class StackedEngine(EngineAround[SequentialEngine]):
     """Stacks up to `width` clients at a time; fewer where memory does not last.
 
     A network of layers that have a stacked form runs on those; any other that torch can map is
@@ -55,8 +64,8 @@ class StackedEngine:
         device: str = "cuda",
         width: int = 256,
     ) -> None:
-        self._single = SequentialEngine(factory, data, local, device)
-        self._learner = self._single.learner
+        super().__init__(SequentialEngine(factory, data, local, device))
+        self._learner = self.engine.learner
         self._loss = each_cross_entropy if self._learner.is_classifier else each_square
         self._width, self._samples = width, EXAM_SAMPLES
         self._num_clients = len(data.clients)
@@ -75,20 +84,9 @@ class StackedEngine:
             return MappedStack, "clients are stacked by torch.func"
         return None, f"clients are trained one by one, since stacked {reason}"
 
-    @property
-    def num_trainable(self) -> int:
-        return self._single.num_trainable
-
-    @property
-    def num_head(self) -> int:
-        return self._single.num_head
-
-    def initial(self, seed: int) -> Vector:
-        return self._single.initial(seed)
-
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
         if self._make is None:
-            return self._single.train(tasks)
+            return self.engine.train(tasks)
         tasks = list(tasks)
         # Around a part of the clients the tree changes from round to round, and with it the decay.
         vary = 2 * len(tasks) < self._num_clients
@@ -126,7 +124,7 @@ class StackedEngine:
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         if self._exams_alone:
-            return self._single.evaluate(exams)
+            return self.engine.evaluate(exams)
         asked = sittings(exams, SITTING)
         sums = gather(len(exams), asked, self.sums(asked))
         return [self._learner.score(exam, found) for exam, found in zip(exams, sums)]
@@ -137,7 +135,7 @@ class StackedEngine:
         All are started before the first answer is waited for.
         """
         if self._exams_alone:
-            return self._single.sums(asked)
+            return self.engine.sums(asked)
         order = sorted(range(len(asked)), key=lambda i: (asked[i].split, asked[i].num_samples))
         started: dict[int, tuple[Tensor, int]] = {}
         for split in ("train", "test"):
@@ -242,9 +240,6 @@ class StackedEngine:
     def _new_stack(self, num: int) -> Stack:
         assert self._make is not None
         return self._make(self._learner.flat, num)
-
-    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
-        return self._single.embed(models, samples)
 
     def close(self) -> None:
         self._steppers, self._stacks = {}, {}

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import FederatedData, Samples
-from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
+from sofa_fl.engine.base import EngineAround, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.exams import gather, sittings
 from sofa_fl.engine.learner import EVALUATION_BATCH, optimizer_for
 from sofa_fl.engine.memory import keep_memory
@@ -58,7 +58,7 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if can_fork() else os.cpu_count() or 1
 
 
-class WorkersEngine:
+class WorkersEngine(EngineAround[SequentialEngine]):
     """Tasks and exams spread over worker processes; the same bits for any number of them."""
 
     def __init__(
@@ -75,8 +75,8 @@ class WorkersEngine:
                 "worker processes cannot be forked where CUDA is in use; use engine: stacked, "
                 "or hide the GPU with CUDA_VISIBLE_DEVICES="
             )
-        self._here = SequentialEngine(factory, data, local)
-        self._size = len(self._here.initial(0))
+        super().__init__(SequentialEngine(factory, data, local))
+        self._size = len(self.engine.initial(0))
         self._workers: list[_Worker] = []
         _import_optimizer(local)
         keep_memory()
@@ -84,19 +84,8 @@ class WorkersEngine:
             self._workers.append(self._start())
 
     @property
-    def num_trainable(self) -> int:
-        return self._here.num_trainable
-
-    @property
-    def num_head(self) -> int:
-        return self._here.num_head
-
-    @property
     def pids(self) -> list[int]:
         return [worker.pid for worker in self._workers]
-
-    def initial(self, seed: int) -> Vector:
-        return self._here.initial(seed)
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
         return self._spread(tasks)
@@ -104,7 +93,7 @@ class WorkersEngine:
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         asked = sittings(exams, SITTING)
         sums = gather(len(exams), asked, self._spread(asked))
-        return [self._here.learner.score(exam, each) for exam, each in zip(exams, sums)]
+        return [self.engine.learner.score(exam, each) for exam, each in zip(exams, sums)]
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
         return np.stack(self._spread(Embedding(model, samples) for model in models))
@@ -115,7 +104,7 @@ class WorkersEngine:
         self._workers = []
 
     def _start(self) -> _Worker:
-        return _Worker(self._here, self._size, [worker.pipe for worker in self._workers])
+        return _Worker(self.engine, self._size, [worker.pipe for worker in self._workers])
 
     def _spread(self, requests: Iterable[Request]) -> list[Any]:
         """Give each request to the next free worker; replace a worker that dies, and try again.

@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import FederatedData, Samples
-from sofa_fl.engine.base import Engine, Exam, LocalConfig, Noising, Outcome, Score, Task
+from sofa_fl.engine.base import (
+    Engine,
+    EngineAround,
+    Exam,
+    LocalConfig,
+    Noising,
+    Outcome,
+    Score,
+    Task,
+)
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.models.flat import Vector
 from sofa_fl.privacy.accounting import Cost, least_noise, sampling_rate
@@ -26,7 +35,7 @@ from sofa_fl.topology.tree import NodeId
 NOT_SCORED = Score(float("nan"), float("nan"), 0)
 
 
-class PrivateEngine:
+class PrivateEngine(EngineAround[Engine]):
     """Another engine, with clients that keep their samples private.
 
     Args:
@@ -51,7 +60,8 @@ class PrivateEngine:
             )
         if data.train.y.dtype.kind == "f":
             raise DataError("privacy.epsilon needs a classification, and this is a regression")
-        self.engine, self.config, self.local, self.seed = engine, config, local, seed
+        super().__init__(engine)
+        self.config, self.local, self.seed = config, local, seed
         self.budgets = Budgets(config.epsilon, config.delta)
         self.num_scores = config.scores * (rounds + 1)
         self._owner = np.full(len(data.train), -1, dtype=np.int64)
@@ -63,20 +73,9 @@ class PrivateEngine:
             self._plan(NodeId(number), len(client.train), warmup + rounds * local.batches)
 
     @property
-    def num_trainable(self) -> int:
-        return self.engine.num_trainable
-
-    @property
-    def num_head(self) -> int:
-        return self.engine.num_head
-
-    @property
     def scores(self) -> bool:
         """Whether clients score models on their held-out samples."""
         return self.config.scores > 0
-
-    def initial(self, seed: int) -> Vector:
-        return self.engine.initial(seed)
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome | None]:
         """Train with noise; None is what comes of a client whose budget is spent."""
@@ -114,9 +113,6 @@ class PrivateEngine:
             "features of samples would leave without noise; with privacy.epsilon use another "
             "sofa.position than latent"
         )
-
-    def close(self) -> None:
-        self.engine.close()
 
     def class_counts(self, client: NodeId, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """A client's class counts with noise, the same whenever it is asked; none below 0."""

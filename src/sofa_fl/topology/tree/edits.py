@@ -9,25 +9,13 @@ node inherits is read off the edit.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.tree import NodeId, Tree
-
-
-class _Children(dict[NodeId, dict[NodeId, None]]):
-    """The children of every node, copied when first asked for: few nodes are ever touched."""
-
-    def __init__(self, before: Mapping[NodeId, tuple[NodeId, ...]]) -> None:
-        super().__init__()
-        self._before = before
-
-    def __missing__(self, node: NodeId) -> dict[NodeId, None]:
-        below = self[node] = dict.fromkeys(self._before.get(node, ()))
-        return below
+from sofa_fl.topology.tree.tree import NodeId, Tree, root_of, walk
 
 
 class MutableTree:
@@ -35,18 +23,15 @@ class MutableTree:
 
     def __init__(self, tree: Tree) -> None:
         self.parent = dict(tree.parent)
-        self.children = _Children(tree.children)
+        children = {node: dict.fromkeys(below) for node, below in tree.children.items()}
+        self.children: dict[NodeId, dict[NodeId, None]] = defaultdict(dict, children)
         self.members = tree.members
         self.next_id = tree.next_id
         self._clients = dict.fromkeys(tree.clients)
 
     def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
         """Nodes of the subtree at `start` (default: the root), parents first."""
-        stack = [n for n, up in self.parent.items() if up is None] if start is None else [start]
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(reversed(self.children[node]))
+        return walk(self.children, root_of(self.parent) if start is None else start)
 
     def reparent(
         self,

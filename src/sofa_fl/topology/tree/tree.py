@@ -15,6 +15,7 @@ from sofa_fl.errors import TopologyError
 
 NodeId = NewType("NodeId", int)
 Rows = NDArray[np.intp]  # of `TreeArrays`
+Children = tuple[NodeId, ...] | dict[NodeId, None]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Tree:
 
     @cached_property
     def root(self) -> NodeId:
-        return next(node for node, up in self.parent.items() if up is None)
+        return root_of(self.parent)
 
     @cached_property
     def children(self) -> Mapping[NodeId, tuple[NodeId, ...]]:
@@ -83,12 +84,7 @@ class Tree:
 
     def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
         """Nodes of the subtree at `start` (default: the root), parents first."""
-        stack, children = [self.root if start is None else start], self.children
-        while stack:
-            node = stack.pop()
-            yield node
-            if below := children[node]:
-                stack.extend(below[::-1])
+        return walk(self.children, self.root if start is None else start)
 
     def path(self, node: NodeId) -> tuple[NodeId, ...]:
         """Root … parent, `node`: coarse to fine."""
@@ -139,6 +135,20 @@ class Tree:
         parent = {n: p for n, p in {**self.parent, **moves}.items() if n not in drop}
         clients = tuple(c for c in (*self.clients, *join) if c not in drop)
         return Tree(parent, clients, max(self.next_id, 1 + max(parent)))
+
+
+def root_of(parent: Mapping[NodeId, NodeId | None]) -> NodeId:
+    return next(node for node, up in parent.items() if up is None)
+
+
+def walk(children: Mapping[NodeId, Children], start: NodeId) -> Iterator[NodeId]:
+    """Nodes of the subtree at `start`, parents first."""
+    stack = [start]
+    while stack:
+        node = stack.pop()
+        yield node
+        if below := children[node]:
+            stack.extend(reversed(below))
 
 
 def value_at_level(values: float | Sequence[float], level: int) -> float:
