@@ -82,6 +82,7 @@ def draw_all(folder: Path) -> None:
             with opened(browser, page_file.as_uri(), size=picture.size) as page:
                 if picture.round is not None:
                     page.locator("#slider").fill(str(picture.round))
+                    page.locator("#slider").blur()
                 page.wait_for_timeout(300)
                 page.screenshot(path=IMAGES / f"{picture.name}.png")
 
