@@ -30,7 +30,7 @@ RUNS = {  # by folder: rounds and settings
     "deep": (5, [*FORTY_EIGHT, "sofa.dmac.increase=1.03"]),
     "sofa": (5, FORTY_EIGHT),
     "fedavg": (5, [*FORTY_EIGHT, "method=fedavg"]),
-    "hypcluster": (5, [*FORTY_EIGHT, "method=hypcluster", "hypcluster.clusters=8"]),
+    "hypcluster": (5, [*FORTY_EIGHT, "method=hypcluster", "hypcluster.num_clusters=8"]),
     "thousand": (20, [*THOUSAND, "local.batches=5", "score_levels=false"]),
 }
 
