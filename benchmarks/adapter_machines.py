@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def deploy(folder: Path, nodes: int, rounds: int) -> dict[str, Any]:
         machine.run(f"{ready}flwr run . deployed --run-config '{expected}'")
         run, counted = app / "runs" / "first", []
         for done in range(1, rounds + 2):
-            wait_until(lambda num=done: num_rounds(run) >= num, f"round {done - 1}", 900)
+            wait_until(partial(has_rounds, run, done), f"round {done - 1}", 900)
             counted.append([(relay.down, relay.up) for relay in relays])
             print(f"round {done - 1}: {counted[-1]}", flush=True)
         (frozen,) = run.glob("frozen-*.safetensors")
@@ -106,9 +107,9 @@ def deploy(folder: Path, nodes: int, rounds: int) -> dict[str, Any]:
             relay.close()
 
 
-def num_rounds(run: Path) -> int:
+def has_rounds(run: Path, num: int) -> bool:
     file = run / "events.jsonl"
-    return len(file.read_text().splitlines()) if file.exists() else 0
+    return file.exists() and len(file.read_text().splitlines()) >= num
 
 
 def main() -> None:
