@@ -30,7 +30,7 @@ RUNS = {  # by folder: rounds and settings
     "deep": (5, [*FORTY_EIGHT, "sofa.dmac.increase=1.03"]),
     "sofa": (5, FORTY_EIGHT),
     "fedavg": (5, [*FORTY_EIGHT, "method=fedavg"]),
-    "hypcluster": (5, [*FORTY_EIGHT, "method=hypcluster", "hypcluster.clusters=8"]),
+    "hypcluster": (5, [*FORTY_EIGHT, "method=hypcluster", "hypcluster.num_clusters=8"]),
     "thousand": (20, [*THOUSAND, "local.batches=5", "score_levels=false"]),
 }
 
@@ -82,6 +82,7 @@ def draw_all(folder: Path) -> None:
             with opened(browser, page_file.as_uri(), size=picture.size) as page:
                 if picture.round is not None:
                     page.locator("#slider").fill(str(picture.round))
+                    page.locator("#slider").blur()
                 page.wait_for_timeout(300)
                 page.screenshot(path=IMAGES / f"{picture.name}.png")
 

@@ -47,8 +47,8 @@ def network():
     return get_peft_model(base(), LORA)
 
 
-local = sofa_fl.LocalConfig(batches=10, batch_size=16, learning_rate=5e-3)
-config = sofa_fl.Config(rounds=5, warmup=20, local=local)
+local = sofa_fl.LocalConfig(batches=10, batch_size=16, learning_rate=1e-2)
+config = sofa_fl.Config(rounds=5, warmup=20, local=local, sharing=sofa_fl.SharingConfig(ratio=0))
 result = sofa_fl.run(config, data=data, network=network)
 for one in result.clients:
     result.export(result.run / "adapters" / one.name, client=one.client, format="peft")

@@ -49,7 +49,7 @@ Clusters farther up still draw anew from what those below hold if `sharing.mode`
 After a change of the data, a client discloses the same samples as they are then, because a turned copy counts as the sample it comes from.
 
 A larger `sharing.max_disclosure` must be asked for; then `random` draws new samples in every round until the cap is reached.
-The preset `paper` has a cap of 1: with a ratio of 0.1, 89% of a client's samples are out after 20 rounds.
+The preset `paper` has a cap of 1: with a ratio of 0.1, 89% of a client's samples have left it after 20 rounds.
 """
 
 COMPARED = """\

@@ -67,7 +67,7 @@ def _chosen(out: Path) -> str:
 
 
 FEDERATIONS = """\
-Clients of three datasets are what they are; [Own data](data.md#natural-federations) describes them.
+Three datasets come with clients of their own; [Natural federations](data.md#natural-federations) describes them.
 
 - `languages-2000` and `languages-300`: 33 languages with up to 2,000 and 300 samples each.
   The network is an MLP with hidden layers of 256 and 128; there are 25 batches of 50, and 15 of 20.

@@ -38,10 +38,10 @@ sofa-fl run --set sharing.ratio=0 --set privacy.epsilon=2 --set local.batch_size
 ```
 
 - **Training** is DP-SGD ([Abadi et al.](https://arxiv.org/abs/1607.00133)): batches are drawn sample by sample.
-  The gradient of each sample is cut to `privacy.clip`, and noise is added to their sum.
-  The losses of batches are noised with them.
-- **The class mix** of a client is noised once (`privacy.count_noise`).
-- **Held-out losses** are cut to `privacy.max_loss` and noised. A client answers `privacy.scores` of them per round; by default none.
+  The gradient of each sample is clipped to `privacy.clip`, and noise is added to the sum.
+  The losses of batches get noise with them.
+- **The class mix** of a client gets noise once (`privacy.count_noise`).
+- **Held-out losses** are clipped to `privacy.max_loss`, and get noise. A client answers `privacy.scores` of them per round; by default none.
 - **The noise** follows from epsilon, delta, rounds, batches and the size of a client.
   [dp-accounting](https://pypi.org/project/dp-accounting/) adds up what is spent.
   The summary says what was spent, and a client whose budget is spent does not answer any more.
@@ -55,7 +55,7 @@ A simulation draws its noise from the run's seed; a [private site](deploy.md#a-p
 """
 
 METHOD = """\
-Held-out losses on a hundred samples say little once they are noised, so by default SOFA-FL goes by the noised models alone.
+Held-out losses on a hundred samples say little once they have noise, so by default SOFA-FL goes by the noisy models alone.
 
 - Noise makes updates long, but two clients' updates agree only in what they learned.
   So clients are placed by the inner products of their updates with those of others.
@@ -65,7 +65,7 @@ Held-out losses on a hundred samples say little once they are noised, so by defa
 - A client uses its cluster's model, the noise of which is averaged out over the clients of the cluster.
 
 `sofa.evidence=models` does the same in a deployment whose sites are private.
-With `privacy.scores` above 0, SHAPE and the mixing weights go by noised losses, as they do by exact ones without privacy.
+With `privacy.scores` above 0, SHAPE and the mixing weights go by noisy losses, as they go by exact ones without privacy.
 """
 
 COMPARED = """\
@@ -76,7 +76,7 @@ After a warm-up of 25 batches there are 20 rounds of 5 batches, of 250 samples o
 So all have the same noise at the same epsilon.
 The rate is one that suits all, and was not chosen for any method: with half of the clients and epsilon = 2, a rate of 4 takes the oracle from 88 to 88.5%.
 The same rate takes training alone from 85 to 79%, and so would make the lead over it look larger.
-HypCluster is told the number of groups, and chooses by the noised held-out losses of all its models in every round.
+HypCluster is told the number of groups, and chooses by the noisy held-out losses of all its models in every round.
 The oracle is told the groups themselves.
 """
 

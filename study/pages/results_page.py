@@ -35,7 +35,7 @@ from study.rows.row_files import Row, of_method, read_rows
 
 OLDER = (
     "The rows of SOFA-FL beside all methods and beside HypCluster were made with the "
-    "present rules, but for one: new parents were tried only in seven of the ten rows of S2, and "
+    "present rules, except for one.\nNew parents were tried in seven of the ten rows of S2 only; "
     "the others were made just before.\nThose on sharing, the figures and the ablation were made with those of version "
     "0.1.0 and have not been run again."
 )

@@ -254,4 +254,4 @@ def _groups(groups: Mapping[str, Sequence[float]]) -> str:
         for key, name in names.items()
         if key in groups  # a run of an older version has no FScore
     ]
-    return f"true groups in the tree: {'; '.join(told)}"
+    return f"known ones: {'; '.join(told)}"

@@ -38,13 +38,16 @@ def pack_request(request: Request, builder: MessageBuilder, known: KnownModels) 
 def pack_exam(
     exam: Exam, positions: Samples, rows: ClientData, builder: MessageBuilder, known: KnownModels
 ) -> Header:
-    """Encode an exam on all samples of a split, which are at these positions."""
+    """Encode an exam on the split that has these positions."""
     split = split_at(positions, rows, exam.split)
     return {**pack_request(exam, builder, known), "split": split}
 
 
 def split_at(positions: Samples, rows: ClientData, split: Split) -> str:
-    """The part of a client's samples that is at these positions: all of it, or there is none."""
+    """The split of a client's samples that has these positions.
+
+    No message names rows, so where a method asks for some of a split, the whole of it answers.
+    """
     num_train, num_holdout = len(rows.train), len(rows.holdout)
     parts = {
         "train": (0, num_train),
@@ -53,12 +56,16 @@ def split_at(positions: Samples, rows: ClientData, split: Split) -> str:
     if split == "test":
         parts = {"test": (0, len(rows.test))}
     for name, (first, end) in parts.items():
-        if np.array_equal(positions, np.arange(first, end)):
+        if len(positions) == end - first == 0 or _lie_within(positions, first, end):
             return name
     raise RunError(
-        f"a machine evaluates all of its {' or '.join(parts)} samples, and was asked for others; "
-        "use a method that evaluates whole splits"
+        f"a machine evaluates its {' or its '.join(parts)} samples, and was asked for both or "
+        "none; use a method that evaluates one split at a time"
     )
+
+
+def _lie_within(positions: Samples, first: int, end: int) -> bool:
+    return len(positions) > 0 and first <= positions.min() and positions.max() < end
 
 
 def rows_of_others(task: Task, owners: RowOwners) -> Samples:

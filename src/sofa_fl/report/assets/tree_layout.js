@@ -87,7 +87,7 @@ function layoutTree(frame, largest, room, height) {
     return Number.isFinite(left) ? [left, right] : [pad.left, pad.left];
   };
   if (!frame.isClient(root)) place(root);
-  placeNames(nodes, frame, width);
+  placeNames(nodes, frame, narrow ? 0 : pad.left - 8, width);
   const beneath = Math.min(17, 0.46 * size) + (rows === 1 && size >= 30 ? 20 : 6);
   const bottom = under + (rows > 1 ? (rows - 0.5) * size + 6 : beneath + { across: 14, turned: 8 + 0.82 * LETTER * Math.min(LONGEST, letters) }[naming] || beneath);
   const every = Math.ceil(15 / row); // names of levels must not touch
@@ -95,8 +95,9 @@ function layoutTree(frame, largest, room, height) {
   return { nodes, blocks, guides, rows, size, width, height: bottom, narrow, naming, beneath };
 }
 
-// Where the name of a cluster fits: to its right, else to its left, else nowhere.
-function placeNames(nodes, frame, width) {
+// Where the names of clusters fit: to their right, else to their left. Where they do not fit on a
+// level, all of it have their numbers, and those that have no room even for that have nothing.
+function placeNames(nodes, frame, left, width) {
   const levels = new Map();
   for (const [node, { y }] of nodes) {
     if (frame.isClient(node)) continue;
@@ -105,16 +106,22 @@ function placeNames(nodes, frame, width) {
   }
   for (const level of levels.values()) {
     level.sort((a, b) => nodes.get(a).x - nodes.get(b).x);
-    let taken = 0; // up to here
-    level.forEach((node, i) => {
-      const at = nodes.get(node);
-      const needs = at.r + 4 + LETTER * `cluster ${node}`.length;
-      const next = i + 1 < level.length ? nodes.get(level[i + 1]) : null;
-      const end = next ? next.x - next.r : width;
-      at.named = at.x + needs <= end ? "right" : at.x - needs >= taken ? "left" : null;
-      taken = at.x + (at.named === "right" ? needs : at.r);
-    });
+    if (!placeLevel(nodes, level, left, width, "cluster ")) placeLevel(nodes, level, left, width, "#");
   }
+}
+
+function placeLevel(nodes, level, left, width, words) {
+  let taken = left; // up to here
+  level.forEach((node, i) => {
+    const at = nodes.get(node);
+    at.name = `${words}${node}`;
+    const needs = at.r + 4 + LETTER * at.name.length;
+    const next = i + 1 < level.length ? nodes.get(level[i + 1]) : null;
+    const end = next ? next.x - next.r : width;
+    at.named = at.x + needs <= end ? "right" : at.x - needs >= taken ? "left" : null;
+    taken = at.x + (at.named === "right" ? needs : at.r);
+  });
+  return level.every((node) => nodes.get(node).named);
 }
 
 // From a parent down to a node or a block: leave the parent at once, then go straight down.

@@ -126,7 +126,7 @@ function treeView(app) {
     }
     const beside = isClient
       ? layout.rows === 1 && layout.size >= 30 && (layout.size >= 39 ? app.run.score.format(accuracy, 1) : app.run.score.tight(accuracy))
-      : goal.r >= 8 && goal.named && `cluster ${node}`;
+      : goal.r >= 8 && goal.named && goal.name;
     mark.below = write(mark, mark.below, beside, isClient ? "below" : "beside");
     if (mark.below && isClient) mark.below.setAttribute("y", Math.min(17, 0.46 * layout.size) + 14);
     if (mark.below && !isClient) {
