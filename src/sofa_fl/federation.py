@@ -26,6 +26,7 @@ from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
 
 Key = TypeVar("Key")
+Asks = Sequence[tuple[NodeId, Model]]  # pairs of a client and a model
 
 
 @dataclass(slots=True)
@@ -259,27 +260,18 @@ class Federation:
         self.roll.set_aside |= {site: flaw for site, flaw in found.items() if site in self.owned}
 
     def held_out(
-        self,
-        asks: Sequence[tuple[NodeId, Model]],
-        *,
-        sent: bool = False,
-        samples: Sequence[Samples] | None = None,
+        self, asks: Asks, *, sent: bool = False, samples: Sequence[Samples] | None = None
     ) -> list[Score]:
-        """Score models on the held-out samples of clients: `(client, model)` by pair.
-
-        Or on `samples` of the client, if given, one set for each pair.
+        """Score models on the held-out samples of clients, or on `samples`, a set for each pair.
 
         Models that are `sent` anyway, for training, cost nothing more. A loss may be NaN.
         """
         if not self.has_scores:
             return [NOT_SCORED] * len(asks)
         self.meter.bytes_down += 0 if sent else sum(model.nbytes for _, model in asks)
-        if samples is None:
-            samples = [self.judged_on(client) for client, _ in asks]
-        priors = self.priors
-        return self.engine.evaluate(
-            [Exam(model, rows, prior=priors[c]) for (c, model), rows in zip(asks, samples)]
-        )
+        samples = samples or [self.judged_on(client) for client, _ in asks]
+        exams = [Exam(m, rows, prior=self.priors[c]) for (c, m), rows in zip(asks, samples)]
+        return self.engine.evaluate(exams)
 
     def count_shared(self, up: int, down: int) -> None:
         """Count samples sent up by clients and down to them."""

@@ -178,7 +178,8 @@ class FederationEvidence:
         """As many of a client's training samples as it holds out too few."""
         own = self.fed.owned[client]
         some = min(FEW - self.samples(client), len(own))
-        return own[np.linspace(0, len(own) - 1, some).round().astype(int)]
+        rows: Samples = own[np.linspace(0, len(own) - 1, some).round().astype(int)]
+        return rows
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
         models = inherit(self.tree, self.models, edits, self.fed)
