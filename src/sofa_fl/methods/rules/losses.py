@@ -179,7 +179,8 @@ class FederationEvidence:
         """As many of a client's training samples as it holds out too few."""
         own = self.fed.owned[client]
         some = min(FEW - self.samples(client), len(own))
-        return own[np.linspace(0, len(own) - 1, some).round().astype(int)]
+        evenly = np.linspace(0, len(own) - 1, some).round().astype(np.int64)
+        return np.take(own, evenly)
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
         models, edited = inherit(tree, self.models, edits, self.fed), apply_all(tree, edits)
