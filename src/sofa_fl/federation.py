@@ -7,7 +7,7 @@ the same way for all methods.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -26,7 +26,6 @@ from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
 
 Key = TypeVar("Key")
-Rows = Callable[[NodeId], Samples]  # some samples of a client
 
 
 @dataclass(slots=True)
@@ -260,17 +259,27 @@ class Federation:
         self.roll.set_aside |= {site: flaw for site, flaw in found.items() if site in self.owned}
 
     def held_out(
-        self, asks: Sequence[tuple[NodeId, Model]], *, sent: bool = False, rows: Rows | None = None
+        self,
+        asks: Sequence[tuple[NodeId, Model]],
+        *,
+        sent: bool = False,
+        samples: Sequence[Samples] | None = None,
     ) -> list[Score]:
-        """Score models on the held-out samples of clients, or on `rows`: `(client, model)` by pair.
+        """Score models on the held-out samples of clients: `(client, model)` by pair.
+
+        Or on `samples` of the client, if given, one set for each pair.
 
         Models that are `sent` anyway, for training, cost nothing more. A loss may be NaN.
         """
         if not self.has_scores:
             return [NOT_SCORED] * len(asks)
         self.meter.bytes_down += 0 if sent else sum(model.nbytes for _, model in asks)
-        rows = rows or self.judged_on
-        return self.engine.evaluate([Exam(m, rows(c), prior=self.priors[c]) for c, m in asks])
+        if samples is None:
+            samples = [self.judged_on(client) for client, _ in asks]
+        priors = self.priors
+        return self.engine.evaluate(
+            [Exam(model, rows, prior=priors[c]) for (c, model), rows in zip(asks, samples)]
+        )
 
     def count_shared(self, up: int, down: int) -> None:
         """Count samples sent up by clients and down to them."""

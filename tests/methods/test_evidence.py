@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from sofa_fl.engine.base import Exam, Score
 from sofa_fl.methods.rules.clusters import mean_of
 from sofa_fl.methods.rules.losses import FederationEvidence
 from sofa_fl.topology.clustering.config import ShapeConfig
@@ -56,8 +57,22 @@ def test_losses_with_training_samples_are_others() -> None:
     known = evidence()
     alone, both = (known.losses([(NodeId(0), (A,))], more=more) for more in (False, True))
     held, own = known.samples(NodeId(0)), FED.owned[NodeId(0)]
-    trained = FED.held_out([(NodeId(0), MODELS[A])], rows=lambda _: own)[0].loss
+    trained = FED.held_out([(NodeId(0), MODELS[A])], samples=[own])[0].loss
     np.testing.assert_allclose(both, (held * alone + len(own) * trained) / (held + len(own)))
+
+
+def test_both_kinds_of_samples_are_asked_for_in_one_exchange() -> None:
+    seen, exchanges = spied(), list[list[int]]()
+
+    def evaluate(exams: Sequence[Exam]) -> list[Score]:
+        exchanges.append([len(exam.samples) for exam in exams])
+        return Spy.evaluate(seen, exams)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "evaluate", evaluate)
+        evidence().losses([(NodeId(0), (A,)), (NodeId(1), (B,))], more=True)
+    sets = [FED.judged_on(NodeId(c)) for c in (0, 1)] + [FED.owned[NodeId(c)] for c in (0, 1)]
+    assert exchanges == [[len(rows) for rows in sets]]
 
 
 def test_no_more_training_samples_count_than_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +86,7 @@ def test_no_more_training_samples_count_than_are_missing(monkeypatch: pytest.Mon
     assert some[0] == own[0]
     assert some[-1] == own[-1], "they are spread evenly"
     alone = FED.held_out([(client, MODELS[A])])[0].loss
-    trained = FED.held_out([(client, MODELS[A])], rows=lambda _: some)[0].loss
+    trained = FED.held_out([(client, MODELS[A])], samples=[some])[0].loss
     np.testing.assert_allclose(found, (held * alone + 3 * trained) / (held + 3))
 
 
@@ -79,7 +94,7 @@ def test_after_an_edit_means_are_asked_again_and_nodes_that_stay_are_not() -> No
     known = evidence()
     known.losses([(NodeId(0), (A,)), (NodeId(0), (A, B))])
     moved = Graft(CLIENTS[0], B)
-    after, seen = known.after(TREE, [moved]), spied()
+    after, seen = known.after(moved.apply(TREE), [moved]), spied()
     after.losses([(NodeId(0), (A,))])
     assert not seen.exams
     found = after.losses([(NodeId(0), (A, B))])

@@ -250,12 +250,14 @@ def test_mean_needs_a_weight_for_every_vector() -> None:
 
 
 @pytest.mark.parametrize("block", [1, 4, 10, 64])
-def test_inner_products_block_by_block(block: int) -> None:
+def test_inner_products_block_by_block(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = list(torch.randn(5, 10, generator=torch.Generator().manual_seed(0)) + 100)
     full = torch.stack(vectors).double().numpy()
     products = inner_products(vectors, block=block)
     np.testing.assert_allclose(products, full @ full.T, rtol=1e-14)
     np.testing.assert_array_equal(products, products.T)
+    monkeypatch.setattr("sofa_fl.models.flat.ROOM", 1)
+    np.testing.assert_array_equal(products, inner_products(vectors, block=block))
     for rows in (1, 2, 9):
         few = products_with(vectors, vectors[3:], block, rows)
         np.testing.assert_allclose(few, full @ full[3:].T, rtol=1e-6)

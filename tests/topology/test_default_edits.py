@@ -48,6 +48,16 @@ def test_a_cluster_that_loses_more_attracts_nobody() -> None:
     assert find_grafts(TREE, made_up(LINE, {(2, 8): 0.9}), ALL) == []
 
 
+def test_parents_and_the_first_clusters_on_the_way_are_asked_at_once() -> None:
+    """Every call is an exchange of messages."""
+    evidence = made_up(LINE, {})
+    find_grafts(TREE, evidence, ALL)
+    assert evidence.calls == [{((node(c), ids(k)), True) for c in range(6) for k in (7, 8)}]
+    evidence = made_up([0.0] * 9, {})
+    find_grafts(DEEP, evidence, ALL)
+    assert len(evidence.calls) == 2, "one for each level below the root"
+
+
 # 9 ── 10 ── 11 ── 0, 1
 #   │     └─ 12 ── 2, 3
 #   ├─ 13 ── 14 ── 4, 5

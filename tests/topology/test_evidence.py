@@ -31,6 +31,7 @@ def test_clients_without_a_position_do_not_count() -> None:
 
 def test_after_edits_it_knows_the_new_tree() -> None:
     evidence = DistanceEvidence(TREE, space_of([0, 4, 10, 20]), blind_loss=7.0, round=3)
-    after = evidence.after(TREE, [Graft(node(2), node(5))])
+    moved = Graft(node(2), node(5))
+    after = evidence.after(moved.apply(TREE), [moved])
     assert (after.blind_loss, after.round) == (7.0, 3)
     assert after.losses([(node(3), ids(6)), (node(0), ids(5))]) == pytest.approx([0, (14 / 3) ** 2])

@@ -25,7 +25,7 @@ from sofa_fl.engine.draws import DRAWING, Draws, Rewriting
 from sofa_fl.engine.exams import Sums
 from sofa_fl.engine.recurrent import RECURRENT_IF_DRAWING
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import FlatNetwork, Vector, reading
+from sofa_fl.models.flat import FlatNetwork, Vector, on_device, reading
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory, build, seed_draws
 
@@ -189,7 +189,7 @@ class Learner:
         for row, prior in zip(rows, priors):
             if prior is not None:
                 row[: len(prior)] = prior
-        return torch.from_numpy(rows).to(self.device)
+        return on_device(rows, self.device)
 
     def score(self, exam: Exam, sums: Sums) -> Score:
         """Mean loss and accuracy; for regression, accuracy is the share of variance explained.

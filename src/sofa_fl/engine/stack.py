@@ -48,7 +48,7 @@ class Stack:
             count.copy_(first)
         self.step.zero_()
         if seeds:
-            self.seeds.copy_(torch.tensor(seeds, dtype=torch.int64))
+            self.seeds.copy_(torch.tensor(seeds, dtype=torch.int64), non_blocking=True)
 
     @torch.no_grad()
     def unload(self) -> list[Vector]:

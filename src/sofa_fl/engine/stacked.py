@@ -36,6 +36,7 @@ from sofa_fl.engine.stack import LayerStack, MakeStack, MappedStack, Stack
 from sofa_fl.engine.stacking import why_not
 from sofa_fl.engine.stepper import Pulls, Stepper
 from sofa_fl.errors import EngineError
+from sofa_fl.models.flat import on_device
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.models.rows import rows_of, sums_of
 
@@ -105,7 +106,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
         local, device, batches = self._learner.local, self._learner.device, tasks[0].batches
         orders = [batch_order(len(t.samples), batches, local.batch_size, t.seed) for t in tasks]
         rows = np.stack([task.samples[order] for task, order in zip(tasks, orders)], axis=1)
-        steps = torch.from_numpy(rows).to(device).flatten(1)  # (batches, num · batch size)
+        steps = on_device(rows, device).flatten(1)  # (batches, num · batch size)
         decays, constants = self._pulled(tasks)
         stepper = self._stepper(len(tasks), Pulls.of(decays, vary=vary), tasks[0].part)
         offsets = self._learner.offsets([task.prior for task in tasks])
@@ -136,11 +137,12 @@ class StackedEngine(EngineAround[SequentialEngine]):
         """
         if self._exams_alone:
             return self.engine.sums(asked)
-        order = sorted(range(len(asked)), key=lambda i: (asked[i].split, asked[i].num_samples))
+        lengths = [sitting.num_samples for sitting in asked]
+        order = sorted(range(len(asked)), key=lengths.__getitem__)
         started: dict[int, tuple[Tensor, int]] = {}
         for split in ("train", "test"):
             same = [i for i in order if asked[i].split == split]
-            for run in alike([asked[i].num_samples for i in same], WORTH):
+            for run in alike([lengths[i] for i in same], WORTH):
                 started |= self._in_chunks(
                     same[run], lambda some: self._started([asked[i] for i in some])
                 )
@@ -166,11 +168,9 @@ class StackedEngine(EngineAround[SequentialEngine]):
         which, offsets = self._priors(asked, rows.shape)
         limits = self._limits(asked)
         found, step = [], max(1, self._samples // num)
-        for part, prior in zip(
-            torch.split(torch.from_numpy(rows), step, dim=1), torch.split(which, step, dim=1)
-        ):
-            taken = part.to(learner.device).flatten()
-            x, y = learner.stores[asked[0].split].batch(taken)
+        taken = on_device(rows, learner.device)
+        for part, prior in zip(torch.split(taken, step, dim=1), torch.split(which, step, dim=1)):
+            x, y = learner.stores[asked[0].split].batch(part.flatten())
             out = stack.forward(x, training=False) + offsets[prior.flatten()]
             loss = self._loss(out, y).view(num, -1)
             if limits is not None:
@@ -199,7 +199,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
                 known[id(prior)] = prior
                 row[start:end] = numbers.setdefault(id(prior), len(numbers))
         device = self._learner.device
-        return torch.from_numpy(which).to(device), self._learner.offsets(list(known.values()))
+        return on_device(which, device), self._learner.offsets(list(known.values()))
 
     def _in_chunks(self, asks: list[int], do: Callable[[list[int]], list[T]]) -> dict[int, T]:
         """`do` for as many as fit at a time; out of memory, half as much is tried."""

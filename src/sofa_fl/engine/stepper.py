@@ -85,7 +85,7 @@ class Stepper:
             for value in state.values():  # the moments, and how many steps there were
                 value.zero_()
         if constants is not None:
-            self.decay.copy_(torch.tensor(decays))
+            self.decay.copy_(torch.tensor(decays), non_blocking=True)
             new = self.stack.trainable(constants)[self.span]
             for constant, value in zip(self.constants, new):
                 constant.copy_(value)

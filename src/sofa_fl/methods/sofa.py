@@ -108,7 +108,7 @@ class Sofa:
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
         """Gather samples up the tree, distribute them down, and record who got what."""
-        incoherence = space.incoherence_of(tree)
+        incoherence = space.incoherence_of(tree) if self.sharing.adaptive else None
         return share(
             tree, fed.owned, before, self.sharing,
             seed=fed.seed, round=fed.round, incoherence=incoherence,

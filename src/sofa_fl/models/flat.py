@@ -22,6 +22,7 @@ from sofa_fl.models.networks import frozen_of, hold
 
 Vector = Tensor  # one-dimensional, float32
 AT_ONCE = 32  # models that are worked on together, as copies
+ROOM = 1 << 26  # numbers of all such copies
 
 
 class FlatNetwork:
@@ -135,10 +136,14 @@ def check_size(vector: Vector, size: int) -> None:
 
 def inner_products(vectors: Sequence[Vector], block: int = 1 << 16) -> NDArray[np.float64]:
     """The inner product of every pair, in double precision, a block of columns at a time."""
-    products = torch.zeros(len(vectors), len(vectors), dtype=torch.float64).to(vectors[0].device)
-    for start in range(0, len(vectors[0]), block):
-        columns = torch.stack([vector[start : start + block] for vector in vectors]).double()
-        products.addmm_(columns, columns.T)
+    num, size = len(vectors), len(vectors[0])
+    products = vectors[0].new_zeros(num, num, dtype=torch.float64)
+    wide = block * max(1, ROOM // (num * block))  # some blocks are put together in one operation
+    for first in range(0, size, wide):
+        rows = torch.stack([vector[first : first + wide] for vector in vectors])
+        for some in torch.split(rows, block, dim=1):
+            columns = some.double()
+            products.addmm_(columns, columns.T)
     return products.cpu().numpy()
 
 
@@ -201,6 +206,14 @@ def reading(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array)
 
 
+def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """An array as a tensor on a device, without waiting for what a GPU still has to do.
+
+    The driver copies ordinary memory aside before it returns, so the array may change at once.
+    """
+    return torch.from_numpy(array).to(device, non_blocking=True)
+
+
 def mean(vectors: Sequence[Vector], weights: Sequence[float], out: Vector | None = None) -> Vector:
     """The weighted mean of `vectors`, in new memory or in `out`."""
     total = float(sum(weights))
@@ -215,7 +228,7 @@ def mean(vectors: Sequence[Vector], weights: Sequence[float], out: Vector | None
 
 def add_together(vectors: Sequence[Vector], shares: Sequence[float], out: Vector) -> Vector:
     """Add the vectors, multiplied by their shares, to `out`: many at a time, for a GPU."""
-    factors = torch.tensor(shares, dtype=torch.float32).to(out.device)
+    factors = on_device(np.array(shares, dtype=np.float32), out.device)
     for first in range(0, len(vectors), AT_ONCE):
         rows = torch.stack(list(vectors[first : first + AT_ONCE]))
         out.addmv_(rows.T, factors[first : first + AT_ONCE])

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sofa_fl.models.flat import Vector, check_size
+from sofa_fl.models.flat import Vector, check_size, on_device
 from sofa_fl.models.mix import Mix, Model
 
 BLOCK = 1 << 27  # numbers that are computed at a time
@@ -57,8 +57,8 @@ def _fill(out: Tensor, sums: Sequence[Terms]) -> None:
         out.zero_()
         return
     bank = torch.stack([vector[: out.shape[1]] for vector in vectors.values()])
-    places = torch.from_numpy(which).to(out.device)
-    factors = torch.from_numpy(weights).to(out.device)[:, :, None]
+    places = on_device(which, out.device)
+    factors = on_device(weights, out.device)[:, :, None]
     torch.mul(bank[places[0]], factors[0], out=out)
     for place, factor in zip(places[1:], factors[1:]):
         out.addcmul_(bank[place], factor)

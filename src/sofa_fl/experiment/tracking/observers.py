@@ -154,8 +154,8 @@ def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
 @remembered
 def _size_of(tree: Mapping[str, int | None]) -> tuple[int, int]:
     """How many levels of clusters a tree has, and how many clusters."""
-    parents = {int(node): parent for node, parent in tree.items()}
-    return _depth(parents), len(set(parents.values()) - {None})
+    clusters = {parent for parent in tree.values() if parent is not None}
+    return _depth({cluster: tree[str(cluster)] for cluster in clusters}), len(clusters)
 
 
 @remembered
@@ -164,7 +164,7 @@ def _mean(numbers: list[float]) -> float:
 
 
 def _depth(parents: dict[int, int | None]) -> int:
-    """How many clusters the longest path to the root has."""
+    """How many nodes the longest path to the root has."""
     depths: dict[int, int] = {}
     for node in parents:
         path: list[int] = []
@@ -172,7 +172,7 @@ def _depth(parents: dict[int, int | None]) -> int:
         while up is not None and up not in depths:
             path.append(up)
             up = parents[up]
-        depth = depths[up] if up is not None else -1
+        depth = depths[up] if up is not None else 0
         for passed in reversed(path):
             depth += 1
             depths[passed] = depth

@@ -14,7 +14,7 @@ model over the clients below it, weighted by samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -29,7 +29,7 @@ from sofa_fl.models.flat import Vector, distances, mean
 from sofa_fl.topology.clustering.evidence import Question
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
-from sofa_fl.topology.tree.edits import Edit, apply_all
+from sofa_fl.topology.tree.edits import Edit
 
 Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
 FEW = 100  # held-out samples
@@ -42,35 +42,37 @@ def compare_losses(
     fed: Federation,
     known: Losses | None = None,
     clients: Collection[NodeId] | None = None,
-) -> dict[NodeId, dict[NodeId, float]]:
+) -> dict[NodeId, Mapping[NodeId, float]]:
     """Measure the held-out loss of every model on each client's path, except what is `known`.
 
     Only `clients` (by default all) can be asked. The others keep what is known of them; for a
     model that a client has never measured, the loss of the next model above stands in.
     """
-    losses = {client: dict[NodeId, float]() for client in tree.clients}
-    losses |= {c: dict(found) for c, found in (known or {}).items() if c in tree.members}
-    # Of most clients nothing is new, and their path need not be looked at twice.
-    paths = {c: path for c in tree.clients if (path := tree.path(c)) != tuple(losses[c])}
-    for client, path in paths.items():
-        losses[client] = {node: losses[client][node] for node in path if node in losses[client]}
+    before: Losses = known or {}
+    losses = {client: before.get(client, {}) for client in tree.clients}
+    above: dict[NodeId | None, tuple[NodeId, ...]] = {c: tree.path(c) for c in tree.clusters}
+    # Of most clients nothing is new: what is known of them stays as it is.
+    paths = {
+        client: path
+        for client, found in losses.items()
+        if (path := (*above.get(tree.parent[client], ()), client)) != tuple(found)
+    }
     asked = paths if clients is None else [client for client in paths if client in clients]
     pairs = [(c, node) for c in asked for node in paths[c] if node not in losses[c]]
     scores = fed.held_out([(client, models[node]) for client, node in pairs])
-    for (client, node), score in zip(pairs, scores):
-        losses[client][node] = score.loss
-    return losses | {client: _complete(path, losses[client], fed) for client, path in paths.items()}
+    new = {pair: score.loss for pair, score in zip(pairs, scores)}
+    for client, path in paths.items():
+        found = losses[client]
+        measured = {n: new.get((client, n), found.get(n, math.nan)) for n in path}
+        losses[client] = _complete(measured, fed)
+    return losses
 
 
-def _complete(
-    path: Sequence[NodeId], losses: Mapping[NodeId, float], fed: Federation
-) -> dict[NodeId, float]:
-    """A loss for every node of a path: where there is none, that of the next node above."""
+def _complete(losses: Mapping[NodeId, float], fed: Federation) -> dict[NodeId, float]:
+    """The losses along a path: where there is none, that of the next node above."""
     finite = {node: loss for node, loss in losses.items() if math.isfinite(loss)}
-    if len(finite) == len(path):
-        return {node: finite[node] for node in path}
     last = max(finite.values(), default=fed.blind_loss)
-    return {node: (last := finite.get(node, last)) for node in path}
+    return {node: (last := finite.get(node, last)) for node in losses}
 
 
 def objective_value(
@@ -148,22 +150,19 @@ class FederationEvidence:
                     else mean_of(nodes, self.tree, self.models, self.fed)
                 )
         asks = [(client, means[nodes]) for client, nodes in questions]
-        losses = self._measured(asks, self.fed.judged_on)
-        few = [at for at, (client, _) in enumerate(asks) if more and self._has_few(client)]
-        if few:
-            rows = {client: self._training_rows(client) for client, _ in (asks[at] for at in few)}
-            trained = self._measured([asks[at] for at in few], rows.__getitem__)
-            for at, loss in zip(few, trained):
-                client = asks[at][0]
+        few = [ask for ask in asks if more and self._has_few(ask[0])]
+        rows = {client: self._training_rows(client) for client in dict.fromkeys(c for c, _ in few)}
+        samples = [self.fed.judged_on(client) for client, _ in asks]
+        samples += [rows[client] for client, _ in few]
+        scores = self.fed.held_out(asks + few, samples=samples)  # all in one exchange
+        found = np.array([score.loss for score in scores])
+        found = np.where(np.isfinite(found), found, LARGEST)
+        losses, trained = found[: len(asks)], iter(found[len(asks) :])
+        for at, (client, _) in enumerate(asks):
+            if client in rows:
                 held, own = self.samples(client), len(rows[client])
-                losses[at] = (held * losses[at] + own * loss) / (held + own)
+                losses[at] = (held * losses[at] + own * next(trained)) / (held + own)
         return losses
-
-    def _measured(
-        self, asks: Sequence[tuple[NodeId, Vector]], rows: Callable[[NodeId], Samples]
-    ) -> Floats:
-        losses = np.array([score.loss for score in self.fed.held_out(asks, rows=rows)])
-        return np.where(np.isfinite(losses), losses, LARGEST)
 
     def _has_few(self, client: NodeId) -> bool:
         """Whether a client holds out too few samples to judge the model of a cluster alone.
@@ -183,10 +182,10 @@ class FederationEvidence:
         return np.take(own, evenly)
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
-        models, edited = inherit(tree, self.models, edits, self.fed), apply_all(tree, edits)
+        models = inherit(self.tree, self.models, edits, self.fed)
         same = {  # a node that stays keeps its model, but means are of what is below nodes
             (question, more): loss
             for (question, more), loss in self.known.items()
-            if len(question[1]) == 1 and question[1][0] in edited.parent
+            if len(question[1]) == 1 and question[1][0] in tree.parent
         }
-        return replace(self, tree=edited, models=models, known=same)
+        return replace(self, tree=tree, models=models, known=same)

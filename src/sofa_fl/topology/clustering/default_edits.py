@@ -35,7 +35,7 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
 
     From the root down, always to the child cluster that loses least; of those on the way, the best.
     """
-    known = known_clients(tree, evidence, tree.root)
+    known = known_clients(tree, evidence).get(tree.root, [])
     clients = [client for client in known if is_due(client, evidence, config)]
     parents = {client: p for client in clients if (p := tree.parent[client]) is not None}
     if len(tree.clusters) < 2 or not parents:
@@ -44,6 +44,9 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> Floats:
         return evidence.losses([(client, (node,)) for client, node in pairs], more=True)
 
+    # All at once: asking clients takes an exchange of messages, and evidence remembers.
+    first = [cluster for cluster in tree.clusters if tree.parent[cluster] == tree.root]
+    ask([*parents.items(), *((client, cluster) for client in parents for cluster in first)])
     now = dict(zip(parents, ask(list(parents.items()))))
     edits: list[Edit] = []
     for client, way in descend(tree, list(parents), ask).items():
@@ -88,7 +91,7 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
             times.update((a, b))
             if is_due(NodeId(a + b), evidence, config):
                 pairs.append((a, b))
-    below = {node: known_clients(tree, evidence, node) for pair in pairs for node in pair}
+    below = known_clients(tree, evidence)
     questions = [
         (client, (model,)) for a, b in pairs for client in below[a] + below[b] for model in (a, b)
     ]
@@ -117,9 +120,10 @@ def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     For every cluster, DMAC looks at the clients below it as they are now. A cluster that it finds
     and that consists of several of the children, not of all, becomes a part.
     """
-    below = {c: known_children(tree, evidence, c) for c in tree.clusters}
+    known = known_clients(tree, evidence)
+    below = {c: {k: known[k] for k in tree.children[c] if k in known} for c in tree.clusters}
     proposed = {c: proposed_parts(below[c], evidence) for c in below if len(below[c]) > 2}
-    # All at once: asking clients takes an exchange of messages, and evidence remembers.
+    # All at once, as in `find_grafts`.
     asked(
         evidence, [q for c in proposed for p in proposed[c] for q in questions_of(p, c, below[c])]
     )
@@ -136,7 +140,8 @@ def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
             and is_compatible(part, children, evidence)
         ]
         parts = parts or suited(cluster, children, evidence)
-        rest = tuple(c for c in tree.children[cluster] if not any(c in part for part in parts))
+        taken = {child for part in parts for child in part}
+        rest = tuple(child for child in tree.children[cluster] if child not in taken)
         if parts and rest and tree.parent[cluster] is not None:  # nothing stays between
             parts.append(rest)
         if parts:
@@ -256,15 +261,14 @@ def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:
     return (node + evidence.round) % config.every == 0
 
 
-def known_clients(tree: Tree, evidence: Evidence, node: NodeId) -> list[NodeId]:
-    """The clients below a node that can be asked."""
-    return [c for c in tree.clients_of(node) if c in evidence.space.row_of]
-
-
-def known_children(tree: Tree, evidence: Evidence, cluster: NodeId) -> dict[NodeId, list[NodeId]]:
-    """The children of a cluster below which clients can be asked, and these clients."""
-    children = {child: known_clients(tree, evidence, child) for child in tree.children[cluster]}
-    return {child: clients for child, clients in children.items() if clients}
+def known_clients(tree: Tree, evidence: Evidence) -> dict[NodeId, list[NodeId]]:
+    """The clients below every node that can be asked, where there are any."""
+    below: dict[NodeId, list[NodeId]] = {}
+    for client in tree.clients_of(tree.root):
+        if client in evidence.space.row_of:
+            for node in tree.path(client):
+                below.setdefault(node, []).append(client)
+    return below
 
 
 def lone_clients(children: dict[NodeId, list[NodeId]]) -> list[NodeId]:

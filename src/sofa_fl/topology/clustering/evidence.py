@@ -10,7 +10,7 @@ import numpy as np
 
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, apply_all
+from sofa_fl.topology.tree.edits import Edit
 
 Question = tuple[NodeId, tuple[NodeId, ...]]  # a client, and nodes: what loses their mean for it?
 
@@ -46,7 +46,7 @@ class Evidence(Protocol):
         ...
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
-        """The evidence after `edits` of `tree`, with models for the new clusters."""
+        """The evidence for `tree`, which `edits` made, with models for the new clusters."""
         ...
 
 
@@ -75,7 +75,7 @@ class DistanceEvidence:
         return np.array([float(a @ a) for a in apart], dtype=np.float64)
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> DistanceEvidence:
-        return replace(self, tree=apply_all(tree, edits))
+        return replace(self, tree=tree)
 
     def _mean(self, nodes: tuple[NodeId, ...]) -> Floats:
         clients = [c for node in nodes for c in self.tree.clients_of(node)]

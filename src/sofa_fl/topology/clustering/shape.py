@@ -101,8 +101,8 @@ def shape(
         if operation in config.operations:
             needed = getattr(rules, operation)(tree, evidence, config)
             if needed:
-                evidence = evidence.after(tree, needed)
                 tree, edits = apply_all(tree, needed), [*edits, *needed]
+                evidence = evidence.after(tree, needed)
     return tree, edits, evidence
 
 

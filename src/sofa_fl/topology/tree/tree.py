@@ -101,7 +101,8 @@ class Tree:
     def clients_of(self, node: NodeId) -> tuple[NodeId, ...]:
         if node in self.members:  # as most nodes that rules ask about are
             return (node,)
-        return tuple(n for n in self.walk(node) if n in self.members)
+        nodes = self._walked if node == self.root else self.walk(node)
+        return tuple(n for n in nodes if n in self.members)
 
     @cached_property
     def _walked(self) -> list[NodeId]:
@@ -207,7 +208,7 @@ class TreeArrays:
 
 def arrays_of(tree: Tree) -> TreeArrays:
     """The arrays of a tree."""
-    walk, clients = list(tree.walk()), tree.members
+    walk, clients = tree._walked, tree.members
     row_of = {node: row for row, node in enumerate(walk)}
     parents = [-1 if (up := tree.parent[node]) is None else row_of[up] for node in walk]
     level = [0] * len(walk)
