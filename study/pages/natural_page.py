@@ -93,6 +93,7 @@ Nothing is shared, because samples that leave a client are not part of this comp
 The defaults of SOFA-FL are the same in all federations.
 HypCluster is told the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part where no groups are known.
 *DMAC every round* builds a new tree in every round and has the alarm for clients that change, and *no tree* is SOFA-FL with a single cluster.
+The rows of *no tree* were made before new clusters were tried.
 """
 
 READING = """\

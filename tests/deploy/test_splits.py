@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from sofa_fl.data.federated_data import ClientData, Samples, Split
 from sofa_fl.deploy.server.task_messages import split_at
+from sofa_fl.deploy.transport.wire_message import WireMessage
+from sofa_fl.engine.base import Exam
 from sofa_fl.errors import RunError
+from sofa_fl.topology.tree import NodeId
+from tests.deploy.test_fuzz import MACHINE, OneAnswer, engine_with, machine
 
 ROWS = ClientData(train=np.arange(6), holdout=np.arange(6, 9), test=np.arange(4))
 
@@ -36,3 +43,24 @@ def test_a_client_without_held_out_samples_has_an_empty_split() -> None:
     none = ClientData(train=np.arange(6), holdout=np.arange(0), test=np.arange(0))
     assert split_at(np.arange(0), none, "train") == "holdout"
     assert split_at(np.arange(0), none, "test") == "test"
+
+
+class Truthful(OneAnswer):
+    """A messenger of one machine that answers as machines do."""
+
+    def send(
+        self, messages: Mapping[int, WireMessage], kind: str, seconds: float
+    ) -> dict[int, str]:
+        self.answer = machine().answer(messages[MACHINE])
+        return super().send(messages, kind, seconds)
+
+
+def test_the_score_of_some_of_a_split_is_that_of_all_of_it(tmp_path: Path) -> None:
+    """The server set such machines aside: a score must be on as many samples as were asked for."""
+    engine = engine_with(Truthful(), tmp_path)
+    rows, model = engine.roster.members[NodeId(0)].rows, engine.initial(0)
+    some, whole = engine.evaluate(
+        [Exam(model, rows.train[::3], "train"), Exam(model, rows.train, "train")]
+    )
+    assert some == whole
+    assert some.num_samples == len(rows.train)

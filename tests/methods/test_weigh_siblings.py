@@ -24,7 +24,7 @@ from sofa_fl.methods.rules.mixing import (
     weigh_by_losses,
     weigh_siblings,
 )
-from sofa_fl.methods.rules.trial import Trial
+from sofa_fl.methods.rules.parent_trial import Trial
 from sofa_fl.models.mix import Mix
 from sofa_fl.topology.tree import NodeId
 from tests.topology.strategies import ids, node, tree_of

@@ -151,9 +151,10 @@ class RemoteEngine:
                 part = parts.setdefault(machine, _ExamMessage(self._builder()))
                 known = self._known(machine)
                 rows = self.roster.members[client].rows
-                part.headers.append(pack_exam(exam, positions, rows, part.builder, known))
+                header = pack_exam(exam, positions, rows, part.builder, known)
+                part.headers.append(header)
                 part.numbers.append(number)
-                part.sizes.append(len(positions))
+                part.sizes.append(len(getattr(rows, header["split"])))  # of the whole split
         messages = {
             machine: self._message(part.builder, wanted.get(machine), exams=part.headers)
             for machine, part in parts.items()

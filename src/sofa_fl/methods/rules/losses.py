@@ -178,8 +178,8 @@ class FederationEvidence:
         """As many of a client's training samples as it holds out too few."""
         own = self.fed.owned[client]
         some = min(FEW - self.samples(client), len(own))
-        rows: Samples = own[np.linspace(0, len(own) - 1, some).round().astype(int)]
-        return rows
+        evenly = np.linspace(0, len(own) - 1, some).round().astype(np.int64)
+        return np.take(own, evenly)
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
         models = inherit(self.tree, self.models, edits, self.fed)

@@ -17,7 +17,7 @@ import numpy as np
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.trial import Trial, counts, is_better_alone, trials_of
+from sofa_fl.methods.rules.parent_trial import Trial, counts, is_better_alone, trials_of
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix, Model, as_vector
 from sofa_fl.topology.geometry.space import Floats

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.trial import Trial, counts, is_better_alone, trials_of
+from sofa_fl.methods.rules.parent_trial import Trial, counts, is_better_alone, trials_of
 from sofa_fl.topology.tree import NodeId
 
 ONE, OTHER, PARENT = map(NodeId, range(3))
