@@ -31,7 +31,7 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as recorded
 
-from sofa_fl.engine.base import LocalConfig
+from sofa_fl.engine.base import LocalConfig, Precision
 from sofa_fl.experiment.run import launch
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.loop import Own
@@ -97,8 +97,8 @@ def profiler() -> recorded:
 
 def paper(name: JobName, folder: str) -> tuple[Config, Own]:
     """The paper's experiment, without checkpoints."""
-    local = replace(LocalConfig(), precision=name.removeprefix("paper-"))  # type: ignore[arg-type]
-    return Config(local=local, out=f"{folder}/run", save_every=0), Own()
+    precision: Precision = "bf16" if name == "paper-bf16" else "tf32"
+    return Config(local=LocalConfig(precision=precision), out=f"{folder}/run", save_every=0), Own()
 
 
 def job_of(name: JobName, folder: str, options: argparse.Namespace) -> tuple[Config, Own]:
@@ -127,7 +127,8 @@ def report(name: str, rounds: Rounds) -> str:
         f"{statistics.median(times):.1f} ms a round ({min(times):.1f} to {max(times):.1f}, "
         f"{len(times)} rounds)"
     )
-    events: list[Any] = list(rounds.gpu.events() or ())  # type: ignore[no-untyped-call]
+    gpu: Any = rounds.gpu  # torch gives its events no types
+    events = list(gpu.events() or ())
     on_gpu = [event for event in events if event.device_type == DeviceType.CUDA]
     busy = covered((e.time_range.start, e.time_range.end) for e in on_gpu) / 1000
     lines.append(

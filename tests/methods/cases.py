@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import FederatedData, Samples
-from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Score, Task
+from sofa_fl.data.federated_data import FederatedData
+from sofa_fl.engine.base import Engine, EngineAround, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Method
 from sofa_fl.methods.baselines.apfl import Apfl, ApflConfig
@@ -38,7 +37,6 @@ from sofa_fl.methods.baselines.scaffold import Scaffold
 from sofa_fl.methods.rules.clusters import Update
 from sofa_fl.methods.rules.config import RulesConfig, SofaConfig
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.tree import NodeId
@@ -118,23 +116,12 @@ SAME_BUDGET = [name for name in METHODS if "eta 0" not in name]
 
 
 @dataclass
-class Spy:
+class Spy(EngineAround[Engine]):
     """An engine that remembers what it was asked."""
 
     engine: Engine
     tasks: list[Task] = field(default_factory=list)
     exams: list[Exam] = field(default_factory=list)
-
-    @property
-    def num_trainable(self) -> int:
-        return self.engine.num_trainable
-
-    @property
-    def num_head(self) -> int:
-        return self.engine.num_head
-
-    def initial(self, seed: int) -> Vector:
-        return self.engine.initial(seed)
 
     def train(self, tasks: Iterable[Task]) -> Sequence[Outcome | None]:
         tasks = list(tasks)
@@ -143,13 +130,7 @@ class Spy:
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
         self.exams += exams
-        return self.engine.evaluate(exams)
-
-    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
-        return self.engine.embed(models, samples)
-
-    def close(self) -> None:
-        self.engine.close()
+        return super().evaluate(exams)
 
 
 def make_data(num_clients: int = 9, noise: float = 0.3) -> tuple[FederatedData, Engine]:
