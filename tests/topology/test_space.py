@@ -43,7 +43,7 @@ def cluster_distance(space: Space) -> float:
     nodes = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
     rows = [rows_of(nodes)[node(8)], rows_of(nodes)[node(9)]]
     positions, variances = nodes.positions[rows], nodes.variances[rows]
-    all_pairs = space.distances(positions, positions, variances, variances)
+    all_pairs = nodes.distances(ids(8, 9), ids(8, 9))
     paired = space.paired_distances(*(x[None, :] for x in positions), *variances)
     assert_allclose(paired, all_pairs[0, 1])
     return float(all_pairs[0, 1])
@@ -120,12 +120,12 @@ def test_rounding_makes_no_distance(metric: Metric, linkage: Linkage) -> None:
     for _ in range(50):
         place, weights = rng.normal(size=3), rng.integers(1, 99, 6).astype(np.float64)
         space = Space(ids(*range(6)), np.tile(place, (6, 1)), weights, metric, linkage)
-        nodes = space.locate(tree_of([[0, 1], [2, 3, 4], 5]))
-        variances = nodes.variances
-        assert not space.distances(nodes.positions, nodes.positions, variances, variances).any()
+        tree = tree_of([[0, 1], [2, 3, 4], 5])
+        nodes = space.locate(tree)
+        assert not nodes.distances(tree.parent, tree.parent).any()
         assert space.scale == 0
-        assert space.incoherence(nodes.positions, nodes.weights) == 0
-        assert not space.incoherences(nodes).any()
+        assert nodes.incoherence(tree.parent) == 0
+        assert space.incoherence_of(tree) == dict.fromkeys(tree.clusters, 0)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
@@ -141,13 +141,12 @@ def test_the_scale_grows_with_the_places(metric: Metric) -> None:
     larger = Space(space.clients, space.positions * 1000, space.weights, metric)
     assert_allclose(larger.scale, 1000 * space.scale)
     tree = tree_of([[0, 1, 2], list(range(3, 20))])
-    incoherences = space.incoherences(space.locate(tree))
-    assert_allclose(larger.incoherences(larger.locate(tree)), incoherences)
-    nodes = space.locate(tree)
-    for row in np.flatnonzero(~tree.arrays.is_client).tolist():
-        children = tree.arrays.children(row)
-        expected = space.incoherence(nodes.positions[children], nodes.weights[children])
-        assert_allclose(incoherences[row], expected)
+    incoherences, nodes = space.incoherence_of(tree), space.locate(tree)
+    assert larger.incoherence_of(tree) == pytest.approx(incoherences)
+    for cluster in tree.clusters:
+        rows = nodes.rows(tree.children[cluster])
+        expected = space.incoherence(nodes.positions[rows], nodes.weights[rows])
+        assert_allclose(incoherences[cluster], expected)
 
 
 def test_the_scale_does_not_move_with_the_places() -> None:

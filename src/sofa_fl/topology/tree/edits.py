@@ -9,10 +9,10 @@ node inherits is read off the edit.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.tree.tree import NodeId, Tree, root_of, walk
@@ -199,9 +199,6 @@ class Leave:
 
 
 Edit = Graft | Prune | Merge | Split | Join | Leave
-KINDS: Mapping[str, type[Edit]] = {
-    kind.__name__.lower(): kind for kind in (Graft, Prune, Merge, Split, Join, Leave)
-}
 
 
 def _check_known(tree: AnyTree, *ids: NodeId) -> None:
@@ -222,23 +219,3 @@ def apply_all(tree: Tree, edits: Sequence[Edit]) -> Tree:
     for edit in edits:
         edit.apply(draft)
     return draft.done()
-
-
-def count_edits(edits: Iterable[Edit]) -> dict[str, int]:
-    """How many there are of each kind."""
-    counts = Counter(type(edit).__name__.lower() for edit in edits)
-    return {name: counts[name] for name in KINDS}
-
-
-def edit_to_json(edit: Edit) -> dict[str, object]:
-    """An edit as plain values: `{"edit": "graft", "node": 3, "onto": 21}`."""
-    return {"edit": type(edit).__name__.lower(), **asdict(edit)}
-
-
-def edit_from_json(record: Mapping[str, Any]) -> Edit:
-    """The edit that `edit_to_json` wrote (JSON's lists become tuples again)."""
-    return KINDS[record["edit"]](**{k: _tuples(v) for k, v in record.items() if k != "edit"})
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
