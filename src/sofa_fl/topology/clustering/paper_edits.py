@@ -17,7 +17,7 @@ from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.evidence import Evidence
 from sofa_fl.topology.geometry.space import NodePositions
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Split
+from sofa_fl.topology.tree.edits import Edit, Graft, merges_of, splits_of
 
 
 def paper_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
@@ -49,13 +49,8 @@ def paper_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Ed
     pairs are merged first, and each cluster once in a pass.
     """
     tau = config.merge * evidence.space.scale
-    edits: list[Edit] = []
-    merged: set[NodeId] = set()
-    for n_a, n_b, distance in evidence.space.sibling_pairs(tree):
-        if distance < tau and merged.isdisjoint((n_a, n_b)):
-            merged |= {n_a, n_b}
-            edits.append(Merge((n_a, n_b), NodeId(tree.next_id + len(edits))))
-    return edits
+    siblings = evidence.space.sibling_pairs(tree)
+    return merges_of(tree, ((n_a, n_b) for n_a, n_b, distance in siblings if distance < tau))
 
 
 def paper_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
@@ -67,8 +62,7 @@ def paper_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Ed
     stays, above its parts, and is not split into single children, which would change nothing.
     """
     nodes = evidence.space.locate(tree)
-    edits: list[Edit] = []
-    next_id = tree.next_id
+    splits: dict[NodeId, tuple[tuple[NodeId, ...], ...]] = {}
     for n in tree.clusters:
         successors = nodes.known(tree.children[n])
         is_complete = len(successors) == len(tree.children[n])
@@ -77,11 +71,9 @@ def paper_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Ed
         most = len(successors) - (n == tree.root)
         for parts in partitions(nodes, successors, range(2, most + 1)):
             if all(nodes.incoherence(part) <= config.split for part in parts):
-                into = tuple(NodeId(next_id + k) for k in range(len(parts)))
-                edits.append(Split(n, into, parts))
-                next_id += len(parts)
+                splits[n] = parts
                 break
-    return edits
+    return splits_of(tree, splits)
 
 
 def partitions(

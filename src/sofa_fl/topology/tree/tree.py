@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Reversible, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NewType
@@ -15,7 +15,6 @@ from sofa_fl.errors import TopologyError
 
 NodeId = NewType("NodeId", int)
 Rows = NDArray[np.intp]  # row numbers of an array
-Children = tuple[NodeId, ...] | dict[NodeId, None]
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Tree:
 
     @cached_property
     def root(self) -> NodeId:
-        return root_of(self.parent)
+        return next(node for node, up in self.parent.items() if up is None)
 
     @cached_property
     def children(self) -> Mapping[NodeId, tuple[NodeId, ...]]:
@@ -136,18 +135,13 @@ class Tree:
         return Tree(parent, clients, max(self.next_id, 1 + max(parent)))
 
 
-def root_of(parent: Mapping[NodeId, NodeId | None]) -> NodeId:
-    return next(node for node, up in parent.items() if up is None)
-
-
-def walk(children: Mapping[NodeId, Children], start: NodeId) -> Iterator[NodeId]:
+def walk(children: Mapping[NodeId, Reversible[NodeId]], start: NodeId) -> Iterator[NodeId]:
     """Nodes of the subtree at `start`, parents first."""
     stack = [start]
     while stack:
         node = stack.pop()
         yield node
-        if below := children[node]:
-            stack.extend(reversed(below))
+        stack.extend(reversed(children[node]))
 
 
 def value_at_level(values: float | Sequence[float], level: int) -> float:
