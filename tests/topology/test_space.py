@@ -6,21 +6,18 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space, coordinates
-from tests.topology.strategies import METRICS, WAYS, examples, ids, node, rows_of, tree_of
+from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
+from tests.topology.strategies import METRICS, WAYS, ids, node, rows_of, tree_of
 
 SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
     "euclidean": "euclidean",
     "manhattan": "cityblock",
     "cosine": "cosine",
 }
-SEEDS = st.integers(0, 2**32 - 1)
 
 
 def random_space(
@@ -188,39 +185,6 @@ def test_incoherence_is_a_fraction_of_the_scale() -> None:
     assert_allclose(space.incoherence(positions, space.weights), 1)
     tight = space.incoherence(positions[:2], np.ones(2))
     assert_allclose(tight, np.sqrt(0.5) / np.sqrt(positions.var(ddof=1)))
-
-
-@examples(40)
-@given(SEEDS, st.integers(1, 8), st.integers(1, 40))
-def test_coordinates_keep_distances(seed: int, n: int, dimensions: int) -> None:
-    vectors = np.random.default_rng(seed).normal(size=(n, dimensions)) + 1
-    points = coordinates(vectors @ vectors.T)
-    assert points.shape == (n, n)
-    assert_allclose(cdist(points, points), cdist(vectors, vectors), atol=1e-6)
-    assert_allclose(cdist(points, points, "cosine"), cdist(vectors, vectors, "cosine"), atol=1e-6)
-
-
-def test_coordinates_keep_small_differences_of_large_models() -> None:
-    rng = np.random.default_rng(10)
-    vectors = rng.normal(size=5000) + 1e-3 * rng.normal(size=(6, 5000))
-    points = coordinates(vectors @ vectors.T)
-    assert_allclose(cdist(points, points), cdist(vectors, vectors), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("copies", [1, 3, 10])
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_coordinates_do_not_set_equal_rows_apart(metric: Metric, copies: int) -> None:
-    vectors = np.repeat(np.random.default_rng(11).normal(size=(2, 5000)), [copies, 4], axis=0)
-    points = coordinates(vectors @ vectors.T)
-    n = len(points)
-    apart = all_between(Space(ids(*range(n)), points, np.ones(n), metric))
-    assert not apart[:copies, :copies].any()
-    assert not apart[copies:, copies:].any()
-    assert apart[:copies, copies:].min() > 0.5
-
-
-def test_coordinates_of_zeros_are_zeros() -> None:
-    assert not coordinates(np.zeros((3, 3))).any()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -207,17 +207,6 @@ class Space:
         return NodePositions(self, tree)
 
 
-def coordinates(products: Floats) -> Floats:
-    """Points with these inner products, in as many dimensions as there are points.
-
-    A thousand models of a million weights lie in a thousand dimensions; euclidean and cosine
-    distances, means and k-means are the same there.
-    """
-    values, axes = np.linalg.eigh(products)
-    noise = 16 * np.finfo(np.float64).eps * values.max()  # its root would set equal rows apart
-    return np.asarray(axes * np.sqrt(np.where(values > noise, values, 0)), dtype=np.float64)
-
-
 def unit_rows(vectors: Floats) -> Floats:
     """The directions of the rows; a row of zeros has none and stays."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
