@@ -104,7 +104,7 @@ def _chance(one: Paired | None) -> str:
     if one is None:
         return NOTHING
     p = p_value(one.estimate)
-    return f"{p:.4f}" if p >= LEAST_P else f"< {LEAST_P:.4f}"
+    return f"{p:.4f}" if p >= LEAST_P else f"<\N{NO-BREAK SPACE}{LEAST_P:.4f}"
 
 
 def _told(one: Paired | None) -> str:

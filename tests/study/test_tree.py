@@ -107,7 +107,7 @@ def test_the_claim_holds_only_if_all_four_do() -> None:
     noise = [r for n in PRIMARY for r in runs(n, "two levels", lambda s: 0.81 + 0.2 * (s % 2))]
     assert "does not hold**: two levels beat one in 0 of" in verdict(rows + noise)
     assert "nothing is decided yet" in verdict(rows + better[:5])
-    assert "| < 0.0001 |" in verdict(rows + better)
+    assert "| <\N{NO-BREAK SPACE}0.0001 |" in verdict(rows + better)
 
 
 def test_two_levels_are_compared_with_every_other_tree() -> None:
