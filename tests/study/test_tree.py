@@ -12,10 +12,10 @@ from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import DataError
+from sofa_fl.experiment.scoring.agreement import ari
 from sofa_fl.federation import Federation
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import network_factory
-from sofa_fl.topology.tree.agreement import ari
 from study.design.run_plan import Scope
 from study.design.tree_settings import CELLS, ONE, PRIMARY, TREE_SEEDS, TREE_SETTINGS, TREES, TWO
 from study.figures.levels_figure import draw_levels
