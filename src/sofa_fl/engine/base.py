@@ -42,7 +42,8 @@ class LocalConfig:
         weight_decay: L2 penalty.
         momentum: For `sgd`.
         precision: What training multiplies in: `float32`; `tf32`, float32 with a ten-bit mantissa
-            where a GPU has units for it; or `bf16`. Weights and sums are float32 in all.
+            where a GPU has units for it; or `bf16`. Weights and sums are float32 in all. With
+            `bf16` a GPU scores models in tf32.
     """
 
     batches: Annotated[int, Ge(1)] = 25
