@@ -70,9 +70,8 @@ class Learner:
         self.factory, self.stores, self.local = factory, stores, local
         self.device = torch.device(device)
         if self.device.type == "cuda":  # float32 is float32: convolutions would else be tf32
-            torch.backends.cudnn.allow_tf32 = local.precision != "float32"
-            exact = "highest" if local.precision == "float32" else "high"
-            torch.set_float32_matmul_precision(exact)
+            torch.backends.cudnn.allow_tf32 = local.precision == "tf32"
+            torch.set_float32_matmul_precision("high" if local.precision == "tf32" else "highest")
         self.flat = FlatNetwork(build(factory, 0), device)
         self.network = self.flat.network
         self.is_classifier = not stores["train"].y.is_floating_point()
