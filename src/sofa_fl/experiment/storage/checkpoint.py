@@ -211,7 +211,7 @@ def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
     elif not first.is_cuda:
         array = first.detach().numpy()
     else:
-        aside = torch.cuda.Stream(first.device)  # type: ignore[no-untyped-call]
+        aside = copy_stream(first.device)
         with torch.cuda.stream(aside):
             flat = [
                 tensor.detach().reshape(-1) for tensor in run if isinstance(tensor, torch.Tensor)
@@ -222,6 +222,16 @@ def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
         aside.synchronize()
         array = pinned.numpy()
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream on which nobody else computes.
+
+    torch hands out the same 32 streams again and again, and the one on which a step is captured is
+    among them: a copy would become a part of that step, and be repeated with it. Streams of
+    another priority are others.
+    """
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 def _name(tensor: torch.Tensor | NDArray[Any]) -> str:
