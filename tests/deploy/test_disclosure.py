@@ -146,7 +146,7 @@ def test_an_emptied_folder_is_not_a_new_site(tmp_path: Path) -> None:
     assert not list(state.iterdir())
 
 
-@pytest.mark.parametrize("keep", [0, MARK_SIZE, 5 * MARK_SIZE + 3])
+@pytest.mark.parametrize("keep", [0, MARK_SIZE, 5 * MARK_SIZE + 3, 9 * MARK_SIZE])
 def test_a_ledger_that_was_cut_is_refused(keep: int, tmp_path: Path) -> None:
     state = site_state(tmp_path)
     site = open_site(state)
@@ -155,9 +155,11 @@ def test_a_ledger_that_was_cut_is_refused(keep: int, tmp_path: Path) -> None:
     (state / "ledger").write_bytes(content[:keep])
     with pytest.raises(RunError, match="cut or altered"):
         open_site(state)
-    (state / "ledger").write_bytes(b"x" * len(content))
-    with pytest.raises(RunError, match="cut or altered"):
-        open_site(state)
+    swapped = content[MARK_SIZE : 2 * MARK_SIZE] + content[:MARK_SIZE] + content[2 * MARK_SIZE :]
+    for other in (b"x" * len(content), swapped):
+        (state / "ledger").write_bytes(other)
+        with pytest.raises(RunError, match="cut or altered"):
+            open_site(state)
 
 
 def test_a_seal_of_another_key_is_refused(tmp_path: Path) -> None:
