@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from timing import shape_at, space_of, timed
 
-from sofa_fl.methods.rules.positions import NUM_EXACT, sketch_size, sketched
+from sofa_fl.experiment.storage.event_lines import count_edits
+from sofa_fl.methods.rules.positions import NUM_EXACT, coordinates, sketch_size, sketched
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import Floats, coordinates
+from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import Tree
-from sofa_fl.topology.tree.edits import count_edits
 
 WEIGHTS = 5000  # of a model
 DIMENSIONS = 64  # of other places

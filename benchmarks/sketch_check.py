@@ -10,11 +10,11 @@ import numpy as np
 
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.loop import Experiment, Own
-from sofa_fl.methods.rules.positions import sketch_size, sketched
+from sofa_fl.methods.rules.positions import coordinates, sketch_size, sketched
 from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import Floats, Space, coordinates
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId
 
 # How many landmarks, and how many numbers for what they leave. The first are the numbers that 20

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from sofa_fl.experiment.storage.event_lines import edit_to_json
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, edit_to_json
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
 
 CONFIG = {"method": "sofa", "seed": 0, "data": {"name": "mnist"}, "sharing": {"ratio": 0.1}}
 

@@ -28,10 +28,10 @@ from situations import compare
 from situations import table as ratios
 from timing import shape_at, space_of, timed
 
+from sofa_fl.experiment.storage.event_lines import count_edits
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.geometry.space import Floats
-from sofa_fl.topology.tree.edits import count_edits
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 COMPARED = (200, 1000, 10_000)  # clients in all situations

@@ -65,7 +65,7 @@ OUTSIDE = {
     "rich": {"cli", "data/download"},
     "sklearn": {"topology", "data/natural/heart"},
     "threadpoolctl": {"topology"},
-    "scipy": {"topology", "data", "methods", "report/intervals"},
+    "scipy": {"topology", "data", "methods", "report/intervals", "experiment/scoring/agreement"},
     "matplotlib": {"jobs/plotting"},
     "study": {"cli/reproduce"},  # the repository's, not in the wheel
 }

@@ -18,10 +18,10 @@ from sofa_fl.data.federate import federate
 from sofa_fl.engine.faulty import draw_bad
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.storage import checkpoint
+from sofa_fl.experiment.storage.event_lines import edit_from_json
 from sofa_fl.experiment.storage.saving import RunProgress
 from sofa_fl.guard import Register
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import edit_from_json
 from tests.experiment.cases import TINY, events_of, own_data, summary_of, tiny
 from tests.experiment.test_resume import killed
 

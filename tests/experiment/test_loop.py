@@ -19,6 +19,7 @@ from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config, parse_config
+from sofa_fl.experiment.storage.event_lines import edit_from_json
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.base import Notes, View
@@ -26,7 +27,6 @@ from sofa_fl.methods.registry import title_of
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import edit_from_json
 from tests.engine.cases import NUM_CLASSES, SHAPE, make_data
 from tests.experiment.cases import METHODS, TINY, events_of, own_data, summary_of, tiny
 

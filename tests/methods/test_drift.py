@@ -13,6 +13,7 @@ from sofa_fl.data.concepts import Concept, Phase
 from sofa_fl.data.federated_data import Stage
 from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName, script_of
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
+from sofa_fl.experiment.scoring.agreement import ari
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate
@@ -21,7 +22,6 @@ from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.agreement import ari
 from sofa_fl.topology.tree.edits import Edit, Join, Leave
 from tests.methods.cases import METHODS, after_rounds
 from tests.methods.living import THREE_GROUPS, A, B, check_view, living

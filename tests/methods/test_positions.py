@@ -5,18 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from sofa_fl.methods.rules import positions as positions
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.positions import embed, positions_of, sampled_map, sketch_size, sketched
+from sofa_fl.methods.rules.positions import (
+    coordinates,
+    embed,
+    positions_of,
+    sampled_map,
+    sketch_size,
+    sketched,
+)
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.geometry.space import Metric, Space
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import federation, updates_of
-from tests.topology.strategies import nested
+from tests.topology.strategies import examples, ids, nested
 
 SIZE, NUM_ENTRIES = 256, 5000
 
@@ -162,3 +172,37 @@ def test_of_one_or_too_many_there_is_no_map() -> None:
     assert sampled_map({NodeId(0): one}, fed) == {}
     assert sampled_map(dict.fromkeys(fed.clients, one), fed) == dict.fromkeys((0, 1), (0.0, 0.0))
     assert sampled_map({NodeId(i): one for i in range(positions.NUM_EXACT + 1)}, fed) == {}
+
+
+@examples(40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.integers(1, 40))
+def test_coordinates_keep_distances(seed: int, n: int, dimensions: int) -> None:
+    vectors = np.random.default_rng(seed).normal(size=(n, dimensions)) + 1
+    points = coordinates(vectors @ vectors.T)
+    assert points.shape == (n, n)
+    assert_allclose(cdist(points, points), cdist(vectors, vectors), atol=1e-6)
+    assert_allclose(cdist(points, points, "cosine"), cdist(vectors, vectors, "cosine"), atol=1e-6)
+
+
+def test_coordinates_keep_small_differences_of_large_models() -> None:
+    rng = np.random.default_rng(10)
+    vectors = rng.normal(size=5000) + 1e-3 * rng.normal(size=(6, 5000))
+    points = coordinates(vectors @ vectors.T)
+    assert_allclose(cdist(points, points), cdist(vectors, vectors), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("copies", [1, 3, 10])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_coordinates_do_not_set_equal_rows_apart(metric: Metric, copies: int) -> None:
+    vectors = np.repeat(np.random.default_rng(11).normal(size=(2, 5000)), [copies, 4], axis=0)
+    points = coordinates(vectors @ vectors.T)
+    n = len(points)
+    space = Space(ids(*range(n)), points, np.ones(n), metric)
+    apart = space.distances(space.positions, space.positions)
+    assert not apart[:copies, :copies].any()
+    assert not apart[copies:, copies:].any()
+    assert apart[:copies, copies:].min() > 0.5
+
+
+def test_coordinates_of_zeros_are_zeros() -> None:
+    assert not coordinates(np.zeros((3, 3))).any()

@@ -134,15 +134,13 @@ def algorithm_4(tree: Tree, space: Space, config: ShapeConfig) -> list[set[NodeI
 def algorithm_5(tree: Tree, space: Space, config: ShapeConfig) -> dict[NodeId, set[frozenset[int]]]:
     """Purification: the groups into which nodes are split."""
     world, splits = World(space), dict[NodeId, set[frozenset[int]]]()
-    arrays, nodes = tree.arrays, space.locate(tree)
+    nodes = space.locate(tree)
     for n in tree.clusters:
         successors = tree.children[n]
         if world.incoherence(tree, successors) <= config.split:
             continue
         for k in range(2, len(successors) + (n != tree.root)):
-            row = arrays.nodes.tolist().index(n)
-            (parts,) = list(partitions(nodes, arrays.children(row), [k])) or [()]
-            groups = [[NodeId(x) for x in arrays.nodes[part].tolist()] for part in parts]
+            (groups,) = list(partitions(nodes, successors, [k])) or [()]
             if groups and all(world.incoherence(tree, g) <= config.split for g in groups):
                 splits[n] = {frozenset(g) for g in groups}
                 break

@@ -104,8 +104,7 @@ def space_of(
 
 def rows_of(nodes: NodePositions) -> dict[NodeId, int]:
     """The rows of the nodes that have a position."""
-    rows = np.flatnonzero(nodes.known).tolist()
-    return dict(zip(map(NodeId, nodes.arrays.nodes[rows].tolist()), rows))
+    return {each: nodes.row_of[each] for each in nodes.known(nodes.row_of)}
 
 
 def only(

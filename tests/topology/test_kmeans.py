@@ -16,8 +16,8 @@ def proposed(
     """The clients of every part of every partition."""
     space = space_of(positions, weights)
     tree = flat_tree(space.clients)
-    found = partitions(space.locate(tree), tree.arrays.children(0), numbers)
-    return [[sorted(tree.arrays.nodes[part].tolist()) for part in parts] for parts in found]
+    found = partitions(space.locate(tree), tree.children[tree.root], numbers)
+    return [[list(part) for part in parts] for parts in found]
 
 
 def test_a_partition_for_every_number_its_parts_in_order_of_position() -> None:

@@ -52,8 +52,8 @@ def test_a_chain_is_located() -> None:
     """The cluster of client k has the clients from k on, whose mean is in the middle."""
     space, tree = line(MANY), chain(MANY)
     nodes = space.locate(tree)
-    clusters = np.flatnonzero(~tree.arrays.is_client)
-    lowest = tree.arrays.nodes[clusters] - MANY
+    clusters = nodes.rows(tree.clusters)
+    lowest = np.array(tree.clusters) - MANY
     np.testing.assert_allclose(nodes.positions[clusters, 0], (lowest + MANY - 1) / 2, rtol=1e-12)
     variance = ((MANY - lowest) ** 2 - 1) / 12.0
     np.testing.assert_allclose(nodes.variances[clusters], variance, rtol=1e-9)

@@ -26,7 +26,7 @@ def test_a_draft_changes_as_a_tree_does(data: st.DataObject, n: int, num_edits: 
         }
         assert draft.next_id == tree.next_id
         assert draft.members == tree.members
-        assert set(draft.walk()) == set(tree.walk())
+        assert set(draft.walk(tree.root)) == set(tree.walk())
     assert draft.done() == tree
 
 

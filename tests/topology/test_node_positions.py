@@ -50,14 +50,5 @@ def test_a_client_that_is_not_in_the_space_has_no_position() -> None:
     assert_allclose(nodes.positions[rows_of(nodes)[node(7)]], [2.0])
     assert_allclose(nodes.positions[rows_of(nodes)[node(9)]], [4.0])
     assert_allclose(nodes.positions[0], [(2 + 1 + 15) / 5])
-    assert nodes.num_children[rows_of(nodes)[node(7)]] == 1
-    assert nodes.num_children[0] == 2
-
-
-def test_the_last_tree_is_located_once() -> None:
-    space = random_space(np.random.default_rng(0), 4)
-    first, second = tree_of([[0, 1], [2, 3]]), tree_of([[0, 2], [1, 3]])
-    nodes = space.locate(first)
-    assert space.locate(first) is nodes
-    assert not np.allclose(space.locate(second).positions, nodes.positions)
-    assert_allclose(space.locate(first).positions, nodes.positions)
+    assert nodes.known(tree.children[node(7)]) == [1]
+    assert nodes.known(tree.children[tree.root]) == [7, 9]

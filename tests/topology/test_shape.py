@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sofa_fl.experiment.storage.event_lines import count_edits
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_grafts,
@@ -20,7 +21,7 @@ from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import find_prunes, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import Tree, flat_tree
-from sofa_fl.topology.tree.edits import Graft, apply_all, count_edits
+from sofa_fl.topology.tree.edits import Graft, apply_all
 from tests.topology.strategies import (
     ALL,
     OPERATIONS,

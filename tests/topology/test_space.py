@@ -6,21 +6,18 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space, coordinates
-from tests.topology.strategies import METRICS, WAYS, examples, ids, node, rows_of, tree_of
+from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
+from tests.topology.strategies import METRICS, WAYS, ids, node, rows_of, tree_of
 
 SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
     "euclidean": "euclidean",
     "manhattan": "cityblock",
     "cosine": "cosine",
 }
-SEEDS = st.integers(0, 2**32 - 1)
 
 
 def random_space(
@@ -43,7 +40,7 @@ def cluster_distance(space: Space) -> float:
     nodes = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
     rows = [rows_of(nodes)[node(8)], rows_of(nodes)[node(9)]]
     positions, variances = nodes.positions[rows], nodes.variances[rows]
-    all_pairs = space.distances(positions, positions, variances, variances)
+    all_pairs = nodes.distances(ids(8, 9), ids(8, 9))
     paired = space.paired_distances(*(x[None, :] for x in positions), *variances)
     assert_allclose(paired, all_pairs[0, 1])
     return float(all_pairs[0, 1])
@@ -120,12 +117,12 @@ def test_rounding_makes_no_distance(metric: Metric, linkage: Linkage) -> None:
     for _ in range(50):
         place, weights = rng.normal(size=3), rng.integers(1, 99, 6).astype(np.float64)
         space = Space(ids(*range(6)), np.tile(place, (6, 1)), weights, metric, linkage)
-        nodes = space.locate(tree_of([[0, 1], [2, 3, 4], 5]))
-        variances = nodes.variances
-        assert not space.distances(nodes.positions, nodes.positions, variances, variances).any()
+        tree = tree_of([[0, 1], [2, 3, 4], 5])
+        nodes = space.locate(tree)
+        assert not nodes.distances(tree.parent, tree.parent).any()
         assert space.scale == 0
-        assert space.incoherence(nodes.positions, nodes.weights) == 0
-        assert not space.incoherences(nodes).any()
+        assert nodes.incoherence(tree.parent) == 0
+        assert space.incoherence_of(tree) == dict.fromkeys(tree.clusters, 0)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
@@ -141,13 +138,12 @@ def test_the_scale_grows_with_the_places(metric: Metric) -> None:
     larger = Space(space.clients, space.positions * 1000, space.weights, metric)
     assert_allclose(larger.scale, 1000 * space.scale)
     tree = tree_of([[0, 1, 2], list(range(3, 20))])
-    incoherences = space.incoherences(space.locate(tree))
-    assert_allclose(larger.incoherences(larger.locate(tree)), incoherences)
-    nodes = space.locate(tree)
-    for row in np.flatnonzero(~tree.arrays.is_client).tolist():
-        children = tree.arrays.children(row)
-        expected = space.incoherence(nodes.positions[children], nodes.weights[children])
-        assert_allclose(incoherences[row], expected)
+    incoherences, nodes = space.incoherence_of(tree), space.locate(tree)
+    assert larger.incoherence_of(tree) == pytest.approx(incoherences)
+    for cluster in tree.clusters:
+        rows = nodes.rows(tree.children[cluster])
+        expected = space.incoherence(nodes.positions[rows], nodes.weights[rows])
+        assert_allclose(incoherences[cluster], expected)
 
 
 def test_the_scale_does_not_move_with_the_places() -> None:
@@ -189,39 +185,6 @@ def test_incoherence_is_a_fraction_of_the_scale() -> None:
     assert_allclose(space.incoherence(positions, space.weights), 1)
     tight = space.incoherence(positions[:2], np.ones(2))
     assert_allclose(tight, np.sqrt(0.5) / np.sqrt(positions.var(ddof=1)))
-
-
-@examples(40)
-@given(SEEDS, st.integers(1, 8), st.integers(1, 40))
-def test_coordinates_keep_distances(seed: int, n: int, dimensions: int) -> None:
-    vectors = np.random.default_rng(seed).normal(size=(n, dimensions)) + 1
-    points = coordinates(vectors @ vectors.T)
-    assert points.shape == (n, n)
-    assert_allclose(cdist(points, points), cdist(vectors, vectors), atol=1e-6)
-    assert_allclose(cdist(points, points, "cosine"), cdist(vectors, vectors, "cosine"), atol=1e-6)
-
-
-def test_coordinates_keep_small_differences_of_large_models() -> None:
-    rng = np.random.default_rng(10)
-    vectors = rng.normal(size=5000) + 1e-3 * rng.normal(size=(6, 5000))
-    points = coordinates(vectors @ vectors.T)
-    assert_allclose(cdist(points, points), cdist(vectors, vectors), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("copies", [1, 3, 10])
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_coordinates_do_not_set_equal_rows_apart(metric: Metric, copies: int) -> None:
-    vectors = np.repeat(np.random.default_rng(11).normal(size=(2, 5000)), [copies, 4], axis=0)
-    points = coordinates(vectors @ vectors.T)
-    n = len(points)
-    apart = all_between(Space(ids(*range(n)), points, np.ones(n), metric))
-    assert not apart[:copies, :copies].any()
-    assert not apart[copies:, copies:].any()
-    assert apart[:copies, copies:].min() > 0.5
-
-
-def test_coordinates_of_zeros_are_zeros() -> None:
-    assert not coordinates(np.zeros((3, 3))).any()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -12,13 +12,12 @@ import yaml
 
 from sofa_fl.errors import RunError, SofaError
 from sofa_fl.experiment.scoring.metric_names import metric_of
-from sofa_fl.experiment.storage.event_lines import Event, from_line
+from sofa_fl.experiment.storage.event_lines import Event, edit_from_json, from_line
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.frames import Plain, Positions, align, frame_of, levels_of, short
 from sofa_fl.report.history import names_in, tree_in
 from sofa_fl.report.words import Names, data_title, method_title, remarks, tell
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import edit_from_json
 
 LEFT_FILE = "left.json"  # what a server wrote of the answers that it got
 ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round

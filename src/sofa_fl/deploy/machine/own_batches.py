@@ -45,7 +45,7 @@ def num_distinct(order: Samples, num_own: int) -> int:
 
 def arranged(order: Samples, seed: int) -> Samples:
     """The positions in an order of which an engine that shuffles by `seed` makes these batches."""
-    batches, size = order.shape
     positions = np.empty(order.size, dtype=np.int64)
+    batches, size = order.shape
     positions[batch_order(order.size, batches, size, seed)] = order
     return positions

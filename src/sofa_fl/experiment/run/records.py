@@ -9,6 +9,7 @@ import numpy as np
 
 from sofa_fl.data.federated_data import ClientData
 from sofa_fl.experiment.run.config import Config, provenance
+from sofa_fl.experiment.scoring.agreement import ari, fscore, purity
 from sofa_fl.experiment.scoring.metrics import (
     Examiner,
     by_level,
@@ -20,14 +21,19 @@ from sofa_fl.experiment.scoring.metrics import (
     measured_accuracies,
     regression,
 )
-from sofa_fl.experiment.storage.event_lines import Event, are_many, remembered
+from sofa_fl.experiment.storage.event_lines import (
+    Event,
+    are_many,
+    count_edits,
+    edit_to_json,
+    remembered,
+)
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.registry import MethodInfo
 from sofa_fl.sharing import contributions
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.agreement import ari, fscore, purity
-from sofa_fl.topology.tree.edits import Edit, count_edits, edit_to_json
+from sofa_fl.topology.tree.edits import Edit
 
 
 def describe_round(

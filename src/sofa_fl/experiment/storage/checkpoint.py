@@ -16,6 +16,7 @@ import typing
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from sofa_fl.errors import RunError
+from sofa_fl.experiment.storage.checksum import checksum_while
 from sofa_fl.experiment.storage.disk import (
     DamagedError,
     create,
@@ -175,8 +177,7 @@ def _write(file: io.FileIO, packed: Packed) -> None:
     checksum = zlib.crc32(text[:_SUM_AT] + bytes(_SUM_SIZE) + text[_SUM_AT + _SUM_SIZE :])
     for run in _runs(names, tensors):
         numbers = _numbers([tensors.pop(name) for name in run])
-        write_all(file, numbers)
-        checksum = zlib.crc32(numbers, checksum)
+        checksum = checksum_while(numbers, checksum, partial(write_all, file, numbers))
     end = file.tell()
     file.seek(_SUM_AT)
     write_all(file, _hex(checksum))

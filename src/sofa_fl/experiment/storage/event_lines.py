@@ -2,17 +2,25 @@
 
 Up to `MANY` clients a line is the event itself. Above, `same` names what is as in the line before,
 and `scores` has the scores of the clients in `measured` alone, in place of all `accuracies`.
+Here is also how an event writes the edits of a tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sized
+from dataclasses import asdict
 from functools import wraps
 from typing import Any, TypeVar
+
+from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 
 Event = dict[str, Any]
 T = TypeVar("T")
 MANY = 5_000  # clients above which a round must not cost what all clients together do
+KINDS: Mapping[str, type[Edit]] = {
+    kind.__name__.lower(): kind for kind in (Graft, Prune, Merge, Split, Join, Leave)
+}
 LASTING = ("clients", "names", "samples", "tree", "accuracies", "disclosed")
 
 
@@ -61,3 +69,23 @@ def remembered(function: Callable[..., T]) -> Callable[..., T]:
         return last[0][1]
 
     return call
+
+
+def count_edits(edits: Iterable[Edit]) -> dict[str, int]:
+    """How many there are of each kind."""
+    counts = Counter(type(edit).__name__.lower() for edit in edits)
+    return {name: counts[name] for name in KINDS}
+
+
+def edit_to_json(edit: Edit) -> dict[str, object]:
+    """An edit as plain values: `{"edit": "graft", "node": 3, "onto": 21}`."""
+    return {"edit": type(edit).__name__.lower(), **asdict(edit)}
+
+
+def edit_from_json(record: Mapping[str, Any]) -> Edit:
+    """The edit that `edit_to_json` wrote (JSON's lists become tuples again)."""
+    return KINDS[record["edit"]](**{k: _tuples(v) for k, v in record.items() if k != "edit"})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

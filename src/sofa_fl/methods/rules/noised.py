@@ -18,12 +18,13 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Updates
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import Mixing
+from sofa_fl.methods.rules.positions import coordinates
 from sofa_fl.methods.rules.rule_set import Rules
 from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.shape import Build
-from sofa_fl.topology.geometry.space import Floats, Space, coordinates, unit_rows
+from sofa_fl.topology.geometry.space import Floats, Space, unit_rows
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Split, apply_all
 

@@ -13,7 +13,7 @@ from sofa_fl.methods.rules.config import PositionKind, SofaConfig
 from sofa_fl.models.flat import Vector, inner_products, products_with
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.geometry.space import Floats, Metric, Space, coordinates, unit_rows
+from sofa_fl.topology.geometry.space import Floats, Metric, Space, unit_rows
 from sofa_fl.topology.tree import NodeId
 
 PROBE_SIZE = 200  # samples on which latent features are taken
@@ -65,6 +65,17 @@ def positions_of(
     else:
         positions = sketched(vectors, Sketch(sketch_size(sketch, len(vectors)), n, fed.seed))
     return directions(positions) if kind == "directions" else positions
+
+
+def coordinates(products: Floats) -> Floats:
+    """Points with these inner products, in as many dimensions as there are points.
+
+    A thousand models of a million weights lie in a thousand dimensions; euclidean and cosine
+    distances, means and k-means are the same there.
+    """
+    values, axes = np.linalg.eigh(products)
+    noise = 16 * np.finfo(np.float64).eps * values.max()  # its root would set equal rows apart
+    return np.asarray(axes * np.sqrt(np.where(values > noise, values, 0)), dtype=np.float64)
 
 
 def directions(positions: Floats) -> Floats:

@@ -19,7 +19,7 @@ from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.separation import Separation, stands_out
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Split
+from sofa_fl.topology.tree.edits import Edit, Graft, merges_of, splits_of
 
 # Fractions of the blind loss.
 GAIN = 0.05  # a client moves for no less
@@ -29,15 +29,21 @@ MUCH = 0.1  # a loss that is never chance
 ERRORS = 2.0  # standard errors above zero that a smaller loss must be
 NEAREST = 3  # siblings that a cluster is compared with
 
+Part = tuple[NodeId, ...]  # children of a cluster, to become one
+Children = dict[NodeId, list[NodeId]]  # of a cluster, and the clients below each
+
 
 def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
     """Move the clients for whom the model of another cluster clearly loses less than the parent's.
 
     From the root down, always to the child cluster that loses least; of those on the way, the best.
     """
-    known = known_clients(tree, evidence).get(tree.root, [])
-    clients = [client for client in known if is_due(client, evidence, config)]
-    parents = {client: p for client in clients if (p := tree.parent[client]) is not None}
+    clients = known_clients(tree, tree.root, evidence)
+    parents = {
+        client: parent
+        for client in clients
+        if (parent := tree.parent[client]) is not None and is_due(client, evidence, config)
+    }
     if len(tree.clusters) < 2 or not parents:
         return []
 
@@ -67,9 +73,7 @@ def descend(
     without the root, and their losses.
     """
     ways: dict[NodeId, dict[NodeId, float]] = {client: {} for client in clients}
-    below: dict[NodeId | None, list[NodeId]] = {}  # clusters; most children may be clients
-    for cluster in tree.clusters:
-        below.setdefault(tree.parent[cluster], []).append(cluster)
+    below = {c: [n for n in tree.children[c] if n not in tree.members] for c in tree.clusters}
     at = dict.fromkeys(clients, tree.root)
     while pairs := [
         (client, child) for client, node in at.items() for child in below.get(node, ())
@@ -91,7 +95,7 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
             times.update((a, b))
             if is_due(NodeId(a + b), evidence, config):
                 pairs.append((a, b))
-    below = known_clients(tree, evidence)
+    below = {node: known_clients(tree, node, evidence) for pair in pairs for node in pair}
     questions = [
         (client, (model,)) for a, b in pairs for client in below[a] + below[b] for model in (a, b)
     ]
@@ -99,19 +103,13 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     costs = dict[tuple[NodeId, NodeId], float]()
     for a, b in pairs:
         more = [
-            np.array([losses[c, (other,)] - losses[c, (own,)] for c in below[own]])
-            for own, other in ((a, b), (b, a))
+            np.array([losses[client, (other,)] - losses[client, (node,)] for client in below[node]])
+            for node, other in ((a, b), (b, a))
         ]
         counts = [sample_counts(evidence, below[node]) for node in (a, b)]
         if not any(is_loss(m, n, TRIFLE, evidence.blind_loss) for m, n in zip(more, counts)):
             costs[a, b] = max(float(np.average(m, weights=n)) for m, n in zip(more, counts))
-    edits: list[Edit] = []
-    merged: set[NodeId] = set()
-    for pair in sorted(costs, key=lambda pair: (costs[pair], pair)):
-        if merged.isdisjoint(pair):
-            merged |= set(pair)
-            edits.append(Merge(pair, NodeId(tree.next_id + len(edits))))
-    return edits
+    return merges_of(tree, sorted(costs, key=lambda pair: (costs[pair], pair)))
 
 
 def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
@@ -120,22 +118,24 @@ def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     For every cluster, DMAC looks at the clients below it as they are now. A cluster that it finds
     and that consists of several of the children, not of all, becomes a part.
     """
-    known = known_clients(tree, evidence)
-    below = {c: {k: known[k] for k in tree.children[c] if k in known} for c in tree.clusters}
-    proposed = {c: proposed_parts(below[c], evidence) for c in below if len(below[c]) > 2}
+    families = {cluster: known_children(tree, cluster, evidence) for cluster in tree.clusters}
+    families = {cluster: children for cluster, children in families.items() if len(children) > 2}
+    proposed = {c: proposed_parts(children, evidence) for c, children in families.items()}
     # All at once, as in `find_grafts`.
-    asked(
-        evidence, [q for c in proposed for p in proposed[c] for q in questions_of(p, c, below[c])]
-    )
-    alone = [(k, (c,)) for c in proposed if not proposed[c] for k in lone_clients(below[c])]
+    for_parts = [
+        question
+        for cluster, parts in proposed.items()
+        for part in parts
+        for question in questions_of(part, cluster, families[cluster])
+    ]
+    asked(evidence, for_parts)
+    alone = [(k, (c,)) for c in proposed if not proposed[c] for k in lone_clients(families[c])]
     asked(evidence, alone, more=True)
-    edits: list[Edit] = []
-    next_id = tree.next_id
-    for cluster, candidates in proposed.items():
-        children = below[cluster]
+    splits: dict[NodeId, list[Part]] = {}
+    for cluster, children in families.items():
         parts = [
             part
-            for part in candidates
+            for part in proposed[cluster]
             if is_gain(part, cluster, children, evidence)
             and is_compatible(part, children, evidence)
         ]
@@ -145,15 +145,11 @@ def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
         if parts and rest and tree.parent[cluster] is not None:  # nothing stays between
             parts.append(rest)
         if parts:
-            into = tuple(NodeId(next_id + k) for k in range(len(parts)))
-            edits.append(Split(cluster, into, tuple(parts)))
-            next_id += len(parts)
-    return edits
+            splits[cluster] = parts
+    return splits_of(tree, splits)
 
 
-def proposed_parts(
-    children: dict[NodeId, list[NodeId]], evidence: Evidence
-) -> list[tuple[NodeId, ...]]:
+def proposed_parts(children: Children, evidence: Evidence) -> list[Part]:
     """The sets of several children, not all, that are clusters of DMAC; the largest ones.
 
     Where some of them are on trial, distances tell these from the others and say nothing else.
@@ -165,10 +161,10 @@ def proposed_parts(
     rows = [space.row_of[client] for client in clients]
     positions, weights = space.positions[rows], space.weights[rows]
     some = replace(space, clients=clients, positions=positions, weights=weights)
-    found = dmac(some, DmacConfig(certain=False))
-    parts, taken = list[tuple[NodeId, ...]](), set[NodeId]()
-    for cluster in found.clusters[1:]:  # parents before children
-        inside = set(found.clients_of(cluster))
+    tree = dmac(some, DmacConfig(certain=False))
+    parts, taken = list[Part](), set[NodeId]()
+    for cluster in tree.clusters[1:]:  # parents before children
+        inside = set(tree.clients_of(cluster))
         part = tuple(child for child, below in children.items() if inside.issuperset(below))
         is_union = len(inside) == sum(len(children[child]) for child in part)
         if not is_union or not 1 < len(part) < len(children) or not taken.isdisjoint(part):
@@ -179,7 +175,7 @@ def proposed_parts(
     return parts
 
 
-def is_clear(part: tuple[NodeId, ...], children: dict[NodeId, list[NodeId]], space: Space) -> bool:
+def is_clear(part: Part, children: Children, space: Space) -> bool:
     """Whether a part stands out clearly, if there are clusters in it: these have trained apart."""
     if all(len(children[child]) == 1 for child in part):
         return True
@@ -191,9 +187,7 @@ def is_clear(part: tuple[NodeId, ...], children: dict[NodeId, list[NodeId]], spa
     return inner is not None and stands_out(inner, outer, test.clearly)
 
 
-def is_compatible(
-    part: tuple[NodeId, ...], children: dict[NodeId, list[NodeId]], evidence: Evidence
-) -> bool:
+def is_compatible(part: Part, children: Children, evidence: Evidence) -> bool:
     """Whether clusters in a part can learn from the others: their mean loses little more for them.
 
     A level above clusters that contradict each other would serve nobody.
@@ -207,9 +201,7 @@ def is_compatible(
     return bool(np.average(together - apart, weights=counts) <= MUCH * evidence.blind_loss)
 
 
-def suited(
-    cluster: NodeId, children: dict[NodeId, list[NodeId]], evidence: Evidence
-) -> list[tuple[NodeId, ...]]:
+def suited(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part]:
     """The clients whom the cluster's model suits, as one part, if it is worse than none for some.
 
     One client that contradicts many need not stand out by where it is, and it spoils their model.
@@ -220,21 +212,15 @@ def suited(
     return [tuple(stay)] if 2 <= len(stay) < len(clients) else []
 
 
-def is_gain(
-    part: tuple[NodeId, ...],
-    cluster: NodeId,
-    children: dict[NodeId, list[NodeId]],
-    evidence: Evidence,
-) -> bool:
+def is_gain(part: Part, cluster: NodeId, children: Children, evidence: Evidence) -> bool:
     """Whether the clients of a part lose less by the part's mean model than by the cluster's."""
     clients = [client for child in part for client in children[child]]
-    own, present = evidence.losses(questions_of(part, cluster, children)).reshape(2, -1)
-    return is_loss(present - own, sample_counts(evidence, clients), NOTABLE, evidence.blind_loss)
+    by_part, by_cluster = evidence.losses(questions_of(part, cluster, children)).reshape(2, -1)
+    counts = sample_counts(evidence, clients)
+    return is_loss(by_cluster - by_part, counts, NOTABLE, evidence.blind_loss)
 
 
-def questions_of(
-    part: tuple[NodeId, ...], cluster: NodeId, children: dict[NodeId, list[NodeId]]
-) -> list[Question]:
+def questions_of(part: Part, cluster: NodeId, children: Children) -> list[Question]:
     """What the clients of a part lose by the part's mean model, and then by the cluster's."""
     clients = [client for child in part for client in children[child]]
     return [(client, nodes) for nodes in (part, (cluster,)) for client in clients]
@@ -261,17 +247,18 @@ def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:
     return (node + evidence.round) % config.every == 0
 
 
-def known_clients(tree: Tree, evidence: Evidence) -> dict[NodeId, list[NodeId]]:
-    """The clients below every node that can be asked, where there are any."""
-    below: dict[NodeId, list[NodeId]] = {}
-    for client in tree.clients_of(tree.root):
-        if client in evidence.space.row_of:
-            for node in tree.path(client):
-                below.setdefault(node, []).append(client)
-    return below
+def known_clients(tree: Tree, node: NodeId, evidence: Evidence) -> list[NodeId]:
+    """The clients below a node that can be asked."""
+    return [client for client in tree.clients_of(node) if client in evidence.space.row_of]
 
 
-def lone_clients(children: dict[NodeId, list[NodeId]]) -> list[NodeId]:
+def known_children(tree: Tree, cluster: NodeId, evidence: Evidence) -> Children:
+    """The children of a cluster below which are clients that can be asked, and these clients."""
+    below = {child: known_clients(tree, child, evidence) for child in tree.children[cluster]}
+    return {child: clients for child, clients in below.items() if clients}
+
+
+def lone_clients(children: Children) -> list[NodeId]:
     """The children that are clients."""
     return [child for child, below in children.items() if below == [child]]
 

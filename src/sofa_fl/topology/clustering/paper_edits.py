@@ -8,18 +8,16 @@ the paper with `linkage="centroid"`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.evidence import Evidence
-from sofa_fl.topology.geometry.space import NodePositions, Space
-from sofa_fl.topology.tree import NodeId, Rows, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Split
-
-BLOCK = 1 << 22  # distances measured at a time
+from sofa_fl.topology.geometry.space import NodePositions
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit, Graft, merges_of, splits_of
 
 
 def paper_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
@@ -28,15 +26,19 @@ def paper_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Ed
     d_pre = d(n_pre, n_c), where n_pre includes n_c. Chosen: the candidate parents are the clusters
     on the level of n_pre. ε is `config.tolerance`.
     """
-    space, nodes = evidence.space, evidence.space.locate(tree)
+    nodes = evidence.space.locate(tree)
+    on_level: dict[int, list[NodeId]] = {}
+    for cluster in nodes.known(tree.clusters):
+        on_level.setdefault(tree.level[cluster], []).append(cluster)
     edits: list[Edit] = []
-    for children, candidates in families(nodes):
-        distances = space.node_distances(nodes, children, candidates)
-        is_parent = nodes.arrays.parents[children][:, None] == candidates[None, :]
-        d_pre, d_min = distances[is_parent], distances.min(axis=1)
-        n_min = candidates[distances.argmin(axis=1)]
-        moves = d_min * (1 + config.tolerance) < d_pre
-        edits += map(Graft, nodes.ids(children[moves]), nodes.ids(n_min[moves]))
+    for _, candidates in sorted(on_level.items()):
+        for column, n_pre in enumerate(candidates):
+            children = nodes.known(tree.children[n_pre])
+            distances = nodes.distances(children, candidates)
+            d_pre, d_min = distances[:, column], distances.min(axis=1)
+            n_min = distances.argmin(axis=1)
+            for k in np.flatnonzero(d_min * (1 + config.tolerance) < d_pre):
+                edits.append(Graft(children[k], candidates[n_min[k]]))
     return edits
 
 
@@ -47,13 +49,8 @@ def paper_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Ed
     pairs are merged first, and each cluster once in a pass.
     """
     tau = config.merge * evidence.space.scale
-    edits: list[Edit] = []
-    merged: set[NodeId] = set()
-    for n_a, n_b, distance in evidence.space.sibling_pairs(tree):
-        if distance < tau and merged.isdisjoint((n_a, n_b)):
-            merged |= {n_a, n_b}
-            edits.append(Merge((n_a, n_b), NodeId(tree.next_id + len(edits))))
-    return edits
+    siblings = evidence.space.sibling_pairs(tree)
+    return merges_of(tree, ((n_a, n_b) for n_a, n_b, distance in siblings if distance < tau))
 
 
 def paper_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
@@ -64,51 +61,24 @@ def paper_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Ed
     weight; a cluster of which a child has no position is not split. The root has no parent: it
     stays, above its parts, and is not split into single children, which would change nothing.
     """
-    space, nodes = evidence.space, evidence.space.locate(tree)
-    edits: list[Edit] = []
-    next_id = tree.next_id
-    for n in incoherent(space, nodes, config.split):
-        successors = tree.arrays.children(n)
-        most = len(successors) - (n == 0)
+    nodes = evidence.space.locate(tree)
+    splits: dict[NodeId, tuple[tuple[NodeId, ...], ...]] = {}
+    for n in tree.clusters:
+        successors = nodes.known(tree.children[n])
+        is_complete = len(successors) == len(tree.children[n])
+        if not is_complete or nodes.incoherence(successors) <= config.split:
+            continue
+        most = len(successors) - (n == tree.root)
         for parts in partitions(nodes, successors, range(2, most + 1)):
-            incoherences = [
-                space.incoherence(nodes.positions[part], nodes.weights[part]) for part in parts
-            ]
-            if np.max(incoherences) <= config.split:
-                edits.append(split_edit(nodes, n, parts, next_id))
-                next_id += len(parts)
+            if all(nodes.incoherence(part) <= config.split for part in parts):
+                splits[n] = parts
                 break
-    return edits
-
-
-def families(nodes: NodePositions) -> Iterator[tuple[Rows, Rows]]:
-    """For each level of clusters, from the lowest: their children, and these clusters.
-
-    Only of nodes that have a position; the children in blocks, so that the distances of all to all
-    fit into memory.
-    """
-    clusters = np.flatnonzero(nodes.known & ~nodes.arrays.is_client)
-    level = nodes.arrays.level[clusters]
-    for each in np.unique(level):
-        parents = clusters[level == each]
-        children = np.concatenate([nodes.children(parent) for parent in parents.tolist()])
-        step = max(1, BLOCK // len(parents))
-        for start in range(0, len(children), step):
-            yield children[start : start + step], parents
-
-
-def incoherent(space: Space, nodes: NodePositions, threshold: float) -> list[int]:
-    """The clusters whose children have an incoherence above the threshold.
-
-    A child without a position belongs to no part, so its parent is not split.
-    """
-    complete = nodes.num_children == nodes.arrays.num_children
-    return np.flatnonzero(complete & (space.incoherences(nodes) > threshold)).tolist()
+    return splits_of(tree, splits)
 
 
 def partitions(
-    nodes: NodePositions, children: Rows, numbers: Iterable[int]
-) -> Iterator[tuple[Rows, ...]]:
+    nodes: NodePositions, children: Sequence[NodeId], numbers: Iterable[int]
+) -> Iterator[tuple[tuple[NodeId, ...], ...]]:
     """Partition `children` into each of `numbers` parts, in ascending order.
 
     It stops at a number above that of different positions: k-means cannot tell equal ones apart.
@@ -118,13 +88,13 @@ def partitions(
     from sklearn.exceptions import ConvergenceWarning
 
     threads = ThreadpoolController()  # knows scikit-learn's too, now that they are loaded
-    positions = nodes.positions[children]
-    positions = positions - positions.mean(axis=0)
+    rows = np.array(nodes.rows(children))
+    positions = nodes.positions[rows] - nodes.positions[rows].mean(axis=0)
     # To nine digits, and in an order that depends on the positions alone: neither the last bit of
     # a mean nor a client's number must steer k-means.
     positions = (positions / (np.abs(positions).max() or 1.0)).round(9)
     order = np.lexsort(positions.T[::-1])
-    positions, children = positions[order], children[order]
+    positions, weights = positions[order], nodes.weights[rows[order]]
     num_different = 1 + int((np.diff(positions, axis=0) != 0).any(axis=1).sum())
     for k in numbers:
         if k > num_different:
@@ -132,18 +102,10 @@ def partitions(
         with warnings.catch_warnings(), threads.limit(limits=1):
             # Of positions so near that they are one to k-means.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            labels = (
-                KMeans(k, n_init=4, random_state=0)
-                .fit(positions, sample_weight=nodes.weights[children])
-                .labels_
-            )
-        if len(set(labels)) < k:
+            means = KMeans(k, n_init=4, random_state=0).fit(positions, sample_weight=weights)
+        parts: dict[int, list[NodeId]] = {}
+        for at, label in zip(order, means.labels_):
+            parts.setdefault(label, []).append(children[at])
+        if len(parts) < k:
             return
-        yield tuple(children[labels == label] for label in dict.fromkeys(labels))
-
-
-def split_edit(nodes: NodePositions, row: int, parts: tuple[Rows, ...], next_id: int) -> Split:
-    """The split of a cluster into these parts of its children."""
-    into = tuple(NodeId(next_id + k) for k in range(len(parts)))
-    groups = tuple(tuple(sorted(nodes.ids(part))) for part in parts)
-    return Split(NodeId(int(nodes.arrays.nodes[row])), into, groups)
+        yield tuple(tuple(sorted(part)) for part in parts.values())

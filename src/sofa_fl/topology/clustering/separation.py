@@ -8,7 +8,7 @@ tells them apart, plus the noise of each. Every client counts once, whatever its
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -89,16 +89,13 @@ class Separation:
 
     def between(self, a: Rows, b: Rows) -> Pairs:
         """The pairs of one client of `a` and one of `b`."""
-        step = max(1, BLOCK // len(b))
-        blocks = (a[start : start + step] for start in range(0, len(a), step))
-        return _total([_pairs(self._distances(block, b)) for block in blocks])
+        return _total([_pairs(self._distances(block, b)) for block in _blocks(a, len(b))])
 
     def are_outliers(self, others: Rows, group: Rows, among: int) -> bool:
         """Whether `others` are outside of a group, but no farther than its outermost might be."""
-        step = max(1, BLOCK // len(group))
-        blocks = (group[start : start + step] for start in range(0, len(group), step))
+        blocks, m = _blocks(group, len(group)), len(others)
         sums = np.concatenate([self._distances(block, group).sum(axis=1) for block in blocks])
-        means, m = sums / (len(group) - 1), len(others)
+        means = sums / (len(group) - 1)
         gap = self.between(group, others).mean - means.mean()
         return bool(gap <= means.std(ddof=1) * picked(m, m, among))
 
@@ -108,13 +105,13 @@ class Separation:
             return None
         rows = np.concatenate(parts)
         part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        step, blocks = max(1, BLOCK // len(rows)), list[Pairs]()
-        for start in range(0, len(rows), step):
-            block = self._distances(rows[start : start + step], rows[start:])
-            later = part_of[start:] > part_of[start : start + step, None]
+        start, found = 0, list[Pairs]()
+        for block in _blocks(rows, len(rows)):
+            later = part_of[start:] > part_of[start : start + len(block), None]
             if later.any():
-                blocks.append(_pairs(block[later]))
-        return _total(blocks)
+                found.append(_pairs(self._distances(block, rows[start:])[later]))
+            start += len(block)
+        return _total(found)
 
     def _distances(self, a: Rows, b: Rows) -> Floats:
         """To the power of the metric, by one matrix product: what may be its rounding is zero."""
@@ -129,6 +126,12 @@ class Separation:
         error = 17 * (x.shape[1] + 2) * np.finfo(np.float64).eps * squares
         distances[distances <= error[:, None]] = 0.0
         return np.asarray(distances)
+
+
+def _blocks(rows: Rows, width: int) -> Iterator[Rows]:
+    """Rows in blocks: the distances of each to `width` others fit into memory."""
+    step = max(1, BLOCK // width)
+    return (rows[start : start + step] for start in range(0, len(rows), step))
 
 
 def _pairs(distances: Floats) -> Pairs:
@@ -164,10 +167,8 @@ def without_chance(tree: Tree, space: Space) -> Tree:
         degrees = sum(pairs.num - 1 for pairs in known)
         deviation = (sum(pairs.scatter for pairs in known) / degrees) ** 0.5 if degrees else 0.0
         for cluster in clusters:
-            group, inner = (
-                rows(cluster),
-                separation.within(list(map(rows, draft.children[cluster]))),
-            )
+            group, parts = rows(cluster), [rows(child) for child in draft.children[cluster]]
+            inner = separation.within(parts)
             others = np.setdiff1d(rows(parent), group)
             assert inner is not None  # a cluster has two children
             gap = separation.between(group, others).mean - inner.mean

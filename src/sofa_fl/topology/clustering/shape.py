@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
-
 from sofa_fl.topology.clustering.config import DmacConfig, Operation, ShapeConfig
 from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges, find_splits
 from sofa_fl.topology.clustering.dmac import Nearness, dmac, one_thread, paper_dmac
@@ -115,21 +113,19 @@ def find_joins(
     space, what is nearest is not known, and newcomers join the cluster whose model suits them, by
     `suited`. If that is not known either, they join the nearest that has one, or else the root.
     """
-    rows = [row for row, client in enumerate(space.clients) if client not in tree.members]
-    if not rows:
+    new = [client for client in space.clients if client not in tree.members]
+    if not new:
         return []
-    new = [space.clients[row] for row in rows]
     nodes = space.locate(tree)
-    clusters = np.flatnonzero(nodes.known & ~tree.arrays.is_client)
+    clusters = nodes.known(tree.clusters)
     if suited and len(clusters) < len(tree.clusters):
         return joins_onto(tree, {client: suited[client] for client in new})
-    if not len(clusters):
+    if not clusters:
         return joins_onto(tree, dict.fromkeys(new, tree.root))
-    distances = space.distances(
-        space.positions[rows], nodes.positions[clusters], 0.0, nodes.variances[clusters]
-    )
-    nearest = clusters[distances.argmin(axis=1)]
-    return joins_onto(tree, dict(zip(new, nodes.ids(nearest))))
+    rows, at = [space.row_of[client] for client in new], nodes.rows(clusters)
+    distances = space.distances(space.positions[rows], nodes.positions[at], 0, nodes.variances[at])
+    nearest = distances.argmin(axis=1).tolist()
+    return joins_onto(tree, {client: clusters[k] for client, k in zip(new, nearest)})
 
 
 def attach_newcomers(

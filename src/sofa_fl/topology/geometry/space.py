@@ -5,7 +5,7 @@ A cluster's position is the weighted mean of its clients' positions: derived, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.tree.tree import NodeId, Rows, Tree, TreeArrays
+from sofa_fl.topology.tree import NodeId, Tree
 
 Floats = NDArray[np.float64]
 Metric = Literal["euclidean", "manhattan", "cosine"]
@@ -24,72 +24,59 @@ ROUNDING = 1e-12  # by this fraction of its length a position may depend on how 
 
 
 class NodePositions:
-    """Positions by row of a tree's arrays.
+    """Where the nodes of a tree are.
 
     A client that is not in the space has no position, nor has a cluster of such clients only.
 
     Attributes:
+        row_of: The row of each node in the arrays below.
         weights: The sum of the clients' weights; zero for a node without a position.
         positions: The weighted mean of the clients' positions.
         variances: The weighted mean of the clients' squared distances to that mean.
     """
 
-    def __init__(self, arrays: TreeArrays, positions: Floats, weights: Floats) -> None:
-        """Take positions and weights of the clients, in the order of their rows."""
-        self.arrays = arrays
-        n, clients = len(arrays.nodes), arrays.is_client
-        self.weights, self.positions = np.zeros(n), np.zeros((n, positions.shape[1]))
-        self.weights[clients], self.positions[clients] = weights, positions
-        totals = self.weights[:, None] * self.positions
-        levels = list(_levels(arrays))
-        for rows, children, starts in levels:
-            self.weights[rows] = np.add.reduceat(self.weights[children], starts)
-            totals[rows] = np.add.reduceat(totals[children], starts)
-        clusters = np.flatnonzero(~clients)
-        weights = np.where(self.known, self.weights, 1)[clusters]
-        self.positions[clusters] = totals[clusters] / weights[:, None]
-        to_parent = self.positions - self.positions[arrays.parents]
-        moments = self.weights * np.einsum("ij,ij->i", to_parent, to_parent)
-        below = np.zeros(n)
-        for rows, children, starts in levels:
-            below[rows] = np.add.reduceat(moments[children] + below[children], starts)
-        self.variances = np.zeros(n)
-        self.variances[clusters] = below[clusters] / weights
+    def __init__(self, space: Space, tree: Tree) -> None:
+        self._space = space
+        self.row_of = {node: row for row, node in enumerate(tree.walk())}
+        n, dimensions = len(self.row_of), space.positions.shape[1]
+        self.weights, self.variances = np.zeros(n), np.zeros(n)
+        self.positions = np.zeros((n, dimensions))
+        clients = [client for client in space.clients if client in tree.members]
+        rows = [self.row_of[client] for client in clients]
+        in_space = [space.row_of[client] for client in clients]
+        self.weights[rows] = space.weights[in_space]
+        self.positions[rows] = space.positions[in_space]
+        for cluster in reversed(tree.clusters):  # children before parents
+            rows = self.rows(self.known(tree.children[cluster]))
+            if rows:
+                self._aggregate(self.row_of[cluster], rows)
 
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Which nodes have a position."""
-        return self.weights > 0
+    def _aggregate(self, cluster: int, children: list[int]) -> None:
+        weights, positions = self.weights[children], self.positions[children]
+        total = weights.sum()
+        mean = (weights[:, None] * positions).sum(axis=0) / total
+        squares = ((positions - mean) ** 2).sum(axis=1) + self.variances[children]
+        self.weights[cluster], self.positions[cluster] = total, mean
+        self.variances[cluster] = (weights * squares).sum() / total
 
-    @cached_property
-    def num_children(self) -> Rows:
-        """How many children of each node have a position."""
-        parents = self.arrays.parents[1:][self.known[1:]]
-        return np.bincount(parents, minlength=len(self.weights)).astype(np.intp)
+    def known(self, nodes: Iterable[NodeId]) -> list[NodeId]:
+        """Those of `nodes` that have a position."""
+        return [node for node in nodes if self.weights[self.row_of[node]] > 0]
 
-    def children(self, row: int) -> Rows:
-        """The children of a node that have a position."""
-        rows = self.arrays.children(row)
-        return rows[self.known[rows]]
+    def rows(self, nodes: Iterable[NodeId]) -> list[int]:
+        return [self.row_of[node] for node in nodes]
 
-    def ids(self, rows: Rows) -> tuple[NodeId, ...]:
-        return tuple(NodeId(node) for node in self.arrays.nodes[rows].tolist())
+    def distances(self, a: Iterable[NodeId], b: Iterable[NodeId]) -> Floats:
+        """The distances D of all nodes in `a` to all in `b`."""
+        x, y = self.rows(a), self.rows(b)
+        return self._space.distances(
+            self.positions[x], self.positions[y], self.variances[x], self.variances[y]
+        )
 
-
-def _levels(arrays: TreeArrays) -> Iterator[tuple[Rows, Rows, Rows]]:
-    """Level by level: the clusters that have children, these children, and where each one's begin.
-
-    So that `np.add.reduceat(values[children], starts)` sums up the children of each cluster.
-    """
-    children = arrays.by_parent[
-        np.argsort(arrays.level[arrays.parents[arrays.by_parent]], kind="stable")
-    ]
-    parents = arrays.parents[children]
-    for level in np.split(
-        np.arange(len(children)), np.flatnonzero(np.diff(arrays.level[parents])) + 1
-    ):
-        starts = np.flatnonzero(np.diff(parents[level], prepend=-1))
-        yield parents[level][starts], children[level], starts
+    def incoherence(self, nodes: Iterable[NodeId]) -> float:
+        """The spread of some nodes as a fraction of the scale of all clients."""
+        rows = self.rows(nodes)
+        return self._space.incoherence(self.positions[rows], self.weights[rows])
 
 
 @dataclass(frozen=True)
@@ -149,24 +136,15 @@ class Space:
         distances[distances <= ROUNDING * np.add.outer(self._norms(a), self._norms(b))] = 0.0
         return distances
 
-    def node_distances(self, nodes: NodePositions, a: Rows, b: Rows) -> Floats:
-        """The distances D of all nodes in `a` to all in `b`."""
-        return self.distances(
-            nodes.positions[a], nodes.positions[b], nodes.variances[a], nodes.variances[b]
-        )
-
     def sibling_pairs(self, tree: Tree) -> list[tuple[NodeId, NodeId, float]]:
         """All pairs of sibling clusters and their distances D, parent by parent, nearest first."""
         nodes, pairs = self.locate(tree), list[tuple[NodeId, NodeId, float]]()
-        for parent in np.flatnonzero(nodes.num_children > 1).tolist():
-            rows = nodes.children(parent)
-            rows = rows[~nodes.arrays.is_client[rows]]
-            a, b = np.triu_indices(len(rows), 1)
-            if len(a):
-                distances = self.node_distances(nodes, rows, rows)[a, b]
-                order = np.argsort(distances, kind="stable")
-                a, b = rows[a[order]], rows[b[order]]
-                pairs += zip(nodes.ids(a), nodes.ids(b), distances[order].tolist())
+        for parent in tree.clusters:
+            siblings = nodes.known(n for n in tree.children[parent] if n not in tree.members)
+            distances = nodes.distances(siblings, siblings)
+            a, b = np.triu_indices(len(siblings), 1)
+            for k in np.argsort(distances[a, b], kind="stable").tolist():
+                pairs.append((siblings[a[k]], siblings[b[k]], float(distances[a[k], b[k]])))
         return pairs
 
     def paired_distances(
@@ -202,7 +180,7 @@ class Space:
         if n < 2:
             return 0.0
         mean = np.average(positions, axis=0, weights=weights)[None, :]
-        squares = self.paired_distances(positions, mean) ** 2
+        squares = self.distances(positions, mean)[:, 0] ** 2
         return float(np.sqrt(np.average(squares, weights=weights) * n / (n - 1)))
 
     @cached_property
@@ -214,55 +192,19 @@ class Space:
         """Spread of some nodes as a fraction of the scale."""
         return self.spread(positions, weights) / self.scale if self.scale > 0 else 0.0
 
-    def incoherences(self, nodes: NodePositions) -> Floats:
-        """That of the children of every node of a tree, by row; zero for those without."""
-        parents, n = nodes.arrays.parents[1:], nodes.num_children
-        if self.scale <= 0:
-            return np.zeros(len(n))
-        distances = self.paired_distances(nodes.positions[1:], nodes.positions[parents])
-        sums = np.bincount(parents, nodes.weights[1:] * distances**2, minlength=len(n))
-        several = np.flatnonzero(n > 1)
-        squares = sums[several] / nodes.weights[several] * n[several] / (n[several] - 1)
-        incoherences = np.zeros(len(n))
-        incoherences[several] = np.sqrt(squares) / self.scale
-        return incoherences
-
     def incoherence_of(self, tree: Tree) -> dict[NodeId, float]:
-        """That of the children of every node of a tree, by node."""
-        values = self.incoherences(self.locate(tree)).tolist()
-        return dict(zip(map(NodeId, tree.arrays.nodes.tolist()), values))
+        """That of the children of every cluster of a tree."""
+        nodes = self.locate(tree)
+        return {c: nodes.incoherence(nodes.known(tree.children[c])) for c in tree.clusters}
 
     @cached_property
     def row_of(self) -> dict[NodeId, int]:
         """The row of each client."""
         return {client: row for row, client in enumerate(self.clients)}
 
-    @cached_property
-    def _last_located(self) -> list[tuple[Tree, NodePositions]]:
-        """One rule after the other asks for the same tree."""
-        return []
-
     def locate(self, tree: Tree) -> NodePositions:
         """The positions of all nodes of `tree`."""
-        if not self._last_located or self._last_located[0][0] is not tree:
-            clients = tree.arrays.nodes[tree.arrays.is_client].tolist()
-            rows = np.array([self.row_of.get(client, -1) for client in clients])
-            weights = np.where(rows >= 0, self.weights[rows], 0.0)
-            self._last_located[:] = [
-                (tree, NodePositions(tree.arrays, self.positions[rows], weights))
-            ]
-        return self._last_located[0][1]
-
-
-def coordinates(products: Floats) -> Floats:
-    """Points with these inner products, in as many dimensions as there are points.
-
-    A thousand models of a million weights lie in a thousand dimensions; euclidean and cosine
-    distances, means and k-means are the same there.
-    """
-    values, axes = np.linalg.eigh(products)
-    noise = 16 * np.finfo(np.float64).eps * values.max()  # its root would set equal rows apart
-    return np.asarray(axes * np.sqrt(np.where(values > noise, values, 0)), dtype=np.float64)
+        return NodePositions(self, tree)
 
 
 def unit_rows(vectors: Floats) -> Floats:

@@ -9,13 +9,13 @@ node inherits is read off the edit.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.tree.tree import NodeId, Tree, root_of, walk
+from sofa_fl.topology.tree.tree import NodeId, Tree, walk
 
 
 class MutableTree:
@@ -29,9 +29,9 @@ class MutableTree:
         self.next_id = tree.next_id
         self._clients = dict.fromkeys(tree.clients)
 
-    def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
-        """Nodes of the subtree at `start` (default: the root), parents first."""
-        return walk(self.children, root_of(self.parent) if start is None else start)
+    def walk(self, start: NodeId) -> Iterator[NodeId]:
+        """Nodes of the subtree at `start`, parents first."""
+        return walk(self.children, start)
 
     def reparent(
         self,
@@ -199,9 +199,6 @@ class Leave:
 
 
 Edit = Graft | Prune | Merge | Split | Join | Leave
-KINDS: Mapping[str, type[Edit]] = {
-    kind.__name__.lower(): kind for kind in (Graft, Prune, Merge, Split, Join, Leave)
-}
 
 
 def _check_known(tree: AnyTree, *ids: NodeId) -> None:
@@ -214,6 +211,28 @@ def _check_new(tree: AnyTree, *ids: NodeId) -> None:
         raise TopologyError(f"ids {old} are not new: the next free id is {tree.next_id}")
 
 
+def merges_of(tree: Tree, pairs: Iterable[tuple[NodeId, NodeId]]) -> list[Edit]:
+    """Merge these pairs of clusters in this order, each cluster once, into new clusters."""
+    merged: set[NodeId] = set()
+    edits: list[Edit] = []
+    for pair in pairs:
+        if merged.isdisjoint(pair):
+            merged |= set(pair)
+            edits.append(Merge(pair, NodeId(tree.next_id + len(edits))))
+    return edits
+
+
+def splits_of(tree: Tree, parts: Mapping[NodeId, Sequence[tuple[NodeId, ...]]]) -> list[Edit]:
+    """Split clusters into these parts of their children, each a new cluster."""
+    edits: list[Edit] = []
+    next_id = tree.next_id
+    for cluster, groups in parts.items():
+        into = tuple(NodeId(next_id + k) for k in range(len(groups)))
+        edits.append(Split(cluster, into, tuple(groups)))
+        next_id += len(groups)
+    return edits
+
+
 def apply_all(tree: Tree, edits: Sequence[Edit]) -> Tree:
     """The tree after all edits, in order; checked once."""
     if not edits:
@@ -222,23 +241,3 @@ def apply_all(tree: Tree, edits: Sequence[Edit]) -> Tree:
     for edit in edits:
         edit.apply(draft)
     return draft.done()
-
-
-def count_edits(edits: Iterable[Edit]) -> dict[str, int]:
-    """How many there are of each kind."""
-    counts = Counter(type(edit).__name__.lower() for edit in edits)
-    return {name: counts[name] for name in KINDS}
-
-
-def edit_to_json(edit: Edit) -> dict[str, object]:
-    """An edit as plain values: `{"edit": "graft", "node": 3, "onto": 21}`."""
-    return {"edit": type(edit).__name__.lower(), **asdict(edit)}
-
-
-def edit_from_json(record: Mapping[str, Any]) -> Edit:
-    """The edit that `edit_to_json` wrote (JSON's lists become tuples again)."""
-    return KINDS[record["edit"]](**{k: _tuples(v) for k, v in record.items() if k != "edit"})
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,9 +1,9 @@
-"""The hierarchy: an immutable rooted tree whose leaves are the clients; also as arrays."""
+"""The hierarchy: an immutable rooted tree whose leaves are the clients."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Reversible, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NewType
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from sofa_fl.errors import TopologyError
 
 NodeId = NewType("NodeId", int)
-Rows = NDArray[np.intp]  # of `TreeArrays`
-Children = tuple[NodeId, ...] | dict[NodeId, None]
+Rows = NDArray[np.intp]  # row numbers of an array
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Tree:
 
     @cached_property
     def root(self) -> NodeId:
-        return root_of(self.parent)
+        return next(node for node, up in self.parent.items() if up is None)
 
     @cached_property
     def children(self) -> Mapping[NodeId, tuple[NodeId, ...]]:
@@ -80,7 +79,7 @@ class Tree:
 
     @property
     def is_compact(self) -> bool:
-        return bool((self.arrays.num_children[~self.arrays.is_client] >= 2).all())
+        return all(len(self.children[cluster]) >= 2 for cluster in self.clusters)
 
     def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
         """Nodes of the subtree at `start` (default: the root), parents first."""
@@ -109,19 +108,17 @@ class Tree:
         return list(self.walk())
 
     @cached_property
-    def arrays(self) -> TreeArrays:
-        """The tree as arrays."""
-        return arrays_of(self)
-
-    @cached_property
     def level(self) -> Mapping[NodeId, int]:
         """Longest distance down to a leaf: clients are at 0, the root is highest."""
-        return dict(zip(map(NodeId, self.arrays.nodes.tolist()), self.arrays.level.tolist()))
+        level = dict.fromkeys(self._walked, 0)
+        for cluster in reversed(self.clusters):
+            level[cluster] = max((1 + level[child] for child in self.children[cluster]), default=0)
+        return level
 
     @property
     def depth(self) -> int:
         """Level of the root: 0 for one client alone, 1 for a flat tree."""
-        return int(self.arrays.level[0])
+        return self.level[self.root]
 
     def reparent(
         self,
@@ -138,18 +135,13 @@ class Tree:
         return Tree(parent, clients, max(self.next_id, 1 + max(parent)))
 
 
-def root_of(parent: Mapping[NodeId, NodeId | None]) -> NodeId:
-    return next(node for node, up in parent.items() if up is None)
-
-
-def walk(children: Mapping[NodeId, Children], start: NodeId) -> Iterator[NodeId]:
+def walk(children: Mapping[NodeId, Reversible[NodeId]], start: NodeId) -> Iterator[NodeId]:
     """Nodes of the subtree at `start`, parents first."""
     stack = [start]
     while stack:
         node = stack.pop()
         yield node
-        if below := children[node]:
-            stack.extend(reversed(below))
+        stack.extend(reversed(children[node]))
 
 
 def value_at_level(values: float | Sequence[float], level: int) -> float:
@@ -168,55 +160,3 @@ def flat_tree(clients: Sequence[NodeId], first: int = 0) -> Tree:
     root = NodeId(max(first, 1 + max(clients)))
     parent: dict[NodeId, NodeId | None] = {root: None}
     return Tree(parent | dict.fromkeys(clients, root), tuple(clients), root + 1)
-
-
-@dataclass(frozen=True)
-class TreeArrays:
-    """The nodes of a tree by row: parents before children, every subtree contiguous.
-
-    So that rules can look at all nodes at once, and none by recursion.
-
-    Attributes:
-        nodes: Their ids.
-        parents: The row of each node's parent; -1 for the root, which is row 0.
-        level: The longest way down to a leaf.
-        is_client: Whether the node is a client.
-    """
-
-    nodes: NDArray[np.int64]
-    parents: Rows
-    level: Rows
-    is_client: NDArray[np.bool_]
-
-    @cached_property
-    def num_children(self) -> Rows:
-        return np.bincount(self.parents[1:], minlength=len(self.parents)).astype(np.intp)
-
-    @cached_property
-    def by_parent(self) -> Rows:
-        """All rows but the root's, the children of each parent side by side."""
-        return 1 + np.argsort(self.parents[1:], kind="stable")
-
-    @cached_property
-    def first_child(self) -> Rows:
-        """Where in `by_parent` the children of each row begin, and one more: where all end."""
-        return np.concatenate([[0], np.cumsum(self.num_children)])
-
-    def children(self, row: int) -> Rows:
-        return self.by_parent[self.first_child[row] : self.first_child[row + 1]]
-
-
-def arrays_of(tree: Tree) -> TreeArrays:
-    """The arrays of a tree."""
-    walk, clients = tree._walked, tree.members
-    row_of = {node: row for row, node in enumerate(walk)}
-    parents = [-1 if (up := tree.parent[node]) is None else row_of[up] for node in walk]
-    level = [0] * len(walk)
-    for row in range(len(walk) - 1, 0, -1):
-        level[parents[row]] = max(level[parents[row]], level[row] + 1)
-    return TreeArrays(
-        np.array(walk, dtype=np.int64),
-        np.array(parents, dtype=np.intp),
-        np.array(level, dtype=np.intp),
-        np.array([node in clients for node in walk], dtype=bool),
-    )

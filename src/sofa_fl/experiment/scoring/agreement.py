@@ -50,14 +50,14 @@ def purity(tree: Tree, groups: Sequence[int]) -> float:
     clusters of its own; without a group of two it is 1 too.
     """
     _check(tree, groups)
-    order, counts = tree.arrays, _counts(tree, groups)
-    pairs = np.zeros_like(counts)  # of clients of one group that meet in a node, or below it
-    for row in range(len(order.nodes) - 1, 0, -1):
-        pairs[order.parents[row]] -= counts[row] * (counts[row] - 1) / 2
-    pairs += counts * (counts - 1) / 2
-    total = pairs.sum()
+    counts = _counts(tree, groups)
+    pairs = counts * (counts - 1) / 2  # of clients of one group below a node
+    meeting = pairs.copy()  # those that are not below the same child
+    for row, up in enumerate(_parent_rows(tree)[1:], 1):
+        meeting[up] -= pairs[row]
+    total = meeting.sum()
     sizes = np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return float((pairs * counts / sizes).sum() / total) if total else 1.0
+    return float((meeting * counts / sizes).sum() / total) if total else 1.0
 
 
 def fscore(tree: Tree, groups: Sequence[int]) -> float:
@@ -72,7 +72,8 @@ def fscore(tree: Tree, groups: Sequence[int]) -> float:
     counts = _counts(tree, groups)
     of_group = counts[0]  # the root has all
     overlap = 2 * counts / (counts.sum(axis=1, keepdims=True) + of_group)
-    overlap[np.ix_(tree.arrays.is_client, of_group > 1)] = 0
+    is_client = [node in tree.members for node in tree.walk()]
+    overlap[np.ix_(is_client, of_group > 1)] = 0
     return float(overlap.max(axis=0) @ of_group / of_group.sum())
 
 
@@ -94,16 +95,23 @@ def moved(before: Tree, after: Tree) -> int:
 
 
 def _counts(tree: Tree, groups: Sequence[int]) -> NDArray[np.float64]:
-    """The clients of every group below every node, in the order of `tree.arrays`, root first."""
-    order = tree.arrays
-    group = np.unique(np.asarray(groups), return_inverse=True)[1]
-    of = dict(zip(tree.clients, group.tolist()))
-    counts = np.zeros((len(order.nodes), int(group.max()) + 1))
-    rows = np.flatnonzero(order.is_client)
-    counts[rows, [of[node] for node in order.nodes[rows].tolist()]] = 1
-    for row in range(len(order.nodes) - 1, 0, -1):
-        counts[order.parents[row]] += counts[row]
+    """The clients of every group below every node, in the order of `tree.walk`, root first."""
+    labels = np.unique(np.asarray(groups), return_inverse=True)[1]
+    group_of = dict(zip(tree.clients, labels.tolist()))
+    parents = _parent_rows(tree)
+    counts = np.zeros((len(parents), int(labels.max()) + 1))
+    for row, node in enumerate(tree.walk()):
+        if node in group_of:
+            counts[row, group_of[node]] = 1
+    for row in range(len(parents) - 1, 0, -1):
+        counts[parents[row]] += counts[row]
     return counts
+
+
+def _parent_rows(tree: Tree) -> list[int]:
+    """Where in `tree.walk` the parent of every node is; -1 for the root."""
+    row_of: dict[NodeId | None, int] = {node: row for row, node in enumerate(tree.walk())}
+    return [row_of.get(tree.parent[node], -1) for node in tree.walk()]
 
 
 def _parent(tree: Tree, client: NodeId) -> int:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
+from sofa_fl.experiment.scoring.agreement import adjusted_rand, ari, cut, fscore, moved, purity
 from sofa_fl.topology.tree import Tree, flat_tree
-from sofa_fl.topology.tree.agreement import adjusted_rand, ari, cut, fscore, moved, purity
 from tests.topology.strategies import Drawn, ids, tree_of
 
 GROUPS = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
