@@ -100,11 +100,11 @@ def weigh_by_losses(
         siblings = {c: table[c, c] for c in tree.children[parent] if c in asked and (c, c) in table}
         if siblings:
             is_group = tree.members.issuperset(tree.children[parent])
-            found = weigh_siblings(siblings, parent, before, config, fed, hope=is_group)
-            weights |= found.weights
-            starts |= found.starts
-            parent_losses |= found.parent_losses
-            trials |= found.trials
+            chosen = weigh_siblings(siblings, parent, before, config, fed, hope=is_group)
+            weights |= chosen.weights
+            starts |= chosen.starts
+            parent_losses |= chosen.parent_losses
+            trials |= chosen.trials
     return Mixing(weights, starts, parent_losses, trials)
 
 
@@ -220,22 +220,22 @@ def mixture_losses(
     mixed = {node: [mixture(above[node], models[node], a) for a in between] for _, node in judges}
     # The client has what they are made of.
     scores = fed.held_out([(c, m) for c, node in judges for m in mixed[node]], sent=True)
-    found = np.array([score.loss for score in scores]).reshape(len(judges), len(between))
+    mixed_losses = np.array([score.loss for score in scores]).reshape(len(judges), len(between))
     table = {
         (client, node): np.array([parent_losses[client], *row, losses[client][node]])
-        for (client, node), row in zip(judges, found)
+        for (client, node), row in zip(judges, mixed_losses)
     }
     return {judge: row for judge, row in table.items() if np.isfinite(row).all()}
 
 
 def levels(tree: Tree) -> list[dict[NodeId, NodeId]]:
     """The clusters below the root by depth, each with its parent."""
-    found: list[dict[NodeId, NodeId]] = []
+    levels: list[dict[NodeId, NodeId]] = []
     parents = [tree.root]
     while parents:
-        found.append({k: p for p in parents for k in tree.children[p] if k not in tree.members})
-        parents = list(found[-1])
-    return found[:-1]
+        levels.append({k: p for p in parents for k in tree.children[p] if k not in tree.members})
+        parents = list(levels[-1])
+    return levels[:-1]
 
 
 def steadied(losses: Floats, counts: Floats, samples: float) -> Floats:
