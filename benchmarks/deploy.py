@@ -71,7 +71,8 @@ def deploy(folder: Path, options: argparse.Namespace) -> list[Line]:
             machine.run(f"{ready}sofa-fl deploy site site-{i} --app .")
             policy = app / f"site-{i}" / "policy.toml"
             text = policy.read_text().replace('"cnn"', f'"{options.model}"')
-            policy.write_text(text.replace("max_disclosure = 0.0", "max_disclosure = 1.0"))
+            text = text.replace("max_disclosure = 0.0", "max_disclosure = 1.0")
+            policy.write_text(text.replace("max_received = 0.0", "max_received = 1.0"))
             ours = f" --policy {policy}" if "deploy node" in options.node else ""
             machine.start(
                 f"{ready}exec {options.node}{ours} --superlink {here} --port {free_port()} "

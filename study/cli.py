@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # The order of `all`.
 RUN = (
-    "table1", "table2", "benchmark", "ablation", "disclosure", "drift", "faults", "natural", "tree",
-    "privacy",
+    "table1", "table2", "benchmark", "ablation", "disclosure", "drift", "faults", "natural",
+    "natural_ablation", "tree", "privacy",
 )  # fmt: skip
 # `adapters` takes an encoder and queries that do not ship, so that it is asked for by name.
 TARGETS = (*RUN, "adapters", "sweep", "natural_sweep", "figures", "docs", "all")
@@ -186,6 +186,7 @@ def carry_out(target: str, study: Study) -> Outcome:
         "drift": drift_targets.drift,
         "faults": drift_targets.faults,
         "natural": natural_targets.natural,
+        "natural_ablation": natural_targets.natural_ablation,
         "natural_sweep": natural_targets.natural_sweep,
         "tree": tree_targets.tree,
         "privacy": privacy_targets.privacy,
@@ -236,7 +237,7 @@ def _check_data(target: str, scope: Scope) -> None:
     from sofa_fl.data.natural.registry import NATURAL
     from study.targets import datasets
 
-    if target not in ("benchmark", "ablation", "sweep", "natural", "natural_sweep", "all"):
+    if target not in ("benchmark", "ablation", "sweep", "all") and "natural" not in target:
         return
     folder = Path(scope.data_dir) if scope.data_dir else None
     for name, settings in datasets(known_to(target).part_of(scope).settings).items():

@@ -30,6 +30,7 @@ def figures(study: Study) -> Outcome:
     from study.figures.disclosure_figure import draw_disclosure
     from study.figures.drift_figure import draw_drift
     from study.figures.languages_figure import draw_languages
+    from study.figures.levels_figure import draw_levels
     from study.figures.paper_figures import draw_figures
     from study.figures.privacy_figure import draw_privacy
 
@@ -43,8 +44,12 @@ def figures(study: Study) -> Outcome:
     if rows := [row for row in read_rows(study.out / drift_page.DRIFT) if row["changes"]]:
         files.append(folder / "drift.svg")
         draw_drift(rows, files[-1])
-    for name, draw in (("disclosure", draw_disclosure), ("privacy", draw_privacy)):
-        if rows := read_rows(study.out / f"{name}.json"):
+    for source, name, draw in (
+        ("disclosure", "disclosure", draw_disclosure),
+        ("privacy", "privacy", draw_privacy),
+        ("tree", "levels", draw_levels),
+    ):
+        if rows := read_rows(study.out / f"{source}.json"):
             files.append(folder / f"{name}.svg")
             draw(rows, files[-1])
     return Outcome(tuple(files))

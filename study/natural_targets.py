@@ -1,4 +1,4 @@
-"""The targets `natural` and `natural_sweep`: they make their runs, and add a row per run."""
+"""The targets on natural federations: they make their runs, and add a row per run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from study.design import natural_plan
 from study.design.choices import key_of
 from study.design.run_plan import Entry
 from study.pages.natural_choices import TRIED, chosen_table, read_chosen
+from study.pages.natural_parts import WITHOUT, without_tables
 from study.pages.natural_tables import NATURAL, natural_tables
 from study.rows.row_files import Row, add_rows, read_rows
 from study.targets import Outcome, Study, summary_row, whole_key
@@ -29,6 +30,14 @@ def natural(study: Study) -> Outcome:
     save = partial(add_rows, file)
     rows = study.run_missing(entries, file.stem, save, read_rows(file), natural_row)
     return Outcome((file,), tuple(rows), natural_tables(read_rows(file)))
+
+
+def natural_ablation(study: Study) -> Outcome:
+    """SOFA-FL without each of its parts on some of these federations."""
+    file, entries = study.out / WITHOUT, natural_plan.parts(study.scope)
+    save = partial(add_rows, file)
+    rows = study.run_missing(entries, "without parts", save, read_rows(file))
+    return Outcome((file,), tuple(rows), without_tables(read_rows(file)))
 
 
 def natural_sweep(study: Study) -> Outcome:

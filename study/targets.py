@@ -169,7 +169,7 @@ def docs(study: Study) -> Outcome:
         "disclosure.md": disclosure_page.disclosure_page(study.out, study.pages),
         "privacy.md": privacy_page.privacy_page(study.out, study.pages),
         "natural.md": natural_page.natural_page(study.out),
-        "tree.md": tree_page.tree_page(study.out),
+        "tree.md": tree_page.tree_page(study.out, study.pages),
     }
     how_to = study.pages / "adapters.md"
     if how_to.exists():

@@ -31,6 +31,7 @@ CAPTIONS: Mapping[str, str] = {
     "clients": "The paper's comparison of SOFA-FL and HypCluster, client by client.",
     "tree": "The tree that SOFA-FL built in S4, at the end of a run.",
     "disclosure": "What sharing brings by the share of the samples that it discloses.",
+    "levels": "What a second level adds to the mean client, by the samples of a client.",
     "privacy": "The mean client by the privacy budget: SOFA-FL, baselines and the oracle.",
     "drift": "Accuracy and agreement with the true groups, round by round.",
     **{each.file: f"{each.title}. {LOSS_CAPTION}" for each in LOSS_FIGURES.values()},

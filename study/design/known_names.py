@@ -17,7 +17,7 @@ from study.design.drift_settings import (
     SITUATIONS,
     VARIANTS,
 )
-from study.design.natural_contenders import NATURALS
+from study.design.natural_contenders import NATURALS, PARTS, PARTS_IN
 from study.design.natural_settings import NATURAL_SETTINGS, QUICK_NATURAL
 from study.design.privacy_settings import PRIVATE, PRIVATE_SETTINGS, QUICK_PRIVATE
 from study.design.settings import QUICK_SETTINGS, SETTINGS
@@ -51,6 +51,7 @@ OWN: Mapping[str, Known] = {
         ("natural", "natural_sweep"),
         Known(tuple(NATURAL_SETTINGS), QUICK_NATURAL, tuple(NATURALS)),
     ),
+    "natural_ablation": Known(PARTS_IN, PARTS_IN[:1], tuple(PARTS)),
     "disclosure": Known(tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURE_SETTINGS), tuple(DISCLOSURES)),
     "privacy": Known(tuple(PRIVATE_SETTINGS), QUICK_PRIVATE, tuple(PRIVATE)),
     "tree": Known(tuple(TREE_SETTINGS), QUICK_TREES, tuple(TREES)),

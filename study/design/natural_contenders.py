@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from sofa_fl.methods.registry import built_in_methods
 from study.design.contenders import (
     ABLATION,
+    FULL,
     GRIDS,
     NO_TREE,
     PLUS,
@@ -66,6 +67,22 @@ def _plus(name: str) -> Contender:
     overrides = {**PLUS, **SPECIAL.get(name, {})}
     return Contender(f"{name}+", name, overrides, (), TRIED.get(name, ()), name in TOLD)
 
+
+# What SOFA-FL runs without, one at a time; and where, so that groups, none and levels are there.
+PARTS: Mapping[str, Overrides] = {
+    FULL: {},
+    NO_TREE: ABLATION[NO_TREE],
+    "no SHAPE": ABLATION["no SHAPE"],
+    "no alerts": {"sofa.alert": 1e9},
+    "no trials of new clusters": {"sofa.trials": False},
+    "always from the parent": {"sofa.chance": 1e9},
+    "own model only": ABLATION["own model only"],
+    "losses not steadied": ABLATION["losses not steadied"],
+    "no pulls": ABLATION["no pulls"],
+    "no class-mix correction": ABLATION["no class-mix correction"],
+    "constant rate": ABLATION["constant rate"],
+}
+PARTS_IN = ("languages-300", "weather", "S6", "S9-100")
 
 NATURALS: Mapping[str, Contender] = contenders(built_in_methods())
 

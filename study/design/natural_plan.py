@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from study.design.choices import Choices
-from study.design.natural_contenders import fitting, fixed_in
+from study.design.natural_contenders import NATURALS, PARTS, fitting, fixed_in
 from study.design.natural_settings import NATURAL_SETTINGS
 from study.design.run_plan import Entry, Scope, make_entry
 from study.design.settings import VALIDATION
@@ -22,6 +22,19 @@ def natural(scope: Scope, choices: Choices) -> list[Entry]:
         for contender in fitting(setting)
         if contender.label in scope.methods
         for seed in scope.seeds
+    ]
+
+
+def parts(scope: Scope) -> list[Entry]:
+    """SOFA-FL as a whole, and without each of its parts; a stop costs seeds, not parts."""
+    return [
+        make_entry(
+            scope, setting, NATURALS["sofa"], sharing, seed, {}, label=label, part=PARTS[label]
+        )
+        for seed in scope.seeds
+        for setting in scope.settings
+        for sharing in NATURAL_SETTINGS[setting].sharing
+        for label in scope.methods
     ]
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from study.design.natural_contenders import FIXED, NATURALS
+from study.design.natural_contenders import PARTS as PARTS_OF
 from study.design.natural_settings import NATURAL_SETTINGS
 from study.pages.markdown import NOTHING, listed
 from study.pages.natural_choices import TRIED, chosen_table
+from study.pages.natural_parts import WITHOUT, without_tables
 from study.pages.natural_tables import (
     NATURAL,
     behind,
@@ -47,6 +49,8 @@ def _sections(out: Path) -> Iterator[str]:
     yield f"## In short\n\n{in_short(rows)}\n{SEEDS}\n{behind(rows)}\n{standing(rows)}"
     if has_setting(rows, "heart"):
         yield f"## Beside FLamby's numbers\n\n{FLAMBY}{published(rows)}"
+    if without := without_tables(parts := read_rows(out / WITHOUT)):
+        yield f"## SOFA-FL without each of its parts\n\n{PARTS}\n{_parts_run(parts)}\n{without}"
     yield _chosen(out)
     yield f"## Every federation\n\n{READING}\n{natural_tables(rows)}"
 
@@ -96,6 +100,12 @@ HypCluster is told the number of true groups (families, states, sites), and the 
 The rows of *no tree* were made before new clusters were tried.
 """
 
+PARTS = """\
+In four of these federations, with the present rules: SOFA-FL without one of its parts at a time.
+*Always from the parent* never lets a client go on from its own way, *no trials* decides that by held-out losses alone, and *own model only*
+serves a client's own model instead of the blend of its path.
+"""
+
 READING = """\
 *Mean* and *worst* are over the clients' own test samples, in %, after the last round.
 *Groups* compares the tree with the true groups (families, states, rotations, regions and sites; the level that it agrees with least).
@@ -113,6 +123,12 @@ Patients, inputs, split, model, optimizer, learning rate and batches are the sam
 There are 15 rounds of 100 batches, as with FLamby.
 Two things differ: a client holds out 5% of its training samples, and inputs are standardized by the samples that a hospital trains on.
 """
+
+
+def _parts_run(rows: Sequence[Row]) -> str:
+    given = common(rows, {key for part in PARTS_OF.values() for key in part})
+    made = command("natural_ablation", rows, given, " --data-dir DIR")
+    return f"{over(rows)}\n{engines_of(rows)}{in_common(given)}\n{made}"
 
 
 def _what_was_run(rows: Sequence[Row]) -> str:

@@ -70,7 +70,9 @@ def over(rows: Sequence[Row]) -> str:
 
 
 def seeds_told(seeds: Sequence[int]) -> str:
-    """`seed 100`, `seeds 0 and 1`."""
+    """`seed 100`, `seeds 0 and 1`, `seeds 0 to 4`."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
     return f"seed{'s' * (len(seeds) > 1)} {listed(list(map(str, seeds)))}"
 
 

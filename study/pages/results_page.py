@@ -34,9 +34,8 @@ from study.rows.figure_data import read_figures
 from study.rows.row_files import Row, of_method, read_rows
 
 OLDER = (
-    "The rows of SOFA-FL beside all methods and beside HypCluster were made with the "
-    "present rules, except for one.\nNew parents were tried in seven of the ten rows of S2 only; "
-    "the others were made just before.\nThose on sharing, the figures and the ablation were made with those of version "
+    "The rows of SOFA-FL beside all methods and beside HypCluster were made with the present "
+    "rules.\nThose on sharing, the figures and the ablation were made with those of version "
     "0.1.0 and have not been run again."
 )
 

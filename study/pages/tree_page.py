@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from study.pages.page_parts import command, common, engines_of, in_common, made_from, over
-from study.pages.tree_tables import TREE, against_others, tree_tables, verdict
+from study.pages.page_parts import command, common, engines_of, in_common, made_from, over, picture
+from study.pages.tree_tables import TREE, besides, tree_tables, verdict
 from study.rows.row_files import Row, read_rows
 
 
-def tree_page(out: Path) -> str:
-    """All of `docs/tree.md`."""
-    return "\n".join(_sections(out))
+def tree_page(out: Path, pages: Path) -> str:
+    """All of `docs/tree.md`, with the figure whose file is in `pages`."""
+    return "\n".join(_sections(out, pages))
 
 
-def _sections(out: Path) -> Iterator[str]:
+def _sections(out: Path, pages: Path) -> Iterator[str]:
     rows = read_rows(out / TREE)
     yield "# Does the hierarchy help?\n"
     yield made_from(out)
@@ -24,7 +24,9 @@ def _sections(out: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce tree` makes them.\n"
         return
     yield f"## The claim\n\n{_what_was_run(rows)}\n{verdict(rows)}"
-    yield f"## Two levels against every other tree\n\n{AGAINST}\n{against_others(rows)}"
+    yield from picture(pages, "levels")
+    if others := besides(rows):
+        yield f"## What else came out\n\n{BESIDES}\n{others}"
     yield f"## Every tree\n\n{over(rows)}\nBold marks the best tree.\n\n{tree_tables(rows)}"
 
 
@@ -65,8 +67,8 @@ Runs are not repeated with other settings after the results are known.
 If the method changes, all of them are made again with the same seeds, and the page says so.
 """
 
-AGAINST = """\
-The mean client with two levels minus that with the tree of the row, in points, with plain 95% intervals.
+BESIDES = """\
+The mean client with two levels against that with every other tree, by plain 95% intervals over all sizes and networks:
 """
 
 

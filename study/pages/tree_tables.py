@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from study.design.tree_settings import CELLS, KINDS, NESTED, NETWORKS, ONE, PRIMARY, SAMPLES, TWO
-from study.pages.markdown import NOTHING, bold, difference, share, table
+from study.design.tree_settings import (
+    CELLS,
+    KINDS,
+    NESTED,
+    NETWORKS,
+    ONE,
+    PRIMARY,
+    SAMPLES,
+    TWO,
+    Cell,
+)
+from study.pages.markdown import NOTHING, bold, difference, item, share, table
 from study.rows.intervals import Paired, holm, p_value, paired
 from study.rows.row_files import Row, by_seed
 
 TREE = "tree.json"
+LEAST_P = 0.0001  # smaller ones are not told apart
 MEASURES = {"mean": "mean client", "min": "worst client"}
 
 
@@ -38,6 +49,8 @@ def _parts(rows: Sequence[Row]) -> Iterator[str]:
                 for key, name in MEASURES.items():
                     yield f"The {name}, in %, by the samples of a client:\n"
                     yield _table(rows, cells, key)
+                yield f"The {MEASURES['mean']} with {TWO} minus that with each other tree:\n"
+                yield against_others(rows, cells)
 
 
 def _table(rows: Sequence[Row], cells: Mapping[int, str], key: str) -> str:
@@ -71,7 +84,7 @@ def verdict(rows: Sequence[Row]) -> str:
         [
             CELLS[name].setting.title,
             difference(corrected.get(name)),
-            f"{p_value(found[name].estimate):.4f}" if name in found else NOTHING,
+            _chance(found.get(name)),
             _told(corrected.get(name)),
         ]
         for name in PRIMARY
@@ -87,6 +100,13 @@ def verdict(rows: Sequence[Row]) -> str:
     return f"{table(head, lines)}\n{said}"
 
 
+def _chance(one: Paired | None) -> str:
+    if one is None:
+        return NOTHING
+    p = p_value(one.estimate)
+    return f"{p:.4f}" if p >= LEAST_P else f"<\N{NO-BREAK SPACE}{LEAST_P:.4f}"
+
+
 def _told(one: Paired | None) -> str:
     if one is None:
         return "not run"
@@ -95,11 +115,36 @@ def _told(one: Paired | None) -> str:
     return "one level is better" if one.is_behind else "no difference that could not be chance"
 
 
-def against_others(rows: Sequence[Row]) -> str:
-    """Two levels against every other tree, in every federation."""
+def against_others(rows: Sequence[Row], cells: Mapping[int, str]) -> str:
+    """Two levels against every other tree, by the samples of a client."""
     lines = [
-        [label, *(difference(gap(rows, name, TWO, label, "mean")) for name in CELLS)]
+        [label, *(difference(gap(rows, name, TWO, label, "mean")) for name in cells.values())]
         for label in KINDS
         if label != TWO
     ]
-    return table(["", *CELLS], lines)
+    return table(["", *(f"{n:,}" for n in cells)], lines)
+
+
+def besides(rows: Sequence[Row]) -> str:
+    """Where two levels are better and where worse than each other tree, by plain intervals."""
+    return "".join(_where(rows, data, label) for data in NESTED for label in KINDS if label != TWO)
+
+
+def _where(rows: Sequence[Row], data: str, label: str) -> str:
+    """An item of a list: two levels against one other tree in one kind of federation."""
+    gaps = {
+        cell: one
+        for name, cell in CELLS.items()
+        if cell.data == data and (one := gap(rows, name, TWO, label, "mean")) is not None
+    }
+    if not gaps:
+        return ""
+    ahead = [cell for cell, one in gaps.items() if one.is_ahead]
+    behind = [cell for cell, one in gaps.items() if one.is_behind]
+    words = [f"better in {len(ahead)}", f"worse in {len(behind)}{_listed(behind)}"]
+    return item(f"{data}, against *{label}*: {' and '.join(words)} of {len(gaps)}.")
+
+
+def _listed(cells: Sequence[Cell]) -> str:
+    names = [f"{cell.samples:,} samples and the {cell.network.upper()}" for cell in cells]
+    return f" ({'; '.join(names)})" if names else ""

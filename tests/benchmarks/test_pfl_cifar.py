@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import cifar_curves
 import cifar_job
 import numpy as np
 import pfl_cifar
@@ -67,3 +68,26 @@ def test_ratios_are_over_pfl() -> None:
     one = {"trainings_per_second": 90.0, "seconds_per_round": 0.5, "curve": [[1, 0.25]]}
     two = {**one, "trainings_per_second": 1350.0}
     assert "| fedavg | 1350.0 | 15.00 |" in pfl_cifar.table({"pfl": one, "fedavg": two})
+
+
+def test_curves_are_compared_at_the_last_round_that_all_reached(tmp_path: Path) -> None:
+    file = tmp_path / "curves.json"
+    curves = {"pfl": [[1, 0.1], [11, 0.5]], "fedavg": [[10, 0.51], [20, 0.6]]}
+    file.write_text(json.dumps({"contestants": {n: {"curve": c} for n, c in curves.items()}}))
+    read = cifar_curves.read_curves(file)
+    assert cifar_curves.told(read).splitlines() == [
+        "pfl, FedAvg: 50.00% in round 11, 50.00% in round 11",
+        "SOFA-FL's package, FedAvg: 51.00% in round 10, 60.00% in round 20",
+    ]
+    cifar_curves.draw(read, tmp_path / "curves.svg")
+    assert "SOFA-FL's package, FedAvg" in (tmp_path / "curves.svg").read_text(encoding="utf-8")
+
+
+def test_the_published_curves_are_within_a_point_as_the_docs_say() -> None:
+    root = Path(__file__).parents[2]
+    curves = cifar_curves.read_curves(root / "results" / "pfl-cifar-curves.json")
+    (_, pfl), (_, ours) = curves["pfl"][-1], next(p for p in curves["fedavg"] if p[0] == 850)
+    assert abs(pfl - ours) < 0.01
+    page = (root / "docs" / "scale.md").read_text(encoding="utf-8")
+    assert f"{100 * ours:.1f}% after 850 rounds where pfl has {100 * pfl:.1f}%" in page
+    assert f"and {100 * curves['fedavg'][-1][1]:.1f}% after 1,500" in page

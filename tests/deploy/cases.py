@@ -29,7 +29,13 @@ MNIST = Expected(
 )
 # Everything that a site may allow, on as few samples as a test has.
 OPEN = Policy(
-    state="", min_rows=1, max_disclosure=1.0, embeds=True, model=ModelConfig(name="mlp", hidden=16)
+    state="",
+    min_rows=1,
+    own_batches=False,  # the server's, so that a run is the same as on one machine
+    max_disclosure=1.0,
+    max_received=10.0,
+    embeds=True,
+    model=ModelConfig(name="mlp", hidden=16),
 )
 # What becomes of an answer, given what was asked; None: it does not arrive.
 Spoil = Callable[[WireMessage, WireMessage], WireMessage | str | None]

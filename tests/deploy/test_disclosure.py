@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +21,14 @@ from sofa_fl.deploy.machine.disclosure import (
     release,
 )
 from sofa_fl.deploy.machine.machine_data import MachineData
+from sofa_fl.deploy.machine.privacy import Budget, PrivacyConfig
 from sofa_fl.deploy.machine.sealed_log import SealedLog
 from sofa_fl.deploy.machine.site import Site, create_site, open_site
+from sofa_fl.deploy.transport.message_checks import RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder
 from sofa_fl.errors import RunError
+from sofa_fl.privacy.accounting import Cost
 from tests.deploy.cases import OPEN, tiny
 
 KEY = b"k" * 32
@@ -99,13 +104,13 @@ def test_another_holdout_does_not_start_over(holdout: float) -> None:
     config = tiny()
     setup = RunSetup(seed=0, local=config.local, model=config.model, num_outputs=10)
     given: set[bytes] = set()
-    for fraction in (0.1, holdout):
+    for fraction, step in ((0.1, 1), (holdout, -1)):  # the last ones first: other samples
         policy = replace(OPEN, holdout=fraction, max_disclosure=0.1)
         here, builder = ClientMachine(data, setup, policy, site), MessageBuilder()
-        builder.add(np.arange(len(here.data.train), dtype=np.int32), "give")
+        builder.add(np.arange(len(here.data.train), dtype=np.int32)[::step], "give")
         answer = here.answer(builder.message(give=True))
         given |= {row.tobytes() for row in answer.arrays["gave_x"]}
-    assert len(given) <= 0.1 * 200
+    assert 10 < len(given) <= 0.1 * 200
 
 
 def site_state(tmp_path: Path) -> Path:
@@ -146,7 +151,7 @@ def test_an_emptied_folder_is_not_a_new_site(tmp_path: Path) -> None:
     assert not list(state.iterdir())
 
 
-@pytest.mark.parametrize("keep", [0, MARK_SIZE, 5 * MARK_SIZE + 3])
+@pytest.mark.parametrize("keep", [0, MARK_SIZE, 5 * MARK_SIZE + 3, 9 * MARK_SIZE])
 def test_a_ledger_that_was_cut_is_refused(keep: int, tmp_path: Path) -> None:
     state = site_state(tmp_path)
     site = open_site(state)
@@ -155,9 +160,39 @@ def test_a_ledger_that_was_cut_is_refused(keep: int, tmp_path: Path) -> None:
     (state / "ledger").write_bytes(content[:keep])
     with pytest.raises(RunError, match="cut or altered"):
         open_site(state)
-    (state / "ledger").write_bytes(b"x" * len(content))
-    with pytest.raises(RunError, match="cut or altered"):
-        open_site(state)
+    swapped = content[MARK_SIZE : 2 * MARK_SIZE] + content[:MARK_SIZE] + content[2 * MARK_SIZE :]
+    for other in (b"x" * len(content), swapped):
+        (state / "ledger").write_bytes(other)
+        with pytest.raises(RunError, match="cut or altered"):
+            open_site(state)
+
+
+def give_and_spend(state: Path, first: int) -> None:
+    """Be one of several nodes: give samples one by one, and answer as long as it may."""
+    site = open_site(state)
+    budget = Budget(PrivacyConfig(epsilon=3.0), site.spent)
+    for position in range(first, first + 12):
+        release(samples(200), np.array([position]), 0.1, site.ledger, site.key)
+        with contextlib.suppress(RefusalError):
+            budget.spend("train", Cost(1.0, 6.0))
+
+
+def test_several_nodes_on_one_state_have_one_cap_and_one_budget(tmp_path: Path) -> None:
+    state = site_state(tmp_path)
+    nodes = [
+        get_context("spawn").Process(target=give_and_spend, args=(state, first))
+        for first in (0, 60, 120)
+    ]
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        node.join()
+    assert [node.exitcode for node in nodes] == [0, 0, 0]
+    site = open_site(state)
+    assert len(site.ledger.read()) == 20
+    costs = [json.loads(line) for line in site.spent.read().splitlines()]
+    assert 2 < Budget(PrivacyConfig(epsilon=3.0), site.spent).spent()["train"] <= 3.0
+    assert len(costs) < 36, "some were refused"
 
 
 def test_a_seal_of_another_key_is_refused(tmp_path: Path) -> None:

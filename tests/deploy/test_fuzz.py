@@ -44,8 +44,9 @@ CONFIG = tiny(model={"name": "mlp", "hidden": 2}, local={"batches": 1, "batch_si
 SETUP = RunSetup(seed=0, local=CONFIG.local, model=CONFIG.model, num_outputs=10)
 POLICY = replace(OPEN, model=CONFIG.model, max_batches=20)
 MACHINE = 5
+CASES = 400  # of every kind of message
 fuzzed = settings(
-    max_examples=400,
+    max_examples=CASES,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
@@ -193,6 +194,7 @@ def test_a_machine_survives_any_question(kind: str) -> None:
 
     ask()
     assert refused > 100
+    assert answered + refused >= CASES
 
 
 @dataclass
@@ -272,6 +274,7 @@ def test_a_server_survives_any_answer(kind: str, tmp_path: Path) -> None:
     answer()
     assert aside > 100
     assert fine > 0
+    assert aside + fine >= CASES
 
 
 def test_a_server_survives_any_hello(tmp_path: Path) -> None:
@@ -303,6 +306,7 @@ def test_a_server_survives_any_hello(tmp_path: Path) -> None:
     answer()
     assert aside > 100
     assert fine > 0
+    assert aside + fine >= CASES
 
 
 def test_bytes_of_any_kind_are_a_message_or_none() -> None:

@@ -24,13 +24,18 @@ from sofa_fl.deploy.flower.flower_messages import from_record, to_record
 from sofa_fl.deploy.flower.new_app import new_app
 from sofa_fl.deploy.flower.node_site import POLICY
 from sofa_fl.deploy.flower.sealing import new_key, public_of
-from sofa_fl.deploy.machine.machine_data import MachineConfig, MachineData, example_data
+from sofa_fl.deploy.machine.machine_data import (
+    LoadData,
+    MachineConfig,
+    MachineData,
+    example_data,
+)
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import create_site
 from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
-from sofa_fl.errors import RunError
+from sofa_fl.errors import DataError, RunError
 from tests.deploy.cases import tiny
 
 CONFIG = tiny(
@@ -61,14 +66,17 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ask(
-    question: WireMessage, key: X25519PrivateKey | None = None, sealed_for: str | None = None
+    question: WireMessage,
+    key: X25519PrivateKey | None = None,
+    sealed_for: str | None = None,
+    load: LoadData = load_data,
 ) -> WireMessage:
     """What a ClientApp answers to a message that Flower brings."""
     message = Message(to_record(question, sealed_for), dst_node_id=7, message_type="query")
     context = Context(
         run_id=3, node_id=7, node_config={"client": 0}, state=RecordDict(), run_config={}
     )
-    app = app_module.client_app(load_data)
+    app = app_module.client_app(load)
     return from_record(app(message=message, context=context).content, key)
 
 
@@ -115,6 +123,29 @@ def test_what_is_refused_is_on_record_and_told(site: Path) -> None:
     (entry,) = audited(site)
     assert "gives no features" in entry["refused"]
     assert "left" not in entry
+
+
+@pytest.mark.parametrize("error", [DataError, ValueError])
+def test_an_error_in_the_samples_is_not_told(error: type[Exception], site: Path) -> None:
+    """It may quote them; the site's own records have it, so that nothing leaves unrecorded."""
+
+    def load(_machine: MachineConfig) -> MachineData:
+        raise error("line 17: 'Jane Doe' is no number")
+
+    answer = ask(MessageBuilder().message(ask="hello", setup=SETUP.to_dict()), load=load)
+    with pytest.raises(RefusalError, match="this site could not answer"):
+        answer.check_version()
+    assert "Jane" not in str(answer.header)
+    (entry,) = audited(site)
+    assert "Jane Doe" in entry["refused"]
+
+
+def test_a_server_cannot_fill_the_audit_log_with_its_words(site: Path) -> None:
+    task = {"start": "x" * 1_000_000, "batches": 1, "seed": 0, "pace": 1.0}
+    answer = ask(MessageBuilder().message(tasks=[task], setup=SETUP.to_dict()))
+    assert len(str(answer.header)) < 1000
+    assert "must hold the array" in audited(site)[0]["refused"]
+    assert (site / "state" / "audit.jsonl").stat().st_size < 1000
 
 
 def test_without_its_state_a_site_answers_nothing(site: Path) -> None:

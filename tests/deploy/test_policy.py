@@ -52,7 +52,7 @@ def task(here: ClientMachine, builder: MessageBuilder, **changes: Any) -> dict[s
 
 def test_no_request_can_name_a_row() -> None:
     """Neither to train on, nor to be evaluated on: what a message says of rows is not read."""
-    here, builder = machine(), MessageBuilder()
+    here, builder = machine(replace(POLICY, own_batches=False)), MessageBuilder()
     one = builder.add(np.zeros(1, dtype=np.int32))
     exam = {"params": builder.add_model(here.learner.initial(0)), "prior": False}
     exams = [{**exam, "split": name, "samples": one} for name in ("train", "holdout", "test")]
@@ -62,7 +62,7 @@ def test_no_request_can_name_a_row() -> None:
     sizes = [num_train, 600 - num_train, 40]
     assert [score[2] for score in answer.header["scores"]] == sizes
     assert 540 < num_train < 600
-    same, builder = machine(), MessageBuilder()
+    same, builder = machine(replace(POLICY, own_batches=False)), MessageBuilder()
     other = same.answer(builder.message(tasks=[task(same, builder)]))
     assert np.array_equal(trained_in(answer), trained_in(other))
 
@@ -81,7 +81,7 @@ def test_a_training_on_few_rows_is_refused(size: int) -> None:
 
 def test_own_rows_cannot_hide_among_those_of_others() -> None:
     """A batch of 29 samples that the server knows and one that it does not tells of that one."""
-    here, builder = machine(), MessageBuilder()
+    here, builder = machine(replace(POLICY, max_received=10)), MessageBuilder()
     builder.add(np.zeros((5000, 4), np.float32), "given_x")
     builder.add(np.zeros(5000, np.int64), "given_y")
     given = builder.add(np.arange(5000, dtype=np.int32))
@@ -91,10 +91,11 @@ def test_own_rows_cannot_hide_among_those_of_others() -> None:
 
 def test_a_batch_that_begins_anew_counts_a_row_once() -> None:
     setup = replace(SETUP, local=replace(SETUP.local, batch_size=64))
-    here = ClientMachine(clinic(60), setup, replace(POLICY, holdout=0), Site(b"k" * 32))
+    policy = replace(POLICY, holdout=0, own_batches=False)
+    here = ClientMachine(clinic(60), setup, policy, Site(b"k" * 32))
     builder = MessageBuilder()
     assert here.answer(builder.message(tasks=[task(here, builder, batches=3)])).arrays
-    strict = replace(POLICY, holdout=0, min_rows=60)
+    strict = replace(policy, min_rows=60)
     here, builder = ClientMachine(clinic(60), setup, strict, Site(b"k" * 32)), MessageBuilder()
     with pytest.raises(RefusalError, match="one would have 5"):
         here.answer(builder.message(tasks=[task(here, builder, batches=3)]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.engine import stacked
-from sofa_fl.engine.base import Exam
-from sofa_fl.engine.exams import Sitting, alike, gather, sittings
+from sofa_fl.engine.base import Exam, Task
+from sofa_fl.engine.exams import Sitting, alike, gather, sittings, summed
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.workers import SITTING
 from sofa_fl.models.mix import Mix, Model
+from sofa_fl.topology.tree import NodeId
 from tests.engine.cases import DATA, ENGINES, LOCAL, MLP, EngineCase, running
 
 MODELS = [torch.zeros(3), torch.ones(3)]
@@ -107,3 +109,30 @@ def test_a_long_exam_is_spread_over_workers(case: EngineCase) -> None:
     with running(case) as engine:
         exams = [Exam(engine.initial(0), rows), Exam(engine.initial(1), rows[:130])]
         assert engine.evaluate(exams) == SequentialEngine(MLP, DATA, LOCAL).evaluate(exams)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([0, 1, 5, 9, 130]), min_size=1, max_size=6), min_size=1),
+    st.integers(0, 2**32 - 1),
+)
+def test_sets_are_summed_at_once_as_one_by_one(lengths: list[list[int]], seed: int) -> None:
+    """To the bit: an exam must not score otherwise for what it was asked together with."""
+    longest = max(map(sum, lengths))
+    each = np.exp(5 * np.random.default_rng(seed).normal(size=(2, len(lengths) + 1, longest)))
+    sets = [[np.zeros(length, dtype=np.int64) for length in row] for row in lengths]
+    for own, found, row in zip(each.swapaxes(0, 1), summed(each, sets), lengths):
+        ends = np.cumsum([0, *row])
+        alone = [own[:, a:b].sum(axis=1) for a, b in pairwise(ends)]
+        assert [sums.shape for sums in found] == [(1, 2)] * len(row)
+        assert np.array_equal(np.concatenate(found), np.stack(alone))
+
+
+def test_what_can_wait_is_done_in_a_training() -> None:
+    engine = stacked.StackedEngine(MLP, DATA, LOCAL, "cpu")
+    done: list[int] = []
+    engine.meanwhile = lambda: done.append(1)
+    task = Task(
+        site=NodeId(0), start=engine.initial(0), samples=DATA.clients[0].train, batches=1, seed=0
+    )
+    assert len(engine.train([task, task])) == 2
+    assert done == [1]

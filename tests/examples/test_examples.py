@@ -59,7 +59,7 @@ def test_example(
     monkeypatch.chdir(tmp_path)
     if name == "intents":  # a tiny encoder and few intents in place of MiniLM and CLINC150
         monkeypatch.setenv("MINILM", str(tiny_encoder(tmp_path / "encoder")))
-        monkeypatch.setenv("INTENTS", str(few_intents(tmp_path / "intents.json")))
+        monkeypatch.setenv("INTENTS", str(few_intents(tmp_path / "intents.json", each=144)))
     made = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     result, config, data = made["result"], made["config"], made["data"]
     own: dict[str, Any] = {key: made[key] for key in ("network", "method") if key in made}

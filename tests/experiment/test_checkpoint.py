@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from typing_extensions import TypeAliasType
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.storage.checkpoint import load, pack, save
+from sofa_fl.experiment.storage.checkpoint import copy_stream, load, pack, save
 from sofa_fl.models.flat import Vector
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import assert_equal
@@ -219,3 +219,14 @@ def test_arrays_of_a_type_with_a_name_of_its_own(tmp_path: Path) -> None:
     save(tmp_path / "a", pack(state={"rows": np.arange(3)}))
     found: Any = load(tmp_path / "a", "state", dict[str, named])
     np.testing.assert_array_equal(found["rows"], np.arange(3))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_a_checkpoint_is_never_copied_on_the_stream_of_a_capture() -> None:
+    """A copy that is made in a thread became a part of a step that was captured meanwhile."""
+    place, graph = torch.zeros(1, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        place.add_(1)
+        capturing = torch.cuda.current_stream().cuda_stream
+    many = [copy_stream(place.device) for _ in range(64)]
+    assert capturing not in {stream.cuda_stream for stream in many}

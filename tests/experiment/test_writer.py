@@ -85,3 +85,18 @@ def test_a_wait_that_is_interrupted_can_be_taken_up_again() -> None:
     Timer(0.05, go.set).start()
     writer.wait()
     assert done == [1]
+
+
+def test_what_is_put_off_is_done_once_and_before_what_comes_next() -> None:
+    writer, done = Writer(), list[int]()
+    writer.put_off(lambda: done.append(1))
+    assert not done
+    writer.catch_up()
+    writer.catch_up()
+    assert done == [1]
+    writer.put_off(lambda: done.append(2))
+    writer.put_off(lambda: done.append(3))
+    assert done == [1, 2]
+    writer.start(lambda: done.append(4))
+    writer.wait()
+    assert done == [1, 2, 3, 4]

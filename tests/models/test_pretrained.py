@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import BertModel
 
 import sofa_fl
 from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
@@ -17,7 +20,7 @@ from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork, mean
 from sofa_fl.models.networks import NetworkFactory, build
-from sofa_fl.models.pretrained import MeanPooled, Pretrained
+from sofa_fl.models.pretrained import LOADING, MeanPooled, Pretrained
 from sofa_fl.topology.tree import NodeId
 from tests.models.transformer_cases import (
     CLASSES,
@@ -194,3 +197,21 @@ def test_refuses_a_model_without_a_head_or_padding() -> None:
     config.pad_token_id = None
     with pytest.raises(ModelError, match="does not say which token fills rows up"):
         build(lambda: BertModel(config), 0)
+
+
+def test_a_network_is_made_without_a_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ours alone: whoever loads a model themselves sees the bar before and after."""
+    encoder().save_pretrained(tmp_path)  # type: ignore[operator]
+
+    def load() -> nn.Module:
+        return MeanPooled(BertModel.from_pretrained(tmp_path), CLASSES)
+
+    def is_seen(make: Callable[[], object]) -> bool:
+        make()
+        return LOADING in capsys.readouterr().err
+
+    assert is_seen(load)
+    assert not is_seen(lambda: build(load, 0))
+    assert is_seen(load)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,17 @@ def test_the_readme_tells_the_counts_and_the_tree_as_they_are() -> None:
             for label in (FULL, NO_TREE)
         )
         assert difference(paired(whole, without)).removeprefix("+") in readme
+
+
+def test_the_readme_tells_what_sharing_brings_as_it_is() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    ours = [r for r in read_rows(ROOT / "results" / "benchmark.json") if r["method"] == "sofa"]
+    for setting, key in product(("S1", "S2"), ("mean", "min")):
+        shared, alone = (
+            by_seed([r for r in ours if (r["setting"], r["sharing"]) == (setting, ratio)], key)
+            for ratio in (0.1, 0.0)
+        )
+        assert difference(paired(shared, alone)) in readme, (setting, key)
 
 
 def test_the_best_of_the_others_is_named() -> None:

@@ -17,11 +17,14 @@ from sofa_fl.federation import Federation
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import network_factory
 from study.design.run_plan import Scope
-from study.design.tree_settings import CELLS, PRIMARY, TREE_SEEDS, TREE_SETTINGS, TREES
+from study.design.tree_settings import CELLS, ONE, PRIMARY, TREE_SEEDS, TREE_SETTINGS, TREES, TWO
+from study.figures.levels_figure import draw_levels
 from study.fixed_tree import FixedTree, Kind, TreeConfig, given_tree
+from study.pages.markdown import difference
 from study.pages.tree_page import tree_page
-from study.pages.tree_tables import TREE, against_others, verdict
-from study.rows.row_files import Row, add_rows
+from study.pages.tree_tables import TREE, against_others, besides, gap, verdict
+from study.rows.intervals import holm
+from study.rows.row_files import Row, add_rows, read_rows
 from study.tree_targets import planned
 from tests.study.cases import row
 from tests.study.test_results_page import AGAIN, ROOT
@@ -104,17 +107,49 @@ def test_the_claim_holds_only_if_all_four_do() -> None:
     noise = [r for n in PRIMARY for r in runs(n, "two levels", lambda s: 0.81 + 0.2 * (s % 2))]
     assert "does not hold**: two levels beat one in 0 of" in verdict(rows + noise)
     assert "nothing is decided yet" in verdict(rows + better[:5])
-    assert "| +3.02 ± 0.02 |" in against_others(rows + better).replace("0.020", "0.02")
+    assert "| <\N{NO-BREAK SPACE}0.0001 |" in verdict(rows + better)
+
+
+def test_two_levels_are_compared_with_every_other_tree() -> None:
+    rows = [r for n in PRIMARY for r in runs(n, "two levels", lambda s: 0.8 + 0.01 * s)]
+    rows += [r for n in PRIMARY for r in runs(n, "one level", lambda s: 0.77 + 0.0101 * s)]
+    rows += runs(PRIMARY[0], "flat", lambda s: 0.9 + 0.0101 * s)
+    cells = {CELLS[name].samples: name for name in PRIMARY[:2]}
+    assert against_others(rows, cells).splitlines()[3].startswith("| one level | +2.98 ± ")
+    told = besides(rows)
+    assert "- S9, against *one level*: better in 4 and worse in 0 of 4." in told
+    words = "better in 0 and worse in 1 (25 samples and the CNN) of 1."
+    assert f"- S9, against *flat*: {words}" in told
+    assert "S4" not in told
+
+
+def test_the_readme_tells_the_leads_of_two_levels_as_they_are() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = read_rows(ROOT / "results" / TREE)
+    leads = holm({n: one for n in PRIMARY if (one := gap(rows, n, TWO, ONE, "mean"))})
+    assert len(leads) == 4
+    for lead in leads.values():
+        assert lead.is_ahead
+        assert difference(lead) in readme
+
+
+def test_the_figure_has_a_point_for_every_comparison(tmp_path: Path) -> None:
+    rows = [r for n in PRIMARY for r in runs(n, "one level", lambda s: 0.7 + s**2 / 1000)]
+    rows += [r for n in PRIMARY for r in runs(n, "two levels", lambda s: 0.8)]
+    draw_levels(rows, tmp_path / "levels.svg")
+    text = (tmp_path / "levels.svg").read_text(encoding="utf-8")
+    for words in ("S9: levels are compatible", "samples of a client", "CNN", "MLP"):
+        assert words in text
 
 
 def test_the_page_is_up_to_date_and_registers_before_there_are_results(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "tree.md").read_text(encoding="utf-8")
-    assert page == tree_page(ROOT / "results"), AGAIN
-    text = tree_page(tmp_path)
+    assert page == tree_page(ROOT / "results", ROOT / "docs"), AGAIN
+    text = tree_page(tmp_path, tmp_path)
     assert "**Claim.** Two levels beat one" in text
     assert "no results yet: `sofa-fl reproduce tree`" in text
     add_rows(tmp_path / TREE, runs("S9-25-mlp", "two levels", lambda s: 0.8))
-    text = tree_page(tmp_path)
+    text = tree_page(tmp_path, tmp_path)
     assert "### S9, MLP" in text
     assert "### S4" not in text
     assert "\n\n\n" not in text

@@ -14,7 +14,7 @@ from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
 from sofa_fl.topology.tree import Rows, Tree
 from tests.topology.strategies import WAYS, ids, space_of, tied_places
 
-PLAIN, FAST = Neighbors, module.FastNeighbors
+PLAIN, FAST, DEFAULT = Neighbors, module.FastNeighbors, None
 KINDS = ("noise", "groups", "nested", "equal", "ties", "far", "outliers")
 SIZES = (2, 3, 6, 11, 24)
 
@@ -56,8 +56,10 @@ def test_same_trees_with_and_without(kind: str, way: tuple[Metric, Linkage]) -> 
     for seed, n in enumerate(sizes):
         space = case(seed, kind, n, way)
         for increase in (None, 1.0, 1.2):
-            built = [dmac(space, DmacConfig(increase=increase), 0, c) for c in (PLAIN, FAST)]
-            assert_same_tree(*built)
+            config = DmacConfig(increase=increase)
+            plain, fast, default = (dmac(space, config, 0, c) for c in (PLAIN, FAST, DEFAULT))
+            assert_same_tree(plain, fast)
+            assert_same_tree(plain, default)
 
 
 def assert_same_tree(a: Tree, b: Tree) -> None:
@@ -70,7 +72,9 @@ def test_the_same_with_hundreds_of_clients(kind: str) -> None:
     rng = np.random.default_rng(200)
     positions = positions_of(kind, 200, 60, rng)
     space = space_of(positions, rng.integers(1, 60, 200), linkage="average")
-    assert_same_tree(*(dmac(space, DmacConfig(), 0, neighbors) for neighbors in (PLAIN, FAST)))
+    plain, fast, default = (dmac(space, DmacConfig(), 0, c) for c in (PLAIN, FAST, DEFAULT))
+    assert_same_tree(plain, fast)
+    assert_same_tree(plain, default)
 
 
 @pytest.mark.parametrize("block", [1, 50])

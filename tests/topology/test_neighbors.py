@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from sofa_fl.topology.clustering.dense import DenseNodes, is_dense
 from sofa_fl.topology.clustering.dmac import Neighbors, dendrogram, linked, mutual
 from sofa_fl.topology.clustering.fast import FastNeighbors
 from tests.topology.strategies import space_of
@@ -73,8 +74,10 @@ def test_mutual_is_both_ways() -> None:
     assert [group.tolist() for group in groups] == [[2, 3], [5, 6]]
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_joins_come_in_the_order_of_their_first_members(kind: type[Neighbors]) -> None:
+@pytest.mark.parametrize("kind", [*BOTH, DenseNodes])
+def test_joins_come_in_the_order_of_their_first_members(
+    kind: type[Neighbors] | type[DenseNodes],
+) -> None:
     """A join takes the rank of its first member: [0, 1] and [2, 3] come before 4 and [5, 6]."""
     tree = dendrogram(kind(space_of([0, 0.1, 1, 1.1, 50, 50.6, 50.7], linkage="average")))
     assert tree.joins == [[0, 1], [2, 3], [5, 6], [7, 8], [4, 9], [10, 11]]
@@ -91,3 +94,25 @@ def test_pairs_without_ties_are_found_as_links_are(data: st.DataObject) -> None:
     of = dict(zip(nodes.tolist(), nearest.tolist(), strict=True))
     expected = [[node, of[node]] for node in range(num) if of[of[node]] == node and node < of[node]]
     assert [group.tolist() for group in mutual(nodes, nearest)] == expected
+
+
+def test_all_pairs_are_kept_of_few_clients_by_average_linkage() -> None:
+    assert is_dense(space_of(np.zeros((512, 2)), linkage="average"))
+    assert not is_dense(space_of(np.zeros((513, 2)), linkage="average"))
+    assert not is_dense(space_of(np.zeros((5, 2)), linkage="centroid"))
+    assert not is_dense(space_of([0.0, 1e200], linkage="average"))  # its square is infinite
+
+
+def test_dense_nodes_join_as_others_do() -> None:
+    """By weights, with ties, and once there are fewer nodes than free slots."""
+    rng = np.random.default_rng(3)
+    positions = np.concatenate([rng.normal(size=(20, 6)), np.eye(6), np.zeros((3, 6))])
+    space = space_of(positions, rng.integers(1, 60, 29), linkage="average")
+    plain, dense = Neighbors(space), DenseNodes(space)
+    while plain.num_alive > 1:
+        groups = sorted(plain.mutual(), key=lambda rows: int(rows[0]))
+        found = sorted(dense.mutual(), key=lambda rows: int(rows[0]))
+        assert [rows.tolist() for rows in found] == [rows.tolist() for rows in groups]
+        plain.join(groups)
+        dense.join(groups)
+        assert (dense.size, dense.num_alive) == (plain.size, plain.num_alive)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from sofa_fl.engine.base import Exam, Prior
 from sofa_fl.models.mix import Model, identity
 
 Sums = NDArray[np.float64]  # loss and hits, summed over the samples of every batch
+_NONE: Sums = np.empty((0, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +57,17 @@ def sittings(exams: Sequence[Exam], limit: int) -> list[Sitting]:
             parts += [(index, samples)] if len(samples) else []
         else:
             parts += [(index, samples[i : i + limit]) for i in range(0, len(samples), limit)]
-    found = [
-        Sitting(
-            exams[portion[0][0]].params,
-            exams[portion[0][0]].split,
-            tuple(part for _, part in portion),
-            tuple(index for index, _ in portion),
-            tuple(exams[index].prior for index, _ in portion),
-            exams[portion[0][0]].max_loss,
-        )
-        for parts in groups.values()
-        for portion in _portions(parts, limit)
-    ]
-    return sorted(found, key=lambda sitting: -sitting.num_samples)
+    found: list[tuple[int, Sitting]] = []
+    for parts in groups.values():
+        first = exams[parts[0][0]] if parts else None
+        for portion in _portions(parts, limit):
+            assert first is not None
+            indices, sets = zip(*portion)
+            priors = tuple([exams[index].prior for index in indices])
+            sitting = Sitting(first.params, first.split, sets, indices, priors, first.max_loss)
+            found.append((-sum(map(len, sets)), sitting))
+    found.sort(key=itemgetter(0))
+    return [sitting for _, sitting in found]
 
 
 def alike(lengths: Sequence[int], worth: int) -> list[slice]:
@@ -92,8 +92,31 @@ def gather(num_exams: int, asked: Sequence[Sitting], answers: Sequence[list[Sums
     for sitting, sums in zip(asked, answers, strict=True):
         for index, part in zip(sitting.exams, sums, strict=True):
             found[index].append(part)
-    none = np.empty((0, 2))
-    return [parts[0] if len(parts) == 1 else np.concatenate([none, *parts]) for parts in found]
+    return [parts[0] if len(parts) == 1 else np.concatenate([_NONE, *parts]) for parts in found]
+
+
+def summed(each: NDArray[np.float64], asked: Sequence[Sequence[Samples]]) -> list[list[Sums]]:
+    """Loss and hits of every sample, `(2, sittings, samples)`, summed over each sitting's sets.
+
+    All sets of a length are summed at once, with the same bits as one by one.
+    """
+    by_length: dict[int, list[tuple[int, int, int]]] = {}
+    found: list[list[Sums]] = [[] for _ in asked]
+    for row, sets in enumerate(asked):
+        start = 0
+        for part in sets:
+            by_length.setdefault(len(part), []).append((row, start, len(found[row])))
+            found[row].append(_NONE)
+            start += len(part)
+    for length, places in by_length.items():
+        rows, starts, numbers = zip(*places)
+        columns = np.array(starts)[:, None] + np.arange(length)
+        # In memory of their own, one set after the other: it is this order that NumPy sums by.
+        picked = np.ascontiguousarray(each[:, np.array(rows)[:, None], columns])
+        sums = picked.sum(axis=2).T
+        for row, number, own in zip(rows, numbers, sums[:, None]):
+            found[row][number] = own
+    return found
 
 
 def _portions(parts: list[tuple[int, Samples]], limit: int) -> list[list[tuple[int, Samples]]]:

@@ -200,7 +200,7 @@ class Learner:
         if not n:
             return Score(float("nan"), float("nan"), 0)
         last = sums[0] if len(sums) == 1 else sums.cumsum(axis=0)[-1]  # one by one
-        loss, right = map(float, last)
+        loss, right = last.tolist()
         if not self.is_classifier:
             spread = self.variance(exam)
             right = n - loss / spread if spread else float("nan")

@@ -6,13 +6,12 @@ the same length are stacked, data stay on the device, and each client's draws ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, pairwise
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sofa_fl.data.federated_data import FederatedData
@@ -27,7 +26,7 @@ from sofa_fl.engine.base import (
     Task,
     batch_order,
 )
-from sofa_fl.engine.exams import Sitting, Sums, alike, gather, sittings
+from sofa_fl.engine.exams import Sitting, Sums, alike, gather, sittings, summed
 from sofa_fl.engine.learner import cut, each_cross_entropy, each_square, pull_decay
 from sofa_fl.engine.likeness import difference, mixes_samples
 from sofa_fl.engine.private_stack import train_stack_privately
@@ -55,6 +54,9 @@ class StackedEngine(EngineAround[SequentialEngine]):
 
     A network of layers that have a stacked form runs on those; any other that torch can map is
     mapped over the clients; the rest are trained one by one. `way` says which it is.
+
+    Attributes:
+        meanwhile: Called in a training that a GPU is busy with, while there is nothing else to do.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class StackedEngine(EngineAround[SequentialEngine]):
         self._loss = each_cross_entropy if self._learner.is_classifier else each_square
         self._width, self._samples = width, EXAM_SAMPLES
         self._num_clients = len(data.clients)
+        self._scores_in_tf32 = local.precision == "bf16" and self._learner.device.type == "cuda"
         self._steppers: dict[tuple[int, Pulls, Part], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
+        self.meanwhile: Callable[[], None] = lambda: None
         self._make, self.way = self._choose()
         # Samples of an exam are put together otherwise than in a loop, which must not matter.
         self._exams_alone = self._make is None or mixes_samples(self._learner)
@@ -113,8 +117,11 @@ class StackedEngine(EngineAround[SequentialEngine]):
         starts = rows_of([task.start for task in tasks], stepper.stack.size)
         seeds = [task.seed for task in tasks]
         stepper.begin(starts, seeds, decays, constants, offsets, tasks[0].pace)
-        losses = torch.stack([stepper(batch).clone() for batch in steps], dim=1).cpu().numpy()
-        return [Outcome(vector, curve) for vector, curve in zip(stepper.stack.unload(), losses)]
+        curves = torch.stack([stepper(batch).clone() for batch in steps], dim=1)
+        vectors = stepper.stack.unload()
+        self.meanwhile()
+        losses = curves.cpu().numpy()  # this waits until all is done
+        return [Outcome(vector, curve) for vector, curve in zip(vectors, losses)]
 
     def _pulled(self, tasks: Sequence[Task]) -> tuple[list[float], Tensor | None]:
         """The decay of every task, and a row of constants each; nothing if none is pulled."""
@@ -127,7 +134,8 @@ class StackedEngine(EngineAround[SequentialEngine]):
         if self._exams_alone:
             return self.engine.evaluate(exams)
         asked = sittings(exams, SITTING)
-        sums = gather(len(exams), asked, self.sums(asked))
+        with multiplying_in_tf32(self._scores_in_tf32):
+            sums = gather(len(exams), asked, self.sums(asked))
         return [self._learner.score(exam, found) for exam, found in zip(exams, sums)]
 
     def sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
@@ -139,46 +147,49 @@ class StackedEngine(EngineAround[SequentialEngine]):
             return self.engine.sums(asked)
         lengths = [sitting.num_samples for sitting in asked]
         order = sorted(range(len(asked)), key=lengths.__getitem__)
-        started: dict[int, tuple[Tensor, int]] = {}
+        started: dict[int, Tensor] = {}
         for split in ("train", "test"):
             same = [i for i in order if asked[i].split == split]
             for run in alike([lengths[i] for i in same], WORTH):
                 started |= self._in_chunks(
                     same[run], lambda some: self._started([asked[i] for i in some])
                 )
-        known = {id(each): each for each, _ in started.values()}
-        numbers = {key: each.cpu().numpy() for key, each in known.items()}
-        return [
-            _summed(numbers[id(started[i][0])][:, started[i][1]], sitting)
-            for i, sitting in enumerate(asked)
-        ]
+        stacks: dict[int, tuple[Tensor, list[int]]] = {}
+        for i, each in started.items():
+            stacks.setdefault(id(each), (each, []))[1].append(i)
+        sums: dict[int, list[Sums]] = {}
+        for each, some in stacks.values():
+            sums |= zip(some, summed(each.cpu().numpy(), [asked[i].sets for i in some]))
+        return [sums[i] for i in range(len(asked))]
 
     @torch.no_grad()
-    def _started(self, asked: Sequence[Sitting]) -> list[tuple[Tensor, int]]:
-        """Where loss and hits of every sample will be, (2, sittings, samples), and the sitting."""
+    def _started(self, asked: Sequence[Sitting]) -> list[Tensor]:
+        """For each sitting, where loss and hits of all will be, (2, sittings, samples)."""
         learner, num = self._learner, len(asked)
         num = round_up(num)  # few sizes of stacks, so that they are made once
         stack = self._stack(num)
         models = [sitting.model for sitting in asked]
         stack.load(rows_of(models + models[-1:] * (num - len(models)), stack.size))
-        longest = max(sitting.num_samples for sitting in asked)
-        rows = np.zeros((num, longest), dtype=np.int64)  # those that fill up are not looked at
-        for row, sitting in zip(rows, asked):
-            row[: sitting.num_samples] = np.concatenate(sitting.sets)
+        samples = [s.sets[0] if len(s.sets) == 1 else np.concatenate(s.sets) for s in asked]
+        rows = np.zeros((num, max(map(len, samples))), dtype=np.int64)  # the rest are not looked at
+        for row, own in zip(rows, samples):
+            row[: len(own)] = own
         which, offsets = self._priors(asked, rows.shape)
         limits = self._limits(asked)
         found, step = [], max(1, self._samples // num)
         taken = on_device(rows, learner.device)
-        for part, prior in zip(torch.split(taken, step, dim=1), torch.split(which, step, dim=1)):
-            x, y = learner.stores[asked[0].split].batch(part.flatten())
-            out = stack.forward(x, training=False) + offsets[prior.flatten()]
+        for start in range(0, rows.shape[1], step):
+            part = slice(start, start + step)
+            x, y = learner.stores[asked[0].split].batch(taken[:, part].flatten())
+            out = stack.forward(x, training=False)
+            if which is not None:
+                out = out + offsets[which[:, part].flatten()]
             loss = self._loss(out, y).view(num, -1)
             if limits is not None:
                 loss = cut(loss, limits)
             hits = (out.argmax(dim=1) == y).view(num, -1) if learner.is_classifier else loss * 0
             found.append(torch.stack([loss, hits]).double())
-        each = torch.cat(found, dim=2)
-        return [(each, row) for row in range(len(asked))]
+        return [torch.cat(found, dim=2)] * len(asked)
 
     def _limits(self, asked: Sequence[Sitting]) -> Tensor | None:
         """Up to what a loss counts in every sitting; None if there is no limit in any."""
@@ -187,8 +198,15 @@ class StackedEngine(EngineAround[SequentialEngine]):
         most = [np.inf if sitting.max_loss is None else sitting.max_loss for sitting in asked]
         return torch.tensor(most, device=self._learner.device)[:, None]
 
-    def _priors(self, asked: Sequence[Sitting], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Which prior every sample of every sitting has, and what each adds to the outputs."""
+    def _priors(
+        self, asked: Sequence[Sitting], shape: tuple[int, ...]
+    ) -> tuple[Tensor | None, Tensor]:
+        """Which prior every sample of every sitting has, and what each adds to the outputs.
+
+        The first is None if there are no priors.
+        """
+        if not any(prior is not None for sitting in asked for prior in sitting.priors):
+            return None, self._learner.offsets([])
         known: dict[int, Prior | None] = {id(None): None}
         numbers = {id(None): 0}
         which = np.zeros(shape, dtype=np.int64)
@@ -248,10 +266,15 @@ class StackedEngine(EngineAround[SequentialEngine]):
 K = TypeVar("K")
 
 
-def _summed(own: NDArray[Any], sitting: Sitting) -> list[Sums]:
-    """Loss and hits of a sitting's samples, `(2, samples)`, summed over every set."""
-    cuts = pairwise(accumulate(map(len, sitting.sets), initial=0))
-    return [own[:, start:end].sum(axis=1)[None] for start, end in cuts]
+@contextmanager
+def multiplying_in_tf32(is_so: bool) -> Iterator[None]:
+    """In here, if `is_so`, a GPU multiplies float32 with a ten-bit mantissa."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if is_so else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def round_up(num: int) -> int:

@@ -5,6 +5,7 @@ This pays on a GPU, which one run leaves half idle.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -14,7 +15,9 @@ from multiprocessing import get_context
 from typing import Any, NoReturn
 
 from sofa_fl.errors import RunError, SofaError
+from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.jobs.runner import Job, OnEvent, Summary, run_job
 
 PATIENCE = 20.0  # seconds that a process has to end
@@ -65,28 +68,45 @@ def run_side_by_side(jobs: Sequence[Job], num_processes: int, on_event: OnEvent)
 
 
 def _work(todo: Any, news: Any, parent: int) -> None:
-    """Take jobs until there are none."""
+    """Take jobs until there are none, or one fails, or the parent ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    signal.signal(signal.SIGTERM, _stop)
+    with contextlib.suppress(KeyboardInterrupt):  # which may also come while a failure is told
+        signal.signal(signal.SIGTERM, _stop)
+        try:
+            _take(todo, news, parent)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to end in order
 
+
+def _take(todo: Any, news: Any, parent: int) -> None:
     def tell(index: int, event: Event) -> None:
         if os.getppid() != parent:  # it was killed, so nobody would use the rest
             _stop()
         news.put((index, {key: event[key] for key in PASSED_ON if key in event}))
 
-    index = -1
-    try:
-        while (item := todo.get()) is not None:
-            index, job = item
+    while (item := todo.get()) is not None:
+        index, job = item
+        try:
             run_job(job, index, tell)
-    except SofaError as error:
-        news.put((index, {"event": "failed", "message": str(error)}))
-    except KeyboardInterrupt:
-        pass
-    except Exception:
-        news.put((index, {"event": "failed", "message": f"\n{traceback.format_exc()}"}))
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to end in order
+        except Exception as error:
+            news.put((index, {"event": "failed", "message": failure(job, error)}))
+            return
+
+
+def failure(job: Job, error: Exception) -> str:
+    """What to tell about a job that failed; if it is a bug, where its traceback was written."""
+    if isinstance(error, SofaError):
+        return str(error)
+    told = "".join(traceback.format_exception(error))
+    path = RunFolder(job.folder).error_file
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, told)
+    except (OSError, RunError):
+        return f"\n{told}"
+    # Of several lines, the first: CUDA's errors end with advice on how to debug them.
+    (first, *_) = traceback.format_exception_only(error)[-1].splitlines()
+    return f"{first}; the traceback is in {path}"
 
 
 def _stop(*_: object) -> NoReturn:

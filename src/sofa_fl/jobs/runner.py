@@ -102,6 +102,7 @@ def tidy(folder: RunFolder, summary: Summary, *, is_kept: bool) -> None:
 
     A run that is kept has its last checkpoint, from which models are exported, and a report.
     """
+    folder.error_file.unlink(missing_ok=True)  # of an earlier attempt
     if not is_kept:
         shutil.rmtree(folder.checkpoints, ignore_errors=True)
         return

@@ -15,7 +15,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from sofa_fl.errors import ModelError
 from sofa_fl.models.config import ModelConfig
-from sofa_fl.models.pretrained import Pretrained
+from sofa_fl.models.pretrained import Pretrained, without_loading_bars
 from sofa_fl.seeding import seed_for
 
 NetworkFactory = Callable[[], nn.Module]
@@ -102,7 +102,8 @@ def network_factory(
 
 def made(factory: NetworkFactory) -> nn.Module:
     """What a factory makes; a model of `transformers` as a network that takes our arrays."""
-    network = factory()
+    with without_loading_bars():
+        network = factory()
     if not isinstance(network, nn.Module):
         raise ModelError(f"a network must be a torch.nn.Module, got {type(network).__name__}")
     return Pretrained(network) if is_pretrained(network) else network

@@ -5,7 +5,9 @@ A GPU takes longer to be told of an operation on one small model than to do it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -43,27 +45,41 @@ def sums_of(sums: Sequence[Terms], size: int) -> Tensor:
 
 
 def _fill(out: Tensor, sums: Sequence[Terms]) -> None:
-    vectors: dict[int, Vector] = {}
+    bank: list[Vector] = []
     numbers: dict[int, int] = {}
-    which = np.zeros((max(1, *map(len, sums)), len(sums)), dtype=np.int64)
-    weights = np.zeros(which.shape, dtype=np.float32)
-    for row, terms in enumerate(sums):
-        for k, (vector, weight) in enumerate(terms):
-            vectors[id(vector)] = vector
-            which[k, row] = numbers.setdefault(id(vector), len(numbers))
-            weights[k, row] = weight
-        which[len(terms) :, row] = which[0, row]  # of weight 0; another may not be finite
-    if not vectors:
+    which, weights = list[list[int]](), list[list[float]]()
+    most = max(1, *map(len, sums))
+    for terms in sums:
+        places = []
+        for vector, _ in terms:
+            number = numbers.setdefault(id(vector), len(bank))
+            if number == len(bank):
+                bank.append(vector)
+            places.append(number)
+        filling = most - len(terms)  # of weight 0; another vector may not be finite
+        which.append(places + (places[:1] or [0]) * filling)
+        weights.append([*(weight for _, weight in terms), *[0.0] * filling])
+    if not bank:
         out.zero_()
         return
-    bank = torch.stack([vector[: out.shape[1]] for vector in vectors.values()])
-    places = on_device(which, out.device)
-    factors = on_device(weights, out.device)[:, :, None]
-    torch.mul(bank[places[0]], factors[0], out=out)
-    for place, factor in zip(places[1:], factors[1:]):
-        out.addcmul_(bank[place], factor)
+    size = out.shape[1]
+    together = torch.stack([v if len(v) == size else v[:size] for v in bank])
+    factors = on_device(np.array(weights, dtype=np.float32), out.device)
+    for k, place in enumerate(zip(*which)):
+        times = _times_in_a_row(place)
+        rows = together[on_device(np.array(place[::times]), out.device)][:, None]
+        factor, all_times = factors[:, k].view(-1, times, 1), out.view(len(rows), times, -1)
+        if k:
+            all_times.addcmul_(rows, factor)
+        else:
+            torch.mul(rows, factor, out=all_times)
     if empty := [row for row, terms in enumerate(sums) if not terms]:
         out[empty] = 0.0
+
+
+def _times_in_a_row(values: Sequence[int]) -> int:
+    """A number such that, cut into parts of that length, all values of a part are the same."""
+    return math.gcd(*(len(list(run)) for _, run in groupby(values)))
 
 
 def _terms(model: Model) -> Terms:

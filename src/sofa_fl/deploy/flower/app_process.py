@@ -36,7 +36,7 @@ from sofa_fl.deploy.flower.flower_patches import shorten_retries
 from sofa_fl.deploy.flower.node_site import POLICY
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import open_site
-from sofa_fl.deploy.transport.message_checks import RefusalError
+from sofa_fl.deploy.transport.message_checks import RefusalError, told
 
 SHORTEST, LONGEST = 0.04, 0.25  # seconds between two polls for a message
 
@@ -121,7 +121,7 @@ class ClientAppProcess:
                 reply = None
             else:
                 code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-                reply = Message(Error(code=code, reason=details), reply_to=message)
+                reply = Message(Error(code=code, reason=told(error)), reply_to=message)
         try:
             if reply is not None and context is not None:
                 push_message(client, reply, context)

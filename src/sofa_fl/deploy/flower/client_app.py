@@ -22,6 +22,7 @@ from sofa_fl.deploy.machine.machine_data import LoadData, MachineData, as_machin
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site, audit_nothing
 from sofa_fl.deploy.transport.contents import asked_in, left_in
+from sofa_fl.deploy.transport.message_checks import shown, told
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
 from sofa_fl.errors import SofaError
@@ -55,10 +56,16 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Clien
             reply = machine.answer(question)
             reply = WireMessage({**reply.header, "prepared": prepared}, reply.arrays)
             entry["left"] = left_in(reply)
-        except SofaError as error:
-            log(ERROR, f"declined a message: {error}")
-            entry["refused"] = str(error)
-            reply = refusal(str(error))
+        except Exception as error:  # whatever it is, what leaves is on record
+            entry["refused"] = shown(f"{type(error).__name__}: {error}")
+            reply = refusal(told(error))
+            is_bug = not isinstance(error, SofaError)
+            log(
+                ERROR,
+                "declined a message: %s",
+                entry["refused"],
+                exc_info=error if is_bug else None,
+            )
         audit(entry)  # nothing leaves that is not on record
         return Message(sealed(reply, key, public), reply_to=message)
 

@@ -13,7 +13,9 @@ from sofa_fl.deploy.machine.site import Site, open_site
 from sofa_fl.errors import ConfigError
 
 POLICY = "SOFA_FL_POLICY"  # the policy's file, which `sofa-fl deploy node --policy` names
-SIMULATED = Policy(state="", min_rows=1, max_disclosure=1.0, embeds=True)
+SIMULATED = Policy(
+    state="", min_rows=1, own_batches=False, max_disclosure=1.0, max_received=1e6, embeds=True
+)
 
 
 def site_of(config: MachineConfig) -> tuple[Policy, Site | None]:

@@ -20,6 +20,7 @@ from sofa_fl.deploy.machine.disclosure import release
 from sofa_fl.deploy.machine.gate import Gate
 from sofa_fl.deploy.machine.machine_data import MachineData, fingerprint_of, with_holdout
 from sofa_fl.deploy.machine.model_cache import ModelCache
+from sofa_fl.deploy.machine.own_batches import arranged, draw_batches
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.secure_sums import SecureSums
 from sofa_fl.deploy.machine.site import Site
@@ -31,7 +32,7 @@ from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError, 
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.shared_samples import flaw_of_samples
 from sofa_fl.deploy.transport.wire_message import VERSION, MessageBuilder, WireMessage
-from sofa_fl.engine.base import Exam, Prior, Task
+from sofa_fl.engine.base import Exam, Prior, Task, batch_order
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode
 from sofa_fl.models.mix import as_vector
@@ -164,6 +165,7 @@ class ClientMachine:
             identity=self.site.identity,
             fingerprint=self.fingerprint,
             cap=self.policy.max_disclosure,
+            receives=self.policy.max_received > 0,
             sum_key=self.sums.public,
             smallest_cluster=self.policy.secure_aggregation.smallest_cluster,
             ids=None if self.data.ids is None else self.data.ids.astype(np.int64),
@@ -184,15 +186,12 @@ class ClientMachine:
             samples = np.concatenate([samples, len(train) + used])
             train = _joined(train, given)
         plain, pulls = read_values(header), read_pulls(header)
-        limits.check_training(
-            self.policy,
-            num_own,
-            len(samples) - num_own,
-            plain["batches"],
-            self.setup.local.batch_size,
-            plain["seed"],
-        )
+        num_given, batches, seed = len(samples) - num_own, plain["batches"], plain["seed"]
+        limits.check_training(self.policy, num_own, num_given, batches, seed)
         mixed = None if train is self.samples else train.take(samples[num_own:])
+        batched = samples[self._batches(len(samples), batches, seed)]
+        if not self.policy.privacy.epsilon:  # then batches are drawn sample by sample
+            samples = batched
         prior = self._class_mix(mixed) if header.get("prior") else None
         own = {"site": NodeId(0), "samples": samples, "prior": prior, "pulls": pulls}
         task = self._decode(Task, header, message, **plain, **own)
@@ -208,6 +207,15 @@ class ClientMachine:
         if plan is None:
             return {"params": builder.add_model(outcome.params), **losses}
         return {**self.sums.masked(plan, outcome.params, builder), **losses}
+
+    def _batches(self, num: int, batches: int, seed: int) -> Samples:
+        """The positions to train on, in an order of which the learner makes the batches."""
+        size, num_own, policy = self.setup.local.batch_size, len(self.data.train), self.policy
+        order = batch_order(num, batches, size, seed)
+        if policy.own_batches:
+            order = draw_batches(num, num_own, batches, size, policy.min_rows)
+        limits.check_batches(policy, order, num_own)
+        return arranged(order, seed) if policy.own_batches else np.arange(num)
 
     def _given(self, message: WireMessage) -> Arrays:
         """The samples of others in a message."""

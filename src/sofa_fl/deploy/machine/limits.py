@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
+from sofa_fl.data.federated_data import Samples
+from sofa_fl.deploy.machine.own_batches import num_distinct
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.transport.message_checks import RefusalError, shown
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.engine.base import batch_order
 from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build
 
@@ -67,28 +66,33 @@ def check_requests(policy: Policy, num: int) -> None:
         )
 
 
-def check_training(
-    policy: Policy, num_own: int, num_given: int, batches: int, batch_size: int, seed: int
-) -> None:
-    """Refuse a training of which any batch would tell of too few of the site's samples.
-
-    Every batch counts, not only all of them together: each has a loss of its own, and a strong
-    pull makes the model forget all but the last one.
-    """
+def check_training(policy: Policy, num_own: int, num_given: int, batches: int, seed: int) -> None:
+    """Refuse a training that is too long, or on too many samples of others."""
     if not 1 <= batches <= policy.max_batches:
         raise RefusalError(
             f"this site trains 1 to {policy.max_batches} batches at a time, got {batches}"
         )
     if not 0 <= seed < 1 << 64:
         raise RefusalError(f"a seed must be a number of 64 bits, got {seed}")
+    if num_given and not policy.max_received:
+        raise RefusalError(
+            "this site trains on no samples of others; set sharing.ratio to 0, or have the site "
+            "set max_received in its policy"
+        )
     if num_given > policy.max_received * num_own:
         raise RefusalError(
             f"this site takes at most {policy.max_received:g} samples of others for each of its "
             f"own, got {num_given} for {num_own}"
         )
-    order = np.sort(batch_order(num_own + num_given, batches, batch_size, seed), axis=1)
-    is_new = np.diff(order, axis=1, prepend=-1) > 0
-    fewest = int((is_new & (order < num_own)).sum(axis=1).min())
+
+
+def check_batches(policy: Policy, order: Samples, num_own: int) -> None:
+    """Refuse a training of which any batch would tell of too few of the site's samples.
+
+    Every batch counts, not only all of them together: each has a loss of its own, and a strong
+    pull makes the model forget all but the last one.
+    """
+    fewest = num_distinct(order, num_own)
     if fewest < policy.min_rows:
         raise RefusalError(
             f"every batch must have at least {policy.min_rows} distinct samples of this site, and "

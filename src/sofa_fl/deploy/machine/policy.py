@@ -38,6 +38,8 @@ class Policy:
         model: The network that the site trains, unless the app brings its own.
         min_rows: The smallest number of distinct samples of this site in any batch, evaluation or
             embedding.
+        own_batches: Whether the site draws the batches itself, so that nobody else knows which
+            samples are in one; else they follow from the server's seed, as on one machine.
         holdout: Fraction of the training samples that the site holds out, unless its loader says
             which. The server does not choose them.
         max_disclosure: Fraction of the training samples that ever leaves, in all runs together.
@@ -46,7 +48,8 @@ class Policy:
         max_requests: Most trainings and evaluations in one message.
         max_learning_rate: Largest step size.
         max_classes: Most outputs of the network.
-        max_received: Most samples of others, as a multiple of the site's own.
+        max_received: Most samples of others to train on, as a multiple of the site's own. Whoever
+            gives samples can teach the site's model something, so by default there are none.
         privacy: Differential privacy of all answers.
         secure_aggregation: Which sums of models the site takes part in.
     """
@@ -57,6 +60,7 @@ class Policy:
     app_hash: str | None = None
     model: ModelConfig = field(default_factory=ModelConfig)
     min_rows: Annotated[int, Ge(1)] = 20
+    own_batches: bool = True
     holdout: Annotated[float, Interval(ge=0, lt=1)] = 0.05
     max_disclosure: Fraction = 0.0
     embeds: bool = False
@@ -64,7 +68,7 @@ class Policy:
     max_requests: Annotated[int, Ge(1)] = 256
     max_learning_rate: Annotated[float, Gt(0)] = 0.1
     max_classes: Annotated[int, Ge(1)] = 1000
-    max_received: Annotated[float, Ge(0)] = 10.0
+    max_received: Annotated[float, Ge(0)] = 0.0
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     secure_aggregation: SecureAggregationConfig = field(default_factory=SecureAggregationConfig)
 
@@ -127,11 +131,18 @@ app = "{app}"
 # Every batch and every evaluation has at least so many distinct samples of this site.
 min_rows = {min_rows}
 
+# The site draws its batches itself, so that nobody else knows which samples are in one.
+own_batches = true
+
 # Held out to compare losses on; the site draws them itself.
 holdout = {holdout}
 
 # The fraction of the training samples that may ever leave this site, in all runs together.
 max_disclosure = {max_disclosure}
+
+# Most samples of others that it trains on, for each of its own. 0: none. Whoever gives samples can
+# teach this site's model something, so allow it only where the sites trust each other.
+max_received = {max_received}
 
 # Mean features of samples, which only sofa.position=latent needs.
 embeds = false

@@ -246,8 +246,9 @@ class RemoteEngine:
 
     def _training(self, machine: int, tasks: Sequence[Task], owners: RowOwners) -> WireMessage:
         builder, known = self._builder(), self._known(machine)
-        own = self.roster.members[tasks[0].site].rows.train
-        headers = pack_tasks(tasks, owners, own, self.relay, builder, known)
+        member = self.roster.members[tasks[0].site]
+        relay = self.relay if member.profile.receives else SampleRelay()
+        headers = pack_tasks(tasks, owners, member.rows.train, relay, builder, known)
         return self._message(builder, tasks=headers)
 
     def _builder(self) -> MessageBuilder:

@@ -57,6 +57,7 @@ class MachineProfile:
         identity: What it is recognized by: only who has the site's key can know it.
         fingerprint: A keyed hash of its samples, which tells whether they have changed.
         cap: Fraction of its training samples that it ever discloses.
+        receives: Whether it trains on samples of others.
         sum_key: Its public key for sums of secure aggregation; empty: it tells none.
         smallest_cluster: The smallest number of members of a sum that it takes part in.
         ids: Rows of its training samples, if it brings its own.
@@ -72,6 +73,7 @@ class MachineProfile:
     identity: str
     fingerprint: str
     cap: float
+    receives: bool = True
     name: str = ""
     sum_key: str = ""
     smallest_cluster: int = 0
@@ -83,7 +85,7 @@ class MachineProfile:
         """The plain values, as a message or a file holds them; `arrays` has the rest."""
         plain = {
             name: getattr(self, name)
-            for name in (*COUNTS, *TEXTS, "number", "cap", "smallest_cluster")
+            for name in (*COUNTS, *TEXTS, "number", "cap", "receives", "smallest_cluster")
         }
         format = self.format
         return {
@@ -123,6 +125,9 @@ class MachineProfile:
             raise MessageError(f"a key for sums must be 32 bytes, got {shown(repr(sum_key))}")
         if type(smallest) is not int or not 0 <= smallest <= MAX_SAMPLES:
             raise MessageError(f"smallest_cluster must be a number, got {shown(repr(smallest))}")
+        receives = message.header.get("receives", True)
+        if not isinstance(receives, bool):
+            raise MessageError(f"receives must be true or false, got {shown(repr(receives))}")
         format = SampleFormat(
             _array_format(message.value("input", list)),
             _array_format(message.value("target", list)),
@@ -153,6 +158,7 @@ class MachineProfile:
             identity=_text(message, "identity"),
             fingerprint=_text(message, "fingerprint"),
             cap=min(1.0, max(0.0, _finite(message, "cap"))),
+            receives=receives,
             **arrays,
         )
 

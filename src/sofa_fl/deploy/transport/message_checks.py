@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sofa_fl.errors import SofaError
+from sofa_fl.errors import DataError, SofaError
 
 LARGEST_INT = 1 << 64  # of whole numbers; Python's have no limit
 LONGEST_REASON = 400  # characters of a reason that are shown
@@ -25,6 +25,13 @@ def shown(reason: object) -> str:
     """A reason that another computer gave, fit for a log: printable, and not too long."""
     text = "".join(c if c.isprintable() else " " for c in str(reason)[:LONGEST_REASON])
     return " ".join(text.split())
+
+
+def told(error: BaseException) -> str:
+    """What the server may know of a site's error: one in its samples may quote some of them."""
+    if isinstance(error, SofaError) and not isinstance(error, DataError):
+        return shown(error)
+    return "this site could not answer, for a reason that is in its own log"
 
 
 def checked(values: Any, name: str, kind: type[Any]) -> Any:

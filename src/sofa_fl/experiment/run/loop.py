@@ -18,6 +18,7 @@ from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
+from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, OwnPart
 from sofa_fl.experiment.run.private_run import check_private, made_private
@@ -128,6 +129,8 @@ class Experiment:
         self.state: Any = None
         self.last_event: Event = {}
         self.writer = Writer()
+        if isinstance(self.pick.engine, StackedEngine):
+            self.pick.engine.meanwhile = self.writer.catch_up
         self.seconds = 0.0
         self.started = time.perf_counter()
         frozen = FlatNetwork(build(factory, 0)).frozen_digest
@@ -222,8 +225,10 @@ class Experiment:
         line, self.last_event = to_line(event, self.last_event), event
         self.writer.wait()
         if not is_saved(self.config, round):
-            folder.append(line, flush=False)  # a resumed run makes this round again anyway
-            notify(observers, event)
+            # A resumed run makes this round again anyway, so there is no haste.
+            self.writer.put_off(partial(record, folder, line, observers, event))
+            if not isinstance(self.pick.engine, StackedEngine):
+                self.writer.catch_up()
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # else the writer would wait for later computations too
@@ -279,3 +284,9 @@ class Experiment:
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started
+
+
+def record(folder: RunFolder, line: Event, observers: Sequence[Observer], event: Event) -> None:
+    """Write down a round that gets no checkpoint, and notify observers."""
+    folder.append(line, flush=False)
+    notify(observers, event)

@@ -16,6 +16,7 @@ import typing
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from sofa_fl.errors import RunError
+from sofa_fl.experiment.storage.checksum import checksum_while
 from sofa_fl.experiment.storage.disk import (
     DamagedError,
     create,
@@ -175,8 +177,7 @@ def _write(file: io.FileIO, packed: Packed) -> None:
     checksum = zlib.crc32(text[:_SUM_AT] + bytes(_SUM_SIZE) + text[_SUM_AT + _SUM_SIZE :])
     for run in _runs(names, tensors):
         numbers = _numbers([tensors.pop(name) for name in run])
-        write_all(file, numbers)
-        checksum = zlib.crc32(numbers, checksum)
+        checksum = checksum_while(numbers, checksum, partial(write_all, file, numbers))
     end = file.tell()
     file.seek(_SUM_AT)
     write_all(file, _hex(checksum))
@@ -210,7 +211,7 @@ def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
     elif not first.is_cuda:
         array = first.detach().numpy()
     else:
-        aside = torch.cuda.Stream(first.device)  # type: ignore[no-untyped-call]
+        aside = copy_stream(first.device)
         with torch.cuda.stream(aside):
             flat = [
                 tensor.detach().reshape(-1) for tensor in run if isinstance(tensor, torch.Tensor)
@@ -221,6 +222,16 @@ def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
         aside.synchronize()
         array = pinned.numpy()
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream on which nobody else computes.
+
+    torch hands out the same 32 streams again and again, and the one on which a step is captured is
+    among them: a copy would become a part of that step, and be repeated with it. Streams of
+    another priority are others.
+    """
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 def _name(tensor: torch.Tensor | NDArray[Any]) -> str:

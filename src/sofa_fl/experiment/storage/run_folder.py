@@ -5,6 +5,7 @@
     checkpoints/     the newest states, by round
     frozen-*         what of a network is not trained, if anything (`frozen_file.py`)
     summary.json     written when the run has ended
+    error.txt        the traceback of a bug that ended it, if it was one of several jobs
     .lock            held by the process that runs here
 
 A round is recorded after its checkpoint is written. The checkpoint holds the round's line too, and
@@ -60,7 +61,8 @@ class RunFolder:
         folder = cls(path)
         try:
             # A kill while the folder was made may have left the first file unfinished.
-            if path.exists() and set(path.iterdir()) - {folder.lock_file, *folder.unfinished()}:
+            left = {folder.lock_file, folder.error_file, *folder.unfinished()}
+            if path.exists() and set(path.iterdir()) - left:
                 raise RunError(
                     f"{path} is not empty; resume it with 'sofa-fl resume {path}' "
                     "or choose another folder with 'out'"
@@ -134,6 +136,10 @@ class RunFolder:
     @property
     def summary_file(self) -> Path:
         return self.path / "summary.json"
+
+    @property
+    def error_file(self) -> Path:
+        return self.path / "error.txt"
 
     @property
     def checkpoints(self) -> Path:

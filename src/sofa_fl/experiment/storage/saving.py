@@ -194,7 +194,7 @@ class Writer:
 
     What is written never changes afterwards, since a state is made anew every round, so it needs
     no copy; writing and flushing leave Python free to train. An error is raised by the next
-    `start` or `wait`.
+    `start` or `wait`. Work that needs Python can be put off to when there is nothing else to do.
     """
 
     def __init__(self) -> None:
@@ -202,6 +202,18 @@ class Writer:
         self._ended = Signal()
         self._error: Exception | None = None
         self._then: Callable[[], None] | None = None
+        self._put_off: Callable[[], None] | None = None
+
+    def put_off(self, work: Callable[[], None]) -> None:
+        """Leave `work` to the next `catch_up`, or to whoever waits."""
+        self.wait()
+        self._put_off = work
+
+    def catch_up(self) -> None:
+        """Do what was put off."""
+        work, self._put_off = self._put_off, None
+        if work is not None:
+            work()
 
     def start(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
         """Begin `work` once the work before it has ended.
@@ -216,6 +228,7 @@ class Writer:
 
     def wait(self) -> None:
         """Return when the work has ended; raise its error, if any."""
+        self.catch_up()
         if self._thread is not None:
             self._ended.wait()  # before Python 3.13 a `join` that Ctrl-C interrupts counts as done
             self._thread.join()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -177,9 +178,7 @@ class FederationEvidence:
     def _training_rows(self, client: NodeId) -> Samples:
         """As many of a client's training samples as it holds out too few."""
         rows = self.fed.owned[client]
-        some = min(FEW - self.samples(client), len(rows))
-        evenly = np.linspace(0, len(rows) - 1, some).round().astype(np.int64)
-        return np.take(rows, evenly)
+        return np.take(rows, _evenly(len(rows), min(FEW - self.samples(client), len(rows))))
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
         models = inherit(self.tree, self.models, edits, self.fed)
@@ -189,3 +188,9 @@ class FederationEvidence:
             if len(question[1]) == 1 and question[1][0] in tree.parent
         }
         return replace(self, tree=tree, models=models, known=same)
+
+
+@lru_cache(maxsize=256)  # many clients have as many samples
+def _evenly(num: int, some: int) -> Samples:
+    """As many positions below `num`, from the first to the last."""
+    return np.linspace(0, num - 1, some).round().astype(np.int64)

@@ -75,7 +75,7 @@ def weigh_by_losses(
     parent_losses = {c: known for c, known in before.parent_losses.items() if c in tree.members}
     trials = {c: t for c, t in before.trials.items() if c in tree.members and c not in asked}
     stands_for: dict[NodeId, Vector] = {tree.root: models[tree.root]}
-    parents = {client: losses[client][tree.root] for client in tree.clients}  # what m_j loses
+    parents = {c: losses[c][tree.root] for c in tree.clients if c in asked}  # what m_j loses
     for clusters in levels(tree):  # a whole level is asked at once: that is one exchange
         above = {cluster: stands_for[parent] for cluster, parent in clusters.items()}
         judges = [(c, k) for k in clusters for c in tree.clients_of(k) if c in asked]
@@ -89,11 +89,15 @@ def weigh_by_losses(
                 parents |= dict(zip(heard, rows[:, best].tolist()))
             m = mixture(above[cluster], models[cluster], weights[cluster])
             stands_for[cluster] = as_vector(m)
-    children = [(parent, child) for parent in tree.clusters for child in tree.children[parent]]
-    above = {c: stands_for[parent] for parent, c in children if c in tree.members and c in asked}
+    above = {
+        child: stands_for[parent]
+        for parent in tree.clusters
+        for child in tree.children[parent]
+        if child in asked and child in tree.members
+    }
     table = mixture_losses([(c, c) for c in above], above, models, parents, losses, fed)
     for parent in tree.clusters:
-        siblings = {c: table[c, c] for c in tree.children[parent] if (c, c) in table}
+        siblings = {c: table[c, c] for c in tree.children[parent] if c in asked and (c, c) in table}
         if siblings:
             is_group = tree.members.issuperset(tree.children[parent])
             chosen = weigh_siblings(siblings, parent, before, config, fed, hope=is_group)

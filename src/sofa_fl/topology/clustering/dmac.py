@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -14,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.separation import Pairs, Separation, stands_out, without_chance
+from sofa_fl.topology.clustering.separation import without_chance
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
@@ -72,6 +73,10 @@ class Neighbors:
         rows, columns = np.nonzero(distances <= distances.min(axis=1)[:, None] * (1 + TIE))
         return self.alive[rows], self.alive[columns]
 
+    def mutual(self) -> list[Rows]:
+        """The groups of nodes that are each other's nearest."""
+        return mutual(*self.nearest())
+
     def join(self, groups: Sequence[Rows]) -> Rows:
         """Aggregate each group to a new node; return the new nodes' rows."""
         new = np.arange(self.size, self.size + len(groups))
@@ -84,6 +89,23 @@ class Neighbors:
         self.size += len(groups)
         self.alive = np.append(np.setdiff1d(self.alive, np.concatenate(groups)), new)
         return new
+
+    @property
+    def num_alive(self) -> int:
+        return len(self.alive)
+
+
+class Nodes(Protocol):
+    """What `dendrogram` needs of the nodes that it joins."""
+
+    size: int
+
+    @property
+    def num_alive(self) -> int: ...
+
+    def mutual(self) -> list[Rows]: ...
+
+    def join(self, groups: Sequence[Rows]) -> object: ...
 
 
 Nearness = Callable[[Space], Neighbors]
@@ -111,7 +133,7 @@ class Dendrogram:
     clients: list[Rows]
 
 
-def dendrogram(nodes: Neighbors) -> Dendrogram:
+def dendrogram(nodes: Nodes) -> Dendrogram:
     """Join the nearest until one is left; those at the same distance in one.
 
     With average linkage, joining two that are each other's nearest brings nobody nearer to
@@ -120,8 +142,8 @@ def dendrogram(nodes: Neighbors) -> Dendrogram:
     joins = list[list[int]]()
     clients = [np.array([row]) for row in range(nodes.size)]
     rank = list(range(nodes.size))  # a new node takes the rank of its first member
-    while len(nodes.alive) > 1:
-        groups = sorted(mutual(*nodes.nearest()), key=lambda group: min(rank[r] for r in group))
+    while nodes.num_alive > 1:
+        groups = sorted(nodes.mutual(), key=lambda group: min(rank[r] for r in group))
         nodes.join(groups)
         for group in groups:
             joins.append(group.tolist())
@@ -141,113 +163,6 @@ def mutual(nodes: Rows, nearest: Rows) -> list[Rows]:
     return list(pairs[np.argsort(pairs[:, 0])])
 
 
-@dataclass(slots=True)
-class _Join:
-    """What may become a cluster.
-
-    Attributes:
-        pairs: The pairs of clients of different parts.
-        size: The number of clients.
-        parts: The rows of the parts.
-        sum_within: The mean distances within those parts that are clusters, times their clients.
-        num_within: The number of clients of these parts.
-    """
-
-    pairs: Pairs
-    size: int
-    parts: list[int] = field(default_factory=list)
-    sum_within: float = 0.0
-    num_within: int = 0
-
-    def keep(self, row: int, cluster: _Join) -> None:
-        """Take a cluster as one part."""
-        self.parts.append(row)
-        self.sum_within += cluster.size * float(cluster.pairs.mean)
-        self.num_within += cluster.size
-
-    def take_over(self, join: _Join) -> None:
-        """Take the parts of a join that is no cluster."""
-        self.parts += join.parts
-        self.pairs += join.pairs
-        self.sum_within += join.sum_within
-        self.num_within += join.num_within
-
-    def tightness(self, outer: Pairs, factor: float) -> float:
-        """How far apart the clients are; if this is no cluster, as far as those of its parts."""
-        if stands_out(self.pairs, outer, factor):
-            return float(self.pairs.mean)
-        alone = self.size - self.num_within
-        return (self.sum_within + alone * float(self.pairs.mean)) / self.size
-
-
-def build_by_gaps(space: Space, first: int, neighbors: Nearness) -> Tree:
-    """Build the tree of those joins above which there is a gap; ids of clusters from `first` on.
-
-    Nodes are joined two by two, the nearest first. A join stays a cluster if its clients are
-    farther from those it is joined to next than its own parts are from each other, clearly and not
-    by chance (`stands_out`); else its parts become parts of that next join. So where distances grow
-    without a gap, all joins become one wide cluster, and clients that differ only by noise get a
-    flat tree. Every gap is looked for where it is, not in all distances together: groups need not
-    be equally tight.
-    """
-    tree, num = dendrogram(neighbors(space)), len(space.clients)
-    separation = Separation(space)
-    undecided: dict[int, _Join] = {}
-    clusters: dict[int, list[int]] = {}  # the parts of each
-    for row, members in enumerate(tree.joins, num):
-        pairs, outer = _outer_pairs(tree, separation, members)
-        join = _Join(pairs, len(tree.clients[row]))
-        joined = [undecided.pop(member, None) for member in members]  # None for clients
-        tightness = {
-            at: (child.size, child.tightness(outer[at], separation.factor))
-            for at, child in enumerate(joined)
-            if child is not None
-        }
-        for at, (member, child) in enumerate(zip(members, joined)):
-            if child is None:
-                join.parts.append(member)
-                continue
-            alone = join.size == child.size + 1  # the other may only be noisier than the rest
-            factor = separation.clearly if alone else separation.factor
-            others = [tightness[k] for k in tightness if k != at]
-            if stands_out(child.pairs, outer[at], factor, _halfway(child, others)):
-                clusters[member] = child.parts
-                join.keep(member, child)
-            else:
-                join.take_over(child)
-        undecided[row] = join
-    clusters |= {row: root.parts for row, root in undecided.items()}
-    ids = dict(enumerate(space.clients)) | {r: NodeId(first + k) for k, r in enumerate(clusters)}
-    parent: dict[NodeId, NodeId | None] = {ids[num + len(tree.joins) - 1]: None}
-    parent |= {ids[part]: ids[row] for row, parts in clusters.items() for part in parts}
-    return Tree(parent, space.clients, first + len(clusters))
-
-
-def _halfway(join: _Join, others: Sequence[tuple[int, float]]) -> float:
-    """Halfway between the tightness of a join and that of the others, given with their sizes."""
-    if not others:
-        return 0.0
-    mean = sum(size * tightness for size, tightness in others) / sum(size for size, _ in others)
-    return (float(join.pairs.mean) + mean) / 2
-
-
-def _outer_pairs(
-    tree: Dendrogram, separation: Separation, members: Sequence[int]
-) -> tuple[Pairs, list[Pairs]]:
-    """The pairs of clients of different members of a join: all, and those of each member."""
-    clients = [tree.clients[member] for member in members]
-    if len(members) == 2:
-        pairs = separation.between(*clients)
-        return pairs, [pairs, pairs]
-    outer = []
-    for at in range(len(members)):
-        others = np.concatenate(clients[:at] + clients[at + 1 :])
-        outer.append(separation.between(clients[at], others))
-    total = separation.within(clients)
-    assert total is not None  # there are several members
-    return total, outer
-
-
 @one_thread()
 def dmac(
     space: Space, config: DmacConfig, first: int = 0, neighbors: Nearness | None = None
@@ -255,17 +170,17 @@ def dmac(
     """Build a compact tree over the clients of `space`, from the nearest pairs upward.
 
     Clusters get ids from `first` on, and above all clients': smaller ones are left for clients
-    that may join. With the plain `Neighbors` the tree is the same as with `FastNeighbors`, the
-    default, and it takes longer.
+    that may join. With the plain `Neighbors` the tree is the same as by default, and it takes
+    longer.
     """
-    from sofa_fl.topology.clustering.fast import FastNeighbors  # made of what is here
+    from sofa_fl.topology.clustering.fast import FastNeighbors  # these are made of what is here
+    from sofa_fl.topology.clustering.gaps import build_by_gaps
 
-    neighbors = neighbors or FastNeighbors
     first = max(first, 1 + max(space.clients))
     if config.increase is None:
         tree = build_by_gaps(space, first, neighbors)
         return without_chance(tree, space) if config.certain else tree
-    return build_by_threshold(space, config.increase, first, neighbors)
+    return build_by_threshold(space, config.increase, first, neighbors or FastNeighbors)
 
 
 def paper_dmac(

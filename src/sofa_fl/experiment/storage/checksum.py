@@ -1,0 +1,61 @@
+"""The CRC-32 of many bytes by several threads, the same as `zlib.crc32` gives.
+
+One thread takes as long to check a checkpoint as the disk takes to write it. A checksum is a
+polynomial over two elements, modulo that of CRC-32: so those of parts can be put together.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+POLYNOMIAL = 0xEDB88320  # without its highest term; the highest bit is the constant term
+ONE, BYTE = 1 << 31, 1 << 23  # 1, and x to the power of 8
+LARGE = 1 << 25  # bytes whose checksum takes some ten milliseconds
+THREADS = 4
+
+
+def checksum_while(data: memoryview, checksum: int, work: Callable[[], None]) -> int:
+    """The checksum of what `checksum` is that of and of `data` after it; meanwhile, `work` is done.
+
+    Of few bytes, the work is done first.
+    """
+    num = min(THREADS, os.cpu_count() or 1)
+    if data.nbytes < LARGE:
+        work()
+        return zlib.crc32(data, checksum)
+    size = -(-data.nbytes // num)
+    parts = [data[start : start + size] for start in range(0, data.nbytes, size)]
+    with ThreadPoolExecutor(num, "checksum") as threads:
+        found = threads.map(zlib.crc32, parts)  # which does not hold Python up
+        work()
+        for part, own in zip(parts, found):
+            checksum = joined(checksum, own, part.nbytes)
+    return checksum
+
+
+def joined(first: int, second: int, num_bytes: int) -> int:
+    """The checksum of what two are the checksums of; `num_bytes` is the length of the second."""
+    return _product(_power(BYTE, num_bytes), first) ^ second
+
+
+def _product(a: int, b: int) -> int:
+    """Of two polynomials, modulo that of CRC-32."""
+    product = 0
+    while a:
+        if a & ONE:
+            product ^= b
+        a = (a << 1) & 0xFFFFFFFF
+        b = (b >> 1) ^ (POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+def _power(base: int, exponent: int) -> int:
+    power = ONE
+    while exponent:
+        if exponent & 1:
+            power = _product(power, base)
+        base, exponent = _product(base, base), exponent >> 1
+    return power

@@ -1,0 +1,101 @@
+"""DMAC of a few hundred clients, with the same trees: all distances in one matrix.
+
+With average linkage a join is as far from another node as its members are on average, so the
+matrix is kept up to date by a few operations a join, and no position is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sofa_fl.topology.clustering.dmac import TIE, linked
+from sofa_fl.topology.clustering.separation import Separation, power_of
+from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.tree import Rows
+
+MOST = 512  # clients: for more, one number per node is faster than one per pair
+LARGEST = 1e100  # the square of a larger number may be infinite
+
+
+def is_dense(space: Space) -> bool:
+    """Whether a space has few clients, and distances whose mean is that of a join."""
+    few = space.linkage == "average" and len(space.clients) <= MOST
+    return few and float(np.abs(space.positions).max(initial=0.0)) < LARGEST
+
+
+class DenseNodes:
+    """The nodes that are joined, as `Neighbors` has them, by average linkage.
+
+    A node has a slot, which is free once the node is joined to another.
+
+    Attributes:
+        size: The number of rows in use.
+        num_alive: The number of nodes that have not been joined to another.
+        _far: How far every slot is from every other, to the power in which distances add up;
+            infinite from itself, and if either of them is free.
+        _row: The row of each slot.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.size = self.num_alive = len(space.clients)
+        power = power_of(space)
+        self._slack = (1 + TIE) ** power
+        self._far = space.distances(space.positions, space.positions) ** power
+        np.fill_diagonal(self._far, np.inf)
+        self._weights = space.weights.tolist()
+        self._row = list(range(self.size))
+        self._slot = dict(enumerate(self._row))
+
+    def mutual(self) -> list[Rows]:
+        """The groups of nodes that are each other's nearest."""
+        limits = self._far.min(axis=1) * self._slack
+        limits[limits == np.inf] = -1.0  # a free slot is near to none
+        near = self._far <= limits[:, None]
+        a, b = (ends.tolist() for ends in (near & near.T).nonzero())
+        row = self._row
+        if len(set(a)) < len(a):  # there are ties
+            return linked(np.array([row[k] for k in a]), np.array([row[k] for k in b]))
+        return [np.array(sorted((row[i], row[j]))) for i, j in zip(a, b) if i < j]
+
+    def join(self, groups: Sequence[Rows]) -> None:
+        """Put one node in the place of each group; it gets the next row."""
+        for group in groups:
+            first, *others = (self._slot.pop(row) for row in group.tolist())
+            for other in others:
+                self._join(first, other)
+            self._row[first] = self.size
+            self._slot[self.size] = first
+            self.size += 1
+            self.num_alive -= len(others)
+        if 2 * self.num_alive < len(self._row):
+            self._drop_free_slots()
+
+    def _join(self, a: int, b: int) -> None:
+        """Join the node of slot `b` to that of slot `a`."""
+        far, weights = self._far, self._weights
+        total = weights[a] + weights[b]
+        mean = far[a] * (weights[a] / total) + far[b] * (weights[b] / total)
+        far[b] = far[:, b] = np.inf
+        far[a] = far[:, a] = mean  # infinite at `a` and `b`, since so are they from themselves
+        weights[a] = total
+
+    def _drop_free_slots(self) -> None:
+        kept = sorted(self._slot.values())
+        self._far = self._far[np.ix_(kept, kept)]
+        self._weights = [self._weights[slot] for slot in kept]
+        self._row = [self._row[slot] for slot in kept]
+        self._slot = {row: slot for slot, row in enumerate(self._row)}
+
+
+class DenseSeparation(Separation):
+    """The separation test with the distances of all clients measured at once."""
+
+    def __init__(self, space: Space) -> None:
+        super().__init__(space)
+        every = np.arange(len(space.clients))
+        self._every = super()._distances(every, every)
+
+    def _distances(self, a: Rows, b: Rows) -> Floats:
+        return self._every[a[:, None], b]
