@@ -66,7 +66,7 @@ class Sofa:
         losses = compare_losses(tree, models, fed, known, updates)
         evidence = FederationEvidence(tree, space, models, fed, state.mixing.on_trial)
         tree, edits, models = self.reshape(evidence, rules)  # line 6: SHAPE
-        if edits:
+        if tree is not evidence.tree:
             losses = compare_losses(tree, models, fed, losses, updates)
         mixing = rules.weigh(tree, models, losses, state.mixing, updates, self.config, fed)
         shared = self.share(tree, space, state.shared, fed)  # line 7
