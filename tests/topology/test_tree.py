@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.errors import SofaError, TopologyError
-from sofa_fl.topology.tree import NodeId, Tree, flat_tree
+from sofa_fl.topology.tree import NodeId, Tree, flat_tree, value_at_level
 from tests.topology.strategies import examples, ids, node, tree_of, trees
 
 DEEP = 10_000
@@ -215,3 +215,10 @@ def test_all_views_agree(data: st.DataObject, n: int, compact: bool) -> None:
         family = () if up is None else tree.children[up]
         assert set(tree.siblings(each)) == set(family) - {each}
     assert sorted(tree.clusters + tree.clients) == sorted(order)
+
+
+def test_the_last_value_of_a_level_goes_on() -> None:
+    assert [value_at_level((0.1, 0.2), level) for level in (0, 1, 2, 3)] == [0.1, 0.1, 0.2, 0.2]
+    assert [value_at_level([0.5], level) for level in (0, 1, 9)] == [0.5, 0.5, 0.5]
+    assert [value_at_level(0.3, level) for level in (0, 1, 5)] == [0.3, 0.3, 0.3]
+    assert value_at_level((), 1) == 0
