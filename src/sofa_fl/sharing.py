@@ -175,19 +175,23 @@ def foreign(
     num_rows = max(_num_rows(owned), _num_rows(pools))
     none, there = np.zeros(num_rows, bool), _is_owned(owned, num_rows)
     path: list[tuple[NodeId | None, NDArray[np.bool_]]] = [(None, none)]
-    gets: dict[NodeId, Samples] = {}
+    rows_of: dict[NodeId | None, Samples] = {None: _NONE}  # what a path holds, by its last cluster
+    is_own, gets = none.copy(), dict[NodeId, Samples]()
     for node in tree.walk():
-        while path[-1][0] != tree.parent[node]:
+        parent = tree.parent[node]
+        while path[-1][0] != parent:
             path.pop()
-        if node in tree.members:
-            if node in wanted:
-                held = path[-1][1].copy()
-                held[owned[node]] = False
-                gets[node] = np.flatnonzero(held & there)
-        else:
+        if node not in tree.members:
             held = path[-1][1].copy()
             held[pools.get(node, _NONE)] = True
             path.append((node, held))
+        elif node in wanted:
+            if parent not in rows_of:
+                rows_of[parent] = np.flatnonzero(path[-1][1] & there)
+            rows, own = rows_of[parent], owned[node]
+            is_own[own] = True
+            gets[node] = rows[~is_own[rows]]
+            is_own[own] = False
     return {client: gets[client] for client in clients}
 
 

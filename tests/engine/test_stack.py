@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sofa_fl.engine import stacked
 from sofa_fl.engine.base import Pull
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.stacked import StackedEngine, round_up
+from sofa_fl.engine.stacked import StackedEngine, multiplying_in_tf32, round_up
 from sofa_fl.engine.stepper import Pulls
 from sofa_fl.models.mix import Mix
 from sofa_fl.models.rows import rows_of
@@ -115,3 +116,12 @@ def test_stacks_for_exams_come_in_few_sizes() -> None:
     assert all(num <= size <= 1.25 * num for num, size in enumerate(sizes, start=1))
     assert len(set(sizes)) == 28
     assert sizes == sorted(sizes)
+
+
+def test_the_precision_of_scores_is_that_of_scores_alone() -> None:
+    before = torch.get_float32_matmul_precision()
+    with multiplying_in_tf32(False):
+        assert torch.get_float32_matmul_precision() == before
+    with multiplying_in_tf32(True):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before

@@ -42,7 +42,8 @@ class LocalConfig:
         weight_decay: L2 penalty.
         momentum: For `sgd`.
         precision: What training multiplies in: `float32`; `tf32`, float32 with a ten-bit mantissa
-            where a GPU has units for it; or `bf16`. Weights and sums are float32 in all.
+            where a GPU has units for it; or `bf16`. Weights and sums are float32 in all. Models
+            that were trained in bf16 are scored in tf32, where they are stacked on a GPU.
     """
 
     batches: Annotated[int, Ge(1)] = 25

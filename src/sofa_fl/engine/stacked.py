@@ -6,7 +6,8 @@ the same length are stacked, data stay on the device, and each client's draws ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -71,6 +72,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
         self._loss = each_cross_entropy if self._learner.is_classifier else each_square
         self._width, self._samples = width, EXAM_SAMPLES
         self._num_clients = len(data.clients)
+        self._scores_in_tf32 = local.precision == "bf16" and self._learner.device.type == "cuda"
         self._steppers: dict[tuple[int, Pulls, Part], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
         self.meanwhile: Callable[[], None] = lambda: None
@@ -132,7 +134,8 @@ class StackedEngine(EngineAround[SequentialEngine]):
         if self._exams_alone:
             return self.engine.evaluate(exams)
         asked = sittings(exams, SITTING)
-        sums = gather(len(exams), asked, self.sums(asked))
+        with multiplying_in_tf32(self._scores_in_tf32):
+            sums = gather(len(exams), asked, self.sums(asked))
         return [self._learner.score(exam, found) for exam, found in zip(exams, sums)]
 
     def sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
@@ -261,6 +264,17 @@ class StackedEngine(EngineAround[SequentialEngine]):
 
 
 K = TypeVar("K")
+
+
+@contextmanager
+def multiplying_in_tf32(is_so: bool) -> Iterator[None]:
+    """In here, if `is_so`, a GPU multiplies float32 with a ten-bit mantissa."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if is_so else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def round_up(num: int) -> int:

@@ -97,8 +97,8 @@ class Sofa:
     ) -> dict[NodeId, Vector]:
         """The new models of clients and clusters; below η = 1, clusters train on their pools."""
         eta = self.config.eta
-        own = trained_on_pools(state.tree, state.params, state.shared.pools, eta, fed)
-        return mixed(self.rules.clusters(tree, updates, self.config, fed), own, eta)
+        trained = trained_on_pools(state.tree, state.params, state.shared.pools, eta, fed)
+        return mixed(self.rules.clusters(tree, updates, self.config, fed), trained, eta)
 
     def reshape(
         self, evidence: FederationEvidence, rules: Rules

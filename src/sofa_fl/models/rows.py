@@ -62,7 +62,8 @@ def _fill(out: Tensor, sums: Sequence[Terms]) -> None:
     if not bank:
         out.zero_()
         return
-    together = torch.stack([vector[: out.shape[1]] for vector in bank])
+    size = out.shape[1]
+    together = torch.stack([v if len(v) == size else v[:size] for v in bank])
     factors = on_device(np.array(weights, dtype=np.float32), out.device)
     for k, place in enumerate(zip(*which)):
         times = _times_in_a_row(place)

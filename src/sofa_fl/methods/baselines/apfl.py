@@ -52,12 +52,12 @@ class Apfl(BesideFedAvg):
             fed.task(c, start, samples[c], batches=half, purpose="train for all")
             for c in fed.clients
         ]
-        own = [
+        alone = [
             fed.task(c, self.mixture(personal[c], start), samples[c], batches=rest)
             for c in fed.clients
         ]
-        own = [replace(task, pace=task.pace * self.slowdown(fed)) for task in own]
-        outcomes = fed.train([*shared, *own])
+        alone = [replace(task, pace=task.pace * self.slowdown(fed)) for task in alone]
+        outcomes = fed.train([*shared, *alone])
         after = self.base.cluster_update(before, answered(fed.clients, outcomes), fed)
         trained = answered(fed.clients, outcomes[len(shared) :])
         for client, outcome in trained.items():

@@ -52,11 +52,11 @@ class Ditto(BesideFedAvg):
             for c in fed.clients
         ]
         pull = Pull(start, self.config.pull / 2)
-        own = [
+        alone = [
             fed.task(c, personal[c], samples[c], pulls=[pull], batches=max(1, budget - half))
             for c in fed.clients
         ]
-        outcomes = fed.train([*shared, *own])
+        outcomes = fed.train([*shared, *alone])
         after = self.base.cluster_update(before, answered(fed.clients, outcomes), fed)
         tuned = answered(fed.clients, outcomes[len(shared) :])
         personal |= {client: outcome.params for client, outcome in tuned.items()}

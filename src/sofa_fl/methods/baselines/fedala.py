@@ -79,10 +79,10 @@ class FedAla(BesideFedAvg):
                 for c in outcomes
             ]
             for client, tried in train(fed, [replace(t, part="head") for t in tasks]).items():
-                own = outcomes[client].params[head]
-                between = clipped(tried.params[head], own, average[head])
+                own_head = outcomes[client].params[head]
+                between = clipped(tried.params[head], own_head, average[head])
                 starts[client] = with_head(average, between, fed)
-                weights[client] = weights_of(between, own, average[head])
+                weights[client] = weights_of(between, own_head, average[head])
         return FedAlaState(after, starts, weights), notes_of(outcomes, fed)
 
     def view(self, state: FedAlaState) -> View:

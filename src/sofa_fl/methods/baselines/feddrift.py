@@ -133,8 +133,7 @@ def distances(losses: Floats, choice: Sequence[int]) -> Floats:
     of = np.array(choice)
     costs = np.stack([losses[of == model].mean(axis=0) for model in range(losses.shape[1])])
     more = costs - costs.diagonal()[:, None]
-    found: Floats = np.maximum(more, more.T).clip(min=0)
-    return found
+    return np.asarray(np.maximum(more, more.T).clip(min=0))
 
 
 def merged(distances: Floats, change: float) -> Samples:

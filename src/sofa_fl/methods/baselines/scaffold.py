@@ -78,7 +78,7 @@ def new_controls(
     fed: Federation,
 ) -> dict[NodeId, Vector]:
     """The mean gradient of each client: how it moved, per step, without what corrected it."""
-    found = {}
+    controls = {}
     for client, outcome in outcomes.items():
         steps = len(outcome.losses) * fed.local.learning_rate * fed.pace
         control = (start - outcome.params) / steps
@@ -86,5 +86,5 @@ def new_controls(
             control -= everyone
             control += before.get(client, start.new_zeros(1))
         control[fed.engine.num_trainable :] = 0
-        found[client] = control
-    return found
+        controls[client] = control
+    return controls

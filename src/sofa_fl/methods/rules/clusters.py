@@ -103,20 +103,20 @@ def trained_on_pools(
     Not from rows that no client has any more: data change, and clients leave. A cluster without
     clients, where nothing prunes it, stays what it is.
     """
-    own = {c: models[c] for c in tree.clusters if not tree.clients_of(c)}
+    trained = {c: models[c] for c in tree.clusters if not tree.clients_of(c)}
     if eta < 1:
         pools = still_owned(pools, fed.owned)
         clusters = [cluster for cluster in tree.clusters if len(pools[cluster])]
         outcomes = fed.train(fed.task(c, models[c], pools[c]) for c in clusters)
-        own |= {c: outcome.params for c, outcome in answered(clusters, outcomes).items()}
-    return own
+        trained |= {c: outcome.params for c, outcome in answered(clusters, outcomes).items()}
+    return trained
 
 
-def mixed(taught: Models, own: Models, eta: float) -> dict[NodeId, Vector]:
+def mixed(taught: Models, trained: Models, eta: float) -> dict[NodeId, Vector]:
     """η · (what its clients taught a cluster) + (1 − η) · (what it learned from its pool)."""
     blended = {
         node: eta * taught[node] + (1 - eta) * model if node in taught else model
-        for node, model in own.items()
+        for node, model in trained.items()
     }
     return {**taught, **blended}
 

@@ -204,8 +204,8 @@ def serve_own(path: Path, config: SofaConfig) -> Model:
 def _mixed(path: Path, a: float) -> Model:
     if path.client is None:
         return parent_of(path)
-    own = path.models[path.client]
-    return mixture(parent_of(path), own, a) if path.clusters else own
+    own_model = path.models[path.client]
+    return mixture(parent_of(path), own_model, a) if path.clusters else own_model
 
 
 def blend(models: Models, weights: Mapping[NodeId, float]) -> Mix:

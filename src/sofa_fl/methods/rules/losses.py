@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -54,16 +55,16 @@ def compare_losses(
     # Of most clients nothing is new: what is known of them stays as it is.
     paths = {
         client: path
-        for client, found in losses.items()
-        if (path := (*above.get(tree.parent[client], ()), client)) != tuple(found)
+        for client, measured in losses.items()
+        if (path := (*above.get(tree.parent[client], ()), client)) != tuple(measured)
     }
     asked = paths if clients is None else [client for client in paths if client in clients]
     pairs = [(c, node) for c in asked for node in paths[c] if node not in losses[c]]
     scores = fed.held_out([(client, models[node]) for client, node in pairs])
     new = {pair: score.loss for pair, score in zip(pairs, scores)}
     for client, path in paths.items():
-        found = losses[client]
-        measured = {n: new.get((client, n), found.get(n, math.nan)) for n in path}
+        so_far = losses[client]
+        measured = {n: new.get((client, n), so_far.get(n, math.nan)) for n in path}
         losses[client] = _complete(measured, fed)
     return losses
 
@@ -155,13 +156,13 @@ class FederationEvidence:
         samples = [self.fed.judged_on(client) for client, _ in asks]
         samples += [rows[client] for client, _ in few]
         scores = self.fed.held_out(asks + few, samples=samples)  # all in one exchange
-        found = np.array([score.loss for score in scores])
-        found = np.where(np.isfinite(found), found, LARGEST)
-        losses, trained = found[: len(asks)], iter(found[len(asks) :])
+        answers = np.array([score.loss for score in scores])
+        answers = np.where(np.isfinite(answers), answers, LARGEST)
+        losses, trained = answers[: len(asks)], iter(answers[len(asks) :])
         for at, (client, _) in enumerate(asks):
             if client in rows:
-                held, own = self.samples(client), len(rows[client])
-                losses[at] = (held * losses[at] + own * next(trained)) / (held + own)
+                held, extra = self.samples(client), len(rows[client])
+                losses[at] = (held * losses[at] + extra * next(trained)) / (held + extra)
         return losses
 
     def _has_few(self, client: NodeId) -> bool:
@@ -176,10 +177,8 @@ class FederationEvidence:
 
     def _training_rows(self, client: NodeId) -> Samples:
         """As many of a client's training samples as it holds out too few."""
-        own = self.fed.owned[client]
-        some = min(FEW - self.samples(client), len(own))
-        evenly = np.linspace(0, len(own) - 1, some).round().astype(np.int64)
-        return np.take(own, evenly)
+        rows = self.fed.owned[client]
+        return np.take(rows, _evenly(len(rows), min(FEW - self.samples(client), len(rows))))
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
         models = inherit(self.tree, self.models, edits, self.fed)
@@ -189,3 +188,9 @@ class FederationEvidence:
             if len(question[1]) == 1 and question[1][0] in tree.parent
         }
         return replace(self, tree=tree, models=models, known=same)
+
+
+@lru_cache(maxsize=256)  # many clients have as many samples
+def _evenly(num: int, some: int) -> Samples:
+    """As many positions below `num`, from the first to the last."""
+    return np.linspace(0, num - 1, some).round().astype(np.int64)

@@ -75,7 +75,7 @@ def weigh_by_losses(
     parent_losses = {c: known for c, known in before.parent_losses.items() if c in tree.members}
     trials = {c: t for c, t in before.trials.items() if c in tree.members and c not in asked}
     stands_for: dict[NodeId, Vector] = {tree.root: models[tree.root]}
-    parents = {client: losses[client][tree.root] for client in tree.clients}  # what m_j loses
+    parents = {c: losses[c][tree.root] for c in tree.clients if c in asked}  # what m_j loses
     for clusters in levels(tree):  # a whole level is asked at once: that is one exchange
         above = {cluster: stands_for[parent] for cluster, parent in clusters.items()}
         judges = [(c, k) for k in clusters for c in tree.clients_of(k) if c in asked]
@@ -89,18 +89,22 @@ def weigh_by_losses(
                 parents |= dict(zip(heard, rows[:, best].tolist()))
             m = mixture(above[cluster], models[cluster], weights[cluster])
             stands_for[cluster] = as_vector(m)
-    children = [(parent, child) for parent in tree.clusters for child in tree.children[parent]]
-    above = {c: stands_for[parent] for parent, c in children if c in tree.members and c in asked}
+    above = {
+        child: stands_for[parent]
+        for parent in tree.clusters
+        for child in tree.children[parent]
+        if child in asked and child in tree.members
+    }
     table = mixture_losses([(c, c) for c in above], above, models, parents, losses, fed)
     for parent in tree.clusters:
-        siblings = {c: table[c, c] for c in tree.children[parent] if (c, c) in table}
+        siblings = {c: table[c, c] for c in tree.children[parent] if c in asked and (c, c) in table}
         if siblings:
             is_group = tree.members.issuperset(tree.children[parent])
-            found = weigh_siblings(siblings, parent, before, config, fed, hope=is_group)
-            weights |= found.weights
-            starts |= found.starts
-            parent_losses |= found.parent_losses
-            trials |= found.trials
+            chosen = weigh_siblings(siblings, parent, before, config, fed, hope=is_group)
+            weights |= chosen.weights
+            starts |= chosen.starts
+            parent_losses |= chosen.parent_losses
+            trials |= chosen.trials
     return Mixing(weights, starts, parent_losses, trials)
 
 
@@ -216,22 +220,22 @@ def mixture_losses(
     mixed = {node: [mixture(above[node], models[node], a) for a in between] for _, node in judges}
     # The client has what they are made of.
     scores = fed.held_out([(c, m) for c, node in judges for m in mixed[node]], sent=True)
-    found = np.array([score.loss for score in scores]).reshape(len(judges), len(between))
+    mixed_losses = np.array([score.loss for score in scores]).reshape(len(judges), len(between))
     table = {
         (client, node): np.array([parent_losses[client], *row, losses[client][node]])
-        for (client, node), row in zip(judges, found)
+        for (client, node), row in zip(judges, mixed_losses)
     }
     return {judge: row for judge, row in table.items() if np.isfinite(row).all()}
 
 
 def levels(tree: Tree) -> list[dict[NodeId, NodeId]]:
     """The clusters below the root by depth, each with its parent."""
-    found: list[dict[NodeId, NodeId]] = []
+    levels: list[dict[NodeId, NodeId]] = []
     parents = [tree.root]
     while parents:
-        found.append({k: p for p in parents for k in tree.children[p] if k not in tree.members})
-        parents = list(found[-1])
-    return found[:-1]
+        levels.append({k: p for p in parents for k in tree.children[p] if k not in tree.members})
+        parents = list(levels[-1])
+    return levels[:-1]
 
 
 def steadied(losses: Floats, counts: Floats, samples: float) -> Floats:

@@ -26,7 +26,7 @@ from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.shape import Build
 from sofa_fl.topology.geometry.space import Floats, Space, unit_rows
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, Split, apply_all
+from sofa_fl.topology.tree.edits import Edit, apply_all, splits_of
 
 Learned = Mapping[NodeId, Vector]  # the sum of a client's updates so far
 FEWEST = 4  # clients of a cluster that may be divided: two groups of two
@@ -111,23 +111,20 @@ def find_splits(
     tree: Tree, learned: Learned, config: DmacConfig, build: Build, fed: Federation
 ) -> list[Edit]:
     """Divide clusters of clients in which DMAC sees groups, if it is not by chance."""
-    edits: list[Edit] = []
-    next_id = tree.next_id
+    splits: dict[NodeId, list[tuple[NodeId, ...]]] = {}
     for cluster in tree.clusters:
         children = tree.children[cluster]
         if len(children) < FEWEST or not all(child in learned for child in children):
             continue
-        found = build(place(learned, children, fed), config, next_id)
-        tops = [part for part in found.children[found.root] if part not in found.members]
-        parts = [tuple(found.clients_of(part)) for part in tops]
+        groups = build(place(learned, children, fed), config, tree.next_id)
+        tops = [part for part in groups.children[groups.root] if part not in groups.members]
+        parts = [tuple(groups.clients_of(part)) for part in tops]
         if not parts or not agree_more(learned, children, parts):
             continue
         if rest := tuple(c for c in children if not any(c in part for part in parts)):
             parts.append(rest)
-        into = tuple(NodeId(next_id + k) for k in range(len(parts)))
-        edits.append(Split(cluster, into, tuple(parts)))
-        next_id += len(parts)
-    return edits
+        splits[cluster] = parts
+    return splits_of(tree, splits)
 
 
 def agree_more(

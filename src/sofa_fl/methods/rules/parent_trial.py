@@ -58,11 +58,11 @@ def is_better_alone(
     if not alone:
         return False
     samples, all_samples = counts(list(alone), fed), counts(list(tried), fed)
-    own = np.average([losses[client][-1] for client in alone], weights=samples)
+    own_loss = np.average([losses[client][-1] for client in alone], weights=samples)
     before = np.average([trial.own_loss for trial in alone.values()], weights=samples)
     parents = [trial.parent_loss - losses[client][0] for client, trial in tried.items()]
-    more = before - own - np.average(parents, weights=all_samples)
-    return bool(more > chance * (fed.blind_loss - own) / samples.sum() ** 0.5)
+    more = before - own_loss - np.average(parents, weights=all_samples)
+    return bool(more > chance * (fed.blind_loss - own_loss) / samples.sum() ** 0.5)
 
 
 def counts(clients: Sequence[NodeId], fed: Federation) -> Floats:
