@@ -1,4 +1,4 @@
-"""What fast neighbors gain: DMAC with and without them, in all situations."""
+"""What each fast part of DMAC gains against the plain one, in all situations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from situations import SITUATIONS, gaussian, models
 from timing import space_of, timed
 
 from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.clustering.dense import is_dense
 from sofa_fl.topology.clustering.dmac import Nearness, Neighbors, dmac
 from sofa_fl.topology.clustering.fast import FastNeighbors
 from sofa_fl.topology.geometry.space import Floats
@@ -19,46 +20,62 @@ from sofa_fl.topology.tree import Tree
 
 LARGEST_REPEATED = 3000  # clients; above, plain neighbors take minutes, and once is enough
 SIZES = (100, 1000, 10_000)
+# None takes what DMAC takes by default: all distances in one matrix, if there are few clients.
+PARTS: dict[str, Nearness | None] = {"plain": Neighbors, "fast": FastNeighbors, "dense": None}
 
 
-def build(positions: Floats, neighbors: Nearness) -> Tree:
+def build(positions: Floats, neighbors: Nearness | None) -> Tree:
     return dmac(space_of(positions), DmacConfig(), 0, neighbors)
 
 
-def gains(sizes: Sequence[int], repeat: int) -> Iterator[dict[str, Any]]:
-    """CPU seconds of every situation, fast and plain, the least of all repetitions.
+def gains(
+    sizes: Sequence[int], repeat: int, kinds: Sequence[str] = ("gaussian", "models")
+) -> Iterator[dict[str, Any]]:
+    """CPU seconds of every situation with each part, the least of all repetitions.
 
     The trees are equal.
     """
     for n in sizes:
-        for places, make in (("gaussian", gaussian), ("models", models)):
-            for kind in SITUATIONS:
-                draw, groups = make(kind, n, np.random.default_rng(n))
+        for places in kinds:
+            for situation in SITUATIONS:
+                make = gaussian if places == "gaussian" else models
+                draw, groups = make(situation, n, np.random.default_rng(n))
                 now = draw(groups)
+                fits = {part for part in PARTS if part != "dense" or is_dense(space_of(now))}
                 runs = [
-                    [
-                        timed(partial(build, now, neighbors))
-                        for neighbors in (FastNeighbors, Neighbors)
-                    ]
+                    {
+                        part: timed(partial(build, now, PARTS[part]))
+                        for part in PARTS
+                        if part in fits
+                    }
                     for _ in range(repeat if n <= LARGEST_REPEATED else 1)
                 ]
-                assert all(fast == plain for (_, fast), (_, plain) in runs), "another tree"
-                seconds = [min(run[at][0] for run in runs) for at in (0, 1)]
-                yield {"clients": n, "places": places, "situation": kind, "seconds": seconds}
+                trees = [tree for run in runs for _, tree in run.values()]
+                assert all(tree == trees[0] for tree in trees), "another tree"
+                seconds = {part: min(run[part][0] for run in runs) for part in sorted(fits)}
+                yield {
+                    "clients": n, "places": places, "situation": situation, "seconds": seconds
+                }  # fmt: skip
 
 
 def gains_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per number of clients."""
+    """One line per number of clients: the median of all situations, and their range."""
     lines = [
-        "| clients | DMAC with fast neighbors, s | plain, s | times as fast |",
-        "|---|---|---|---|",
+        "| clients | plain, s | fast, s | times as fast | dense, s | times as fast |",
+        "|---|---|---|---|---|---|",
     ]
     for n in sorted({row["clients"] for row in rows}):
-        fast, plain = zip(*(row["seconds"] for row in rows if row["clients"] == n))
-        gain = [slow / quick for quick, slow in zip(fast, plain)]
-        cells = [
-            f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
-            for values in (fast, plain, gain)
-        ]
+        seconds = [row["seconds"] for row in rows if row["clients"] == n]
+        cells = [_with_range([spent["plain"] for spent in seconds])]
+        for part in ("fast", "dense"):
+            if all(part in spent for spent in seconds):
+                cells.append(_with_range([spent[part] for spent in seconds]))
+                cells.append(_with_range([spent["plain"] / spent[part] for spent in seconds]))
+            else:
+                cells += ["-", "-"]
         lines.append(f"| {n:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _with_range(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2g} ({min(values):.2g} to {max(values):.2g})"

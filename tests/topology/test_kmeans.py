@@ -50,5 +50,7 @@ def test_weights_count() -> None:
 def test_neither_units_nor_the_origin_matter() -> None:
     positions = np.random.default_rng(0).normal(size=(12, 3))
     expected = proposed(positions, [2, 3, 4])
-    assert proposed(1e6 * positions, [2, 3, 4]) == expected
-    assert proposed(positions + 100, [2, 3, 4]) == expected
+    for unit in (1e-9, 1e6):
+        assert proposed(unit * positions, [2, 3, 4]) == expected
+    for origin in (100, 1e9):
+        assert proposed(positions + origin, [2, 3, 4]) == expected

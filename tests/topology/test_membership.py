@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.topology.clustering.shape import (
+    attach_newcomers,
     find_joins,
     find_leaves,
     find_takeover,
@@ -45,6 +46,23 @@ def test_near_to_none_of_them_it_joins_the_root() -> None:
     """Most of whose weight is the client beside it, that has no cluster either."""
     space = space_at(THERE | {20: 31.0}, {4: 10.0})
     assert find_joins(TREE, space) == [Join(node(20), node(5))]
+
+
+def test_of_two_clusters_as_near_a_newcomer_joins_the_tighter_one() -> None:
+    """By average linkage: the mean of the wider one is nearer, most of its clients are not."""
+    tight_and_wide = {0: 0.0, 1: 0.2, 2: 2.0, 3: 8.0, 4: 30.0}
+    joins = find_joins(TREE, space_at(tight_and_wide | {20: 2.6, 21: 7.0}))
+    assert joins == [Join(node(20), node(6)), Join(node(21), node(7))]
+
+
+def test_newcomers_are_attached_to_the_tree() -> None:
+    space = space_at(THERE | {20: 0.4})
+    assert attach_newcomers(TREE, space) == (
+        apply_all(TREE, find_joins(TREE, space)),
+        [Join(node(20), node(6))],
+    )
+    unknown = space_at({20: 0.4})
+    assert attach_newcomers(TREE, unknown, {node(20): node(7)})[1] == [Join(node(20), node(7))]
 
 
 def test_newcomers_do_not_wait_for_each_other() -> None:
