@@ -35,8 +35,7 @@ tokenizer = AutoTokenizer.from_pretrained(BASE)
 tokens = tokenizer(list(texts), padding="max_length", max_length=16, truncation=True)["input_ids"]
 arrays = sofa_fl.from_arrays(tokens, [meaning[intent][1] for intent in intents])
 data = sofa_fl.deal(arrays, by=owners, test=0.25, holdout=0.2)
-domains = list(queries["domains"])
-data = replace(data, truth=(tuple(domains.index(name[:-2]) for name in data.names),))
+data = replace(data, truth=(tuple(list(queries["domains"]).index(n[:-2]) for n in data.names),))
 
 
 def base():
@@ -48,7 +47,8 @@ def network():
 
 
 local = sofa_fl.LocalConfig(batches=10, batch_size=16, learning_rate=1e-2)
-config = sofa_fl.Config(rounds=2, warmup=20, local=local, sharing=sofa_fl.SharingConfig(ratio=0))
+none = sofa_fl.SharingConfig(ratio=0)
+config = sofa_fl.Config(rounds=2, warmup=20, local=local, sharing=none, score_levels=False)
 result = sofa_fl.run(config, data=data, network=network)
 for one in result.clients:
     result.export(result.run / "adapters" / one.name, client=one.client, format="peft")

@@ -30,7 +30,8 @@ def _tables(rows: Sequence[Row], settings: Sequence[str]) -> Iterator[str]:
             if part != FULL
         ]
         yield f"The {name}; the first line in %, the others in points without that part:\n"
-        yield table(["", *settings], [[FULL, *map(share, whole)], *lines])
+        seeds = [str(len(of_method(_of(rows, setting), FULL))) for setting in settings]
+        yield table(["", *settings], [[FULL, *map(share, whole)], *lines, ["seeds", *seeds]])
         yield "".join(_words(name, gaps))
 
 

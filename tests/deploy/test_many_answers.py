@@ -76,4 +76,6 @@ def test_a_site_draws_its_batches_itself(size: int) -> None:
 def test_samples_of_others_do_not_crowd_out_its_own() -> None:
     drawn = draw_batches(120, 60, 50, 50, 20)
     assert num_distinct(drawn, 60) >= 20
-    assert num_distinct(draw_batches(6000, 60, 5, 50, 20), 60) < 20, "then it is refused"
+    refused = draw_batches(6000, 60, 1000, 50, 20)
+    assert num_distinct(refused, 60) < 20
+    assert len(refused) == 1, "no more are drawn in vain"

@@ -20,20 +20,22 @@ TRIES = 100  # to draw a batch with enough samples of the site
 def draw_batches(num: int, num_own: int, batches: int, size: int, fewest: int) -> Samples:
     """Positions below `num`, `(batches, size)`; each batch is drawn anew, from all samples.
 
-    Those below `num_own` are the site's. A batch with fewer than `fewest` of them is drawn again,
-    if that may help.
+    Those below `num_own` are the site's. A batch with fewer than `fewest` of them is drawn again;
+    if that does not help, it is the last one, since the training will be refused.
     """
     rng = np.random.default_rng(secrets.randbits(128))
-
-    def draw() -> Samples:
-        for _ in range(TRIES):
+    order: list[Samples] = []
+    tries = TRIES if min(size, num_own) >= fewest else 1
+    while len(order) < batches:
+        for _ in range(tries):
             # All but a few samples would tell of these few, so a large batch repeats some.
             batch = rng.choice(num, size, replace=2 * size > num)
-            if num_distinct(batch[None], num_own) >= fewest:
+            if is_enough := num_distinct(batch[None], num_own) >= fewest:
                 break
-        return batch
-
-    return np.stack([draw() for _ in range(batches)])
+        order.append(batch)
+        if not is_enough:
+            break
+    return np.stack(order)
 
 
 def num_distinct(order: Samples, num_own: int) -> int:
