@@ -69,7 +69,7 @@ class DistanceEvidence:
         return 1
 
     def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
-        means = {nodes: self._mean(nodes) for _, nodes in questions}
+        means = {nodes: self._mean(nodes) for nodes in {nodes for _, nodes in questions}}
         at, row = self.space.positions, self.space.row_of
         apart = [at[row[client]] - means[nodes] for client, nodes in questions]
         return np.array([float(a @ a) for a in apart], dtype=np.float64)
