@@ -1,8 +1,8 @@
 """Batches that the site draws itself, so that nobody else knows which samples are in one.
 
-A server that knew could take every loss, and every model, as an equation, and solve them for single
-samples. For the same reason no passes are made over all samples: of a training that left out one
-of them, what it lacks would be that sample's.
+A server that knew could treat every loss and every model as an equation, and solve for single
+samples. For the same reason no pass covers all samples: the difference between a full pass and one
+that leaves out a sample would reveal that sample.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ THREADS = 4
 
 
 def checksum_while(data: memoryview, checksum: int, work: Callable[[], None]) -> int:
-    """The checksum of what `checksum` is that of and of `data` after it; meanwhile, `work` is done.
+    """Continue a checksum over `data`, and do `work` in the meantime.
 
-    Of few bytes, the work is done first.
+    With few bytes, the work comes first.
     """
     num = min(THREADS, os.cpu_count() or 1)
     if data.nbytes < LARGE:
@@ -29,20 +29,20 @@ def checksum_while(data: memoryview, checksum: int, work: Callable[[], None]) ->
     size = -(-data.nbytes // num)
     parts = [data[start : start + size] for start in range(0, data.nbytes, size)]
     with ThreadPoolExecutor(num, "checksum") as threads:
-        found = threads.map(zlib.crc32, parts)  # which does not hold Python up
+        sums = threads.map(zlib.crc32, parts)  # crc32 releases the interpreter's lock
         work()
-        for part, own in zip(parts, found):
-            checksum = joined(checksum, own, part.nbytes)
+        for part, part_sum in zip(parts, sums):
+            checksum = joined(checksum, part_sum, part.nbytes)
     return checksum
 
 
 def joined(first: int, second: int, num_bytes: int) -> int:
-    """The checksum of what two are the checksums of; `num_bytes` is the length of the second."""
+    """Combine the checksums of two pieces of data; the second has `num_bytes`."""
     return _product(_power(BYTE, num_bytes), first) ^ second
 
 
 def _product(a: int, b: int) -> int:
-    """Of two polynomials, modulo that of CRC-32."""
+    """Multiply two polynomials modulo that of CRC-32."""
     product = 0
     while a:
         if a & ONE:
