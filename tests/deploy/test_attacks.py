@@ -208,3 +208,29 @@ def test_two_servers_in_one_run_folder_are_one_too_many(tmp_path: Path) -> None:
     Server(FakeMessenger(machines), config, four(tmp_path), quiet).run(observers=[begin_again])
     assert refused == 3
     assert [event["round"] for event in events(tmp_path)] == [0, 1, 2]
+
+
+def test_a_server_waits_for_one_that_is_about_to_end(tmp_path: Path) -> None:
+    """A SuperLink that died may be back before its ServerApp has noticed."""
+    config, said = tiny(rounds=2), list[str]()
+    machines = machines_of(config)
+    first = Server(FakeMessenger(machines), config, four(tmp_path), quiet)
+
+    def hear(line: str) -> None:
+        said.append(line)
+        first.close()
+
+    patient = replace(four(tmp_path), patience=60.0)
+    Server(FakeMessenger(machines), config, patient, hear).run()
+    assert "another process runs in" in said[0]
+    assert said[0].endswith("waiting up to 60 s")
+    assert [event["round"] for event in events(tmp_path)] == [0, 1, 2]
+
+
+def test_a_server_does_not_wait_for_ever(tmp_path: Path) -> None:
+    config = tiny(rounds=2)
+    machines = machines_of(config)
+    first = Server(FakeMessenger(machines), config, four(tmp_path), quiet)
+    with pytest.raises(RunError, match="another process runs in"):
+        Server(FakeMessenger(machines), config, replace(four(tmp_path), patience=0.3), quiet)
+    first.close()

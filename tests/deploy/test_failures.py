@@ -119,7 +119,12 @@ class Clinics:
 
     def wait_for(self, is_so: Callable[[dict[str, Any]], bool], what: str, since: int = 0) -> int:
         """Wait for a round of this kind; the number of the last round then."""
-        wait_until(lambda: any(is_so(e) for e in self.rounds()[since:]), what, 120)
+        try:
+            wait_until(lambda: any(is_so(e) for e in self.rounds()[since:]), what, 120)
+        except AssertionError as error:
+            names = ["link.log", *(f"node-{i}.log" for i in range(3))]
+            tails = [f"== {name}\n{self.machine.log(name)[-4000:]}" for name in names]
+            raise AssertionError("\n".join([str(error), *tails])) from None
         return len(self.rounds()) - 1
 
     def name(self, i: int) -> str:

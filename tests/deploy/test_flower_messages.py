@@ -85,7 +85,9 @@ def test_a_message_that_was_not_accepted_has_no_id(monkeypatch: pytest.MonkeyPat
     flower.push_messages.side_effect = lambda messages: [
         None if machine == 2 else f"to {machine}" for machine in messages
     ]
-    sent = GridMessenger(flower).send({machine: message(1) for machine in (1, 2, 3)}, "train", 60)
+    sent = GridMessenger(flower, 60).send(
+        {machine: message(1) for machine in (1, 2, 3)}, "train", 60
+    )
     assert sent == {1: "to 1", 3: "to 3"}
     flower.push_messages.side_effect = lambda messages: []  # too large for the SuperLink
-    assert GridMessenger(flower).send({1: message(1)}, "train", 60) == {}
+    assert GridMessenger(flower, 60).send({1: message(1)}, "train", 60) == {}

@@ -101,7 +101,7 @@ def test_a_server_seals_for_every_machine_that_told_its_key(
 ) -> None:
     monkeypatch.setattr(flower_messages, "Message", lambda content, _to, _kind, ttl: content)
     grid: Any = Grid()
-    messenger = GridMessenger(grid)
+    messenger = GridMessenger(grid, 60)
     messenger.send({7: MESSAGE}, "query", 9.0)
     hello = from_record(grid.sent[0])
     public = hello.header[PUBLIC]

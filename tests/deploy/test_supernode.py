@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import os
+import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -30,10 +35,98 @@ def test_pauses_grow_until_a_message_comes(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_flower_still_has_what_is_replaced() -> None:
-    from flwr.supernode import start_client_internal
+    from flwr.supercore.retry import http_retry
+    from flwr.supernode import fleet_http_connection, start_client_internal
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
     assert hasattr(start_client_internal, "time")
     assert hasattr(start_client_internal, "_pull_and_store_message")
+    assert hasattr(fleet_http_connection, "HeartbeatSender")
+    assert "os.kill(os.getpid()" in inspect.getsource(fleet_http_connection)
+    assert "os.kill(os.getpid()" in inspect.getsource(http_retry)
+    assert hasattr(InMemoryNodeState, "_on_task_tokens_expired")
+
+
+Flower = Callable[[supernode.SignalsToItself], None]
+
+
+class StartAgainError(Exception):
+    """The SuperNode would start again."""
+
+
+def run_node(monkeypatch: pytest.MonkeyPatch, folder: Path, flower: Flower, tries: int = 0) -> None:
+    """Run the command, with `flower` in place of Flower's SuperNode."""
+    module = importlib.import_module("flwr.supernode.cli.flower_supernode")
+    app = folder / "app"
+    app.mkdir()
+    (app / "pyproject.toml").write_text("")
+    site = create_site(folder / "site", app)
+
+    def start_again(*_: object) -> None:
+        raise StartAgainError
+
+    signals = supernode.SignalsToItself()
+    monkeypatch.setattr(supernode, "patch_flower", lambda: signals)
+    monkeypatch.setattr(supernode, "check_app", lambda _: None)
+    monkeypatch.setattr(supernode, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(supernode.ResidentProcess, "keep_running", lambda _: None)
+    monkeypatch.setattr(module, "flower_supernode", lambda: flower(signals))
+    monkeypatch.setattr(os, "execv", start_again)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setenv(POLICY, "")
+    for name in supernode.FLOWER_ENVIRONMENT:
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv(supernode.TRIES, str(tries))
+    supernode.main(["--policy", str(site / "policy.toml")])
+
+
+def return_at_once(_: supernode.SignalsToItself) -> None:
+    """As Flower's SuperNode does if the server's answer was an error."""
+
+
+def refuse(_: supernode.SignalsToItself) -> None:
+    sys.exit(1)
+
+
+def end_by_operator(_: supernode.SignalsToItself) -> None:
+    sys.exit(0)
+
+
+def end_by_itself(signals: supernode.SignalsToItself) -> None:
+    """As Flower's SuperNode does if the server says that it is not authorized."""
+    killed: list[int] = []
+    previous = signal.signal(signal.SIGUSR1, lambda *_: killed.append(1))
+    try:
+        signals.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert killed
+    sys.exit(0)
+
+
+@pytest.mark.parametrize("flower", [return_at_once, refuse, end_by_itself])
+def test_a_node_starts_again_unless_its_operator_ends_it(
+    flower: Flower, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(StartAgainError):
+        run_node(monkeypatch, tmp_path, flower)
+    assert os.environ[supernode.TRIES] == "1"
+
+
+@pytest.mark.parametrize(
+    ("flower", "tries", "code"), [(end_by_operator, 0, 0), (refuse, supernode.MAX_RETRIES, 1)]
+)
+def test_a_node_ends(
+    flower: Flower,
+    tries: int,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        run_node(monkeypatch, tmp_path, flower, tries)
+    assert end.value.code == code
 
 
 def test_options_are_found_in_both_forms() -> None:

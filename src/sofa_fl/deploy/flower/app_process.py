@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import sys
 import time
 from logging import ERROR, INFO
@@ -27,12 +28,11 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
-from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from sofa_fl.deploy.flower.flower_patches import shorten_retries
+from sofa_fl.deploy.flower.flower_patches import local_retries, shorten_retries
 from sofa_fl.deploy.flower.node_site import POLICY
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import open_site
@@ -72,14 +72,12 @@ class ClientAppProcess:
         interceptors: list[Any] = [RuntimeVersionHttpInterceptor(component_name=name)]
         if token is not None:
             interceptors.append(RuntimeTokenHttpInterceptor(token))
-        retry = make_simple_http_retry_invoker()
-        retry.max_tries = 3
         return RuntimeHttpClient.from_server_address(
             server_address=self.address,
             insecure=True,  # on this machine
             root_certificates=None,
             interceptors=interceptors,
-            retry_invoker=retry,
+            retry_invoker=local_retries(),
         )
 
     def app(self, run: Run, fab: Fab) -> ClientApp:
@@ -123,9 +121,11 @@ class ClientAppProcess:
                 code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
                 reply = Message(Error(code=code, reason=told(error)), reply_to=message)
         try:
+            # A message that could not be read is left to the SuperNode, which answers for it when
+            # it has heard nothing of the task for a minute.
             if reply is not None and context is not None:
                 push_message(client, reply, context)
-            push_task_output(client, context, status, details)
+                push_task_output(client, context, status, details)
         except (httpx.HTTPError, RunNotRunningException) as error:
             log(ERROR, "The SuperNode did not take the answer: %s", error)
         finally:
@@ -136,6 +136,7 @@ class ClientAppProcess:
 
 if __name__ == "__main__":
     os.environ["SOFA_FL_RESIDENT"] = "1"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its SuperNode ends it
     shorten_retries()
     log(INFO, "Start the resident ClientApp process")
     ClientAppProcess(sys.argv[1], int(sys.argv[2])).run()

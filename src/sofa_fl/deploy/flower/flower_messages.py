@@ -13,7 +13,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from sofa_fl.deploy.flower.flower_patches import shorten_retries, survive_broken_answers
+from sofa_fl.deploy.flower.flower_patches import (
+    limit_waits,
+    shorten_retries,
+    survive_broken_answers,
+)
 from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, public_of, seal, unseal
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.transport.message_checks import MessageError, shown
@@ -117,10 +121,12 @@ class GridMessenger:
     """Sends messages over Flower's grid, without its pauses of three seconds.
 
     They are encrypted for every machine that has told its key, as all do with their first answer.
+    The parts of an answer may take `timeout` seconds to arrive once it is announced.
     """
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Grid, timeout: float) -> None:
         shorten_retries()
+        limit_waits(timeout)
         survive_broken_answers()
         self.grid = grid
         self.key = new_key()

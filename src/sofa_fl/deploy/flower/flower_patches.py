@@ -1,4 +1,4 @@
-"""Patches of Flower in the calling process: shorter retries, and fixes for two failures.
+"""Patches of Flower in the calling process: shorter retries, and fixes for failures.
 
 Flower announces a message before its parts have arrived, and whoever asks for a part too early
 waits a second. The patched functions are not Flower's public interface: the extra `flower` pins
@@ -12,7 +12,10 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
+from flwr.supercore.heartbeat import HeartbeatFailure, HeartbeatSender
 from flwr.supercore.inflatable import inflatable_utils
+from flwr.supercore.retry import RetryInvoker, make_simple_http_retry_invoker
 from flwr.supercore.run import RunNotRunningException
 
 FIRST_RETRY = 0.05  # seconds until a part is requested again; each wait is twice the last
@@ -23,6 +26,17 @@ def shorten_retries() -> None:
     for pull in (inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree):
         assert pull.__kwdefaults__ is not None
         pull.__kwdefaults__["initial_backoff"] = FIRST_RETRY
+
+
+def limit_waits(seconds: float) -> None:
+    """Wait no longer than that for the parts of a message.
+
+    Flower waits up to two hours, and the server for nothing else meanwhile: a machine that
+    announces an answer and never sends it would stop all others.
+    """
+    defaults = inflatable_utils.pull_objects.__kwdefaults__
+    assert defaults is not None
+    defaults["max_time"] = seconds
 
 
 class BrokenMessage:
@@ -53,6 +67,79 @@ def survive_broken_answers() -> None:
 
     safely.is_patched = True  # type: ignore[attr-defined]
     grid.inflate_object_from_contents = safely
+
+
+def local_retries() -> RetryInvoker:
+    """How the ClientApp's process asks its SuperNode again: a few times, and not if it is refused.
+
+    A task that the SuperNode has given up is refused. Flower's process ends itself then, with a
+    signal; this one has other messages to answer.
+    """
+    retries = make_simple_http_retry_invoker()
+    retries.max_tries = 3
+    give_up = retries.should_giveup
+    assert give_up is not None
+
+    def is_final(error: Exception) -> bool:
+        status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
+        return status == httpx.codes.UNAUTHORIZED or give_up(error)
+
+    retries.should_giveup = is_final
+    return retries
+
+
+class SteadyHeart(HeartbeatSender):
+    """Goes on after any failure; Flower's stops for ever if the server fails once in its own way.
+
+    A machine without it is taken for gone after a minute, and gets no more work.
+    """
+
+    def _heartbeat(self) -> None:
+        try:
+            super()._heartbeat()
+        except Exception as error:
+            raise HeartbeatFailure from error
+
+
+def send_late_replies(pull_and_store: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Let a SuperNode send every reply that is ready before it asks for the next message.
+
+    Flower looks for a reply only after it got a message, and takes any. If a server dies after it
+    gave out a message, the reply to that one is left over; it goes out in place of the next, which
+    then waits for a message that a server sends only when it has the reply.
+    """
+
+    @wraps(pull_and_store)
+    def pull(**given: Any) -> int | None:
+        state = given["state"]
+        with state.lock_msg_store:
+            ready = [
+                entry.message.metadata.run_id
+                for entry in state.msg_store.values()
+                if entry.message.metadata.reply_to_message_id and not entry.is_retrieved
+            ]
+        return ready[0] if ready else pull_and_store(**given)
+
+    return pull
+
+
+def answer_lost_tasks(on_expired: Callable[..., None]) -> Callable[..., None]:
+    """Let a SuperNode answer for a process that died before it read its message.
+
+    Flower answers only for messages that were read, and waits for ever for others.
+    """
+
+    @wraps(on_expired)
+    def expired(state: Any, tasks: list[Any]) -> None:
+        runs = {task.run_id for task in tasks}
+        with state.lock_msg_store:
+            for entry in state.msg_store.values():
+                metadata = entry.message.metadata
+                if metadata.run_id in runs and not metadata.reply_to_message_id:
+                    entry.is_retrieved = True
+        on_expired(state, tasks)
+
+    return expired
 
 
 def drop_ended_runs(pull_and_store: Callable[..., int | None]) -> Callable[..., int | None]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,8 @@ from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of, sco
 from sofa_fl.experiment.storage.event_lines import Event
 from sofa_fl.report.page import write_report_at_end
 
+PATIENCE = 60.0  # seconds for the server of a SuperLink that died to leave the run folder
+
 
 def server_app(config: Path | str, network: MakeNetwork | None = None) -> ServerApp:
     """Return the ServerApp that runs the configuration in a file.
@@ -34,6 +40,7 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         os.umask(0o077)  # models and records are for the operator alone
+        end_with_parent(sys.argv)
         given = context.run_config
         loaded = load_config(Path(config), str(given.get("set", "")).split())
         server_config = ServerConfig(
@@ -45,6 +52,7 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
             timeout=float(given.get("timeout", 600)),
             transport="float16" if given.get("transport") == "float16" else "float32",
             secure_aggregation=int(given.get("secure_aggregation", 0)),
+            patience=PATIENCE,
         )
 
         def write_line(line: str) -> None:
@@ -54,10 +62,33 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
             if event["event"] == "round":
                 write_line(round_line(event))
 
-        server = Server(GridMessenger(grid), loaded, server_config, write_line)
+        server = Server(
+            GridMessenger(grid, server_config.timeout), loaded, server_config, write_line
+        )
         server.run(network, [log_round, write_report_at_end])
 
     return app
+
+
+def end_with_parent(arguments: Sequence[str]) -> None:
+    """End this process, and let go of the run folder, when the SuperLink that started it dies.
+
+    Flower does it with a signal to itself, from a thread; if the main thread waits for answers, it
+    does not notice until they have come.
+    """
+    if "--parent-pid" not in arguments[:-1]:
+        return
+    parent = int(arguments[arguments.index("--parent-pid") + 1])
+    main = threading.main_thread().ident
+    if os.getppid() != parent or main is None:
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def expected_in(given: Mapping[str, Any]) -> Expected:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sofa_fl.deploy.flower.node_site import POLICY
 from sofa_fl.deploy.machine.policy import check_app, load_policy
@@ -64,34 +65,68 @@ def main(arguments: Sequence[str]) -> None:
     tries = int(os.environ.pop(TRIES, "0"))
     if tries:
         time.sleep(RETRY_AFTER)
-    from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
-
-    from sofa_fl.deploy.flower.flower_patches import drop_ended_runs, shorten_retries
 
     port = _value(arguments, "--port") or str(DEFAULT_PORT)
     host = _value(arguments, "--host") or "127.0.0.1"
     resident = ResidentProcess(f"{host}:{port}")
     threading.Thread(target=resident.keep_running, daemon=True).start()
-    shorten_retries()
-    start_client_internal.time = PollingTime()  # type: ignore[attr-defined,assignment]
-    start_client_internal._pull_and_store_message = drop_ended_runs(
-        start_client_internal._pull_and_store_message
-    )
+    signals = patch_flower()
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
     began = time.monotonic()
+    code: object = 1
     try:
-        flower_supernode()
+        flower_supernode()  # it returns if the server's answer was an error
     except SystemExit as end:
-        resident.stop()
-        if time.monotonic() - began > CONNECTED:
-            tries = 0
-        if end.code in (None, 0) or tries >= MAX_RETRIES:
-            raise
-        # For a minute after a SuperNode lost its connection, the server refuses it as a duplicate.
-        os.environ[TRIES] = str(tries + 1)
-        again = [*arguments, "--policy", str(file)]
-        os.execv(sys.executable, [sys.executable, "-m", "sofa_fl.deploy.flower.supernode", *again])
+        code = end.code
+    resident.stop()
+    if time.monotonic() - began > CONNECTED:
+        tries = 0
+    is_operator = code in (None, 0) and not signals.has_ended_itself
+    if is_operator or tries >= MAX_RETRIES:
+        sys.exit(0 if is_operator else 1)
+    # For a minute after a SuperNode lost its connection, the server refuses it as a duplicate.
+    os.environ[TRIES] = str(tries + 1)
+    again = [*arguments, "--policy", str(file)]
+    os.execv(sys.executable, [sys.executable, "-m", "sofa_fl.deploy.flower.supernode", *again])
+
+
+class SignalsToItself:
+    """Replaces the module `os` where Flower ends its own process, to know that it did."""
+
+    def __init__(self) -> None:
+        self.has_ended_itself = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
+
+    def kill(self, process: int, number: int) -> None:
+        self.has_ended_itself = True
+        os.kill(process, number)
+
+
+def patch_flower() -> SignalsToItself:
+    """Replace what hinders a SuperNode that is to stay; return whether it ends itself."""
+    from flwr.supercore.retry import http_retry
+    from flwr.supernode import fleet_http_connection, start_client_internal
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+
+    from sofa_fl.deploy.flower import flower_patches as patches
+
+    patches.shorten_retries()
+    worker: Any = start_client_internal  # what is patched is not its public interface
+    worker.time = PollingTime()
+    pull = patches.drop_ended_runs(worker._pull_and_store_message)
+    worker._pull_and_store_message = patches.send_late_replies(pull)
+    state: Any = InMemoryNodeState
+    state._on_task_tokens_expired = patches.answer_lost_tasks(state._on_task_tokens_expired)
+    connection: Any = fleet_http_connection
+    connection.HeartbeatSender = patches.SteadyHeart
+    signals = SignalsToItself()
+    connection.os = signals
+    retry: Any = http_retry
+    retry.os = signals
+    return signals
 
 
 class ResidentProcess:

@@ -55,6 +55,7 @@ class ServerConfig:
         transport: How models travel: `float32`, or `float16` in half the bytes.
         secure_aggregation: The smallest number of machines whose models are summed before the
             server learns them; 0: it learns the model of each.
+        patience: Seconds to wait for another server in this run folder to end.
     """
 
     run: Path
@@ -65,6 +66,7 @@ class ServerConfig:
     timeout: float = 600.0
     transport: ModelType = "float32"
     secure_aggregation: int = 0
+    patience: float = 0.0
 
 
 class Server:
@@ -82,9 +84,20 @@ class Server:
         self.exchange = Exchange(messenger, server_config.timeout, self.record)
         self.declined: dict[int, float] = {}  # when each machine last declined to take part
         with ExitStack() as stack:
-            stack.enter_context(self.folder.locked())
+            self._lock_folder(stack)
             self._prepare(config)
             self._lock = stack.pop_all()  # until the run has ended
+
+    def _lock_folder(self, stack: ExitStack) -> None:
+        """Keep the run folder; a server whose SuperLink died may need a moment to leave it."""
+        try:
+            stack.enter_context(self.folder.locked())
+        except RunError as error:
+            patience = self.server_config.patience
+            if not patience:
+                raise
+            self.log(f"{error}; waiting up to {patience:g} s")
+            stack.enter_context(self.folder.locked(patience))
 
     def close(self) -> None:
         """Let go of the run folder; `run` does so by itself."""

@@ -11,6 +11,7 @@ import contextlib
 import io
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -78,18 +79,25 @@ def reopen(path: Path) -> io.FileIO:
 
 
 @contextlib.contextmanager
-def locked(path: Path, refusal: str | None = None) -> Iterator[None]:
-    """Hold a file's lock, which ends with the process; wait for it, or raise `refusal`."""
+def locked(path: Path, refusal: str | None = None, patience: float = 0.0) -> Iterator[None]:
+    """Hold a file's lock, which ends with the process.
+
+    Wait for it; with a `refusal`, wait no more than `patience` seconds and raise that then.
+    """
     try:
         opened = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o600)
     except OSError as error:
         raise RunError(f"cannot lock {path}: {error.strerror}") from None
     try:
-        if fcntl is not None:
+        end = time.monotonic() + patience
+        while fcntl is not None:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+                break
             except BlockingIOError:
-                raise RunError(str(refusal)) from None
+                if time.monotonic() >= end:
+                    raise RunError(str(refusal)) from None
+                time.sleep(0.1)
         yield
     finally:
         os.close(opened)

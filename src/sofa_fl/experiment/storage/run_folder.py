@@ -86,11 +86,11 @@ class RunFolder:
         return cls(path)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, patience: float = 0.0) -> Iterator[None]:
         """Keep other processes from running here; also delete what a killed one left unfinished.
 
         Raises:
-            RunError: Another process runs here.
+            RunError: Another process runs here, and still does after `patience` seconds.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class RunFolder:
             f"another process runs in {self.path}; wait until it has ended, or choose another "
             "folder with 'out'"
         )
-        with locked(self.lock_file, refusal):
+        with locked(self.lock_file, refusal, patience):
             for path in self.unfinished():
                 discard(path)
             yield
