@@ -61,6 +61,18 @@ def test_distances_are_those_of_scipy(metric: Metric) -> None:
     assert_allclose(paired, [expected[2, 5], 0], atol=1e-12)
 
 
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_distances_have_a_row_and_a_column_for_each(way: tuple[Metric, Linkage]) -> None:
+    """Not more, whether variances are named or not: with 10,000 clients that would be gigabytes."""
+    space = random_space(np.random.default_rng(2), 5, *way)
+    one = space.positions[:1]
+    expected = all_between(space)[:, :1]
+    for variances in [(), (0.0,), (0.0, 0.0), (np.zeros(5), 0.0), (0.0, np.zeros(1))]:
+        distances = space.distances(space.positions, one, *variances)
+        assert distances.shape == (5, 1)
+        assert_allclose(distances, expected)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_centroid_linkage_is_the_distance_of_the_places(metric: Metric) -> None:
     space = random_space(np.random.default_rng(1), 7, metric)
