@@ -174,11 +174,11 @@ def perform(block: Block, machines: dict[str, Machine], ports: Ports) -> None:
     machine, server = machines[block.where], machines["server"]
     app = server.folder / "clinics"
     text = block.text.replace("server.example.org:8000", f"{HOST}:{ports.front}")
-    text = text.replace("--port 8001", f"--port {ports.link}")
+    text = text.replace("deploy link", f"deploy link --port {ports.link}")
     text = text.replace("python keys.py", f"python keys.py --link 127.0.0.1:{ports.link}")
     commands = text.splitlines()
     first = shlex.split(commands[-1])[:3]
-    if first[0] == "flower-superlink":
+    if first[1:] == ["deploy", "link"]:
         machine.run("\n".join(commands[:-1]))
         small(machine)
         machine.start(f"cd clinics\n. ./env.sh\nexec {commands[-1]}", "superlink.log")

@@ -84,12 +84,8 @@ class Clinics:
     def start_link(self) -> Popen[bytes]:
         log = self.machine.folder / "link.log"
         log.unlink(missing_ok=True)
-        keys = "--ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.pem"
-        keys += " --ssl-keyfile keys/server.key --enable-supernode-auth"
         link = self.machine.start(
-            f"cd clinics\n. ./env.sh\nexec flower-superlink --host 127.0.0.1 --port {self.port} "
-            f"{keys} --database .flwr/state.db",
-            log.name,
+            f"cd clinics\n. ./env.sh\nexec sofa-fl deploy link --port {self.port}", log.name
         )
         wait_until(lambda: "Uvicorn running" in self.machine.log(log.name), "the SuperLink")
         return link

@@ -22,8 +22,8 @@ from sofa_fl.deploy.flower import client_app as app_module
 from sofa_fl.deploy.flower.app_process import ClientAppProcess
 from sofa_fl.deploy.flower.flower_messages import from_record, to_record
 from sofa_fl.deploy.flower.new_app import new_app
-from sofa_fl.deploy.flower.node_site import POLICY
-from sofa_fl.deploy.flower.sealing import new_key, public_of
+from sofa_fl.deploy.flower.node_site import POLICY, site_of
+from sofa_fl.deploy.flower.sealing import key_of, new_key, public_of
 from sofa_fl.deploy.machine.machine_data import (
     LoadData,
     MachineConfig,
@@ -71,8 +71,12 @@ def ask(
     sealed_for: str | None = None,
     load: LoadData = load_data,
 ) -> WireMessage:
-    """What a ClientApp answers to a message that Flower brings."""
-    message = Message(to_record(question, sealed_for), dst_node_id=7, message_type="query")
+    """What a ClientApp answers to a message that Flower brings; work comes encrypted."""
+    if sealed_for is None and "ask" not in question.header:
+        _, here = site_of({})
+        assert here is not None
+        sealed_for = public_of(key_of(here.key))
+    message = Message(to_record(question, sealed_for or None), dst_node_id=7, message_type="query")
     context = Context(
         run_id=3, node_id=7, node_config={"client": 0}, state=RecordDict(), run_config={}
     )
@@ -113,6 +117,17 @@ def test_an_answer_is_sealed_for_the_server(site: Path) -> None:
     give = builder.message(give=True, setup=setup, public=public_of(server))
     gave = ask(give, key=server, sealed_for=answer.header["public"])
     assert len(gave.arrays["gave"]) == 3
+
+
+def test_work_is_for_the_server_to_give(site: Path) -> None:
+    """Formerly a site worked for whoever got a message into Flower."""
+    builder = MessageBuilder()
+    builder.add(np.arange(3, dtype=np.int32), "give")
+    answer = ask(builder.message(give=True, setup=SETUP.to_dict()), sealed_for="")
+    with pytest.raises(RefusalError, match="must encrypt it with the key of this site"):
+        answer.check_version()
+    assert not answer.arrays
+    assert "must encrypt" in audited(site)[0]["refused"]
 
 
 def test_what_is_refused_is_on_record_and_told(site: Path) -> None:

@@ -35,13 +35,13 @@ class Front:
     port: int
     link: int
 
-    def call(self, method: str, path: str, port: int = 0) -> int:
+    def call(self, method: str, path: str, port: int = 0, body: bytes = b"") -> int:
         """The status of an answer."""
         context = ssl.create_default_context(cafile=self.certificate)
         where = port or self.port
         connection = http.client.HTTPSConnection(HOST, where, context=context, timeout=20)
         try:
-            connection.request(method, path, b"", {"Content-Type": "application/protobuf"})
+            connection.request(method, path, body, {"Content-Type": "application/protobuf"})
             return connection.getresponse().status
         finally:
             connection.close()
@@ -61,12 +61,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     try:
         machine.run("sofa-fl deploy new clinics")
         machine.run(f"{ready}python keys.py --server {HOST}:{port} --link 127.0.0.1:{link}")
-        machine.start(
-            f"{ready}exec flower-superlink --host 127.0.0.1 --port {link} --enable-supernode-auth "
-            "--ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.pem "
-            "--ssl-keyfile keys/server.key",
-            "superlink.log",
-        )
+        machine.start(f"{ready}exec sofa-fl deploy link --port {link}", "superlink.log")
         machine.start('cd clinics\nexec nginx -c "$PWD/nginx.conf"', "nginx.log")
         wait_until(lambda: is_open(port), "nginx")
         wait_until(lambda: "Uvicorn running" in machine.log("superlink.log"), "the SuperLink")
@@ -105,6 +100,13 @@ def test_a_machine_without_a_key_gets_no_further_than_the_superlink(
 )  # fmt: skip
 def test_no_other_way_leads_past(path: str, front: Front) -> None:
     assert front.call("POST", path) in (403, 400)
+
+
+def test_only_parts_of_answers_may_be_large(front: Front) -> None:
+    """An announcement of many parts would keep the SuperLink's database busy for minutes."""
+    large = bytes(300_000)
+    assert front.call("POST", "/v1/fleet/push-messages", body=large) == 413
+    assert front.call("POST", "/v1/fleet/push-object", body=large) in (400, 401, 422)
 
 
 def test_flowers_own_port_would_have_let_anybody_in(front: Front) -> None:

@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import RecordDict
 
-from sofa_fl.deploy.flower import flower_messages
-from sofa_fl.deploy.flower.flower_messages import MAX_INLINE, GridMessenger, from_record, to_record
+from sofa_fl.deploy.flower import flower_messages, grid_messenger
+from sofa_fl.deploy.flower.flower_messages import MAX_INLINE, from_record, to_record
+from sofa_fl.deploy.flower.grid_messenger import GridMessenger
 from sofa_fl.deploy.flower.sealing import PUBLIC, key_of, new_key, public_of, seal, unseal
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, WireMessage
@@ -99,7 +100,7 @@ def answer_with(content: RecordDict) -> MagicMock:
 def test_a_server_seals_for_every_machine_that_told_its_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(flower_messages, "Message", lambda content, _to, _kind, ttl: content)
+    monkeypatch.setattr(grid_messenger, "Message", lambda content, _to, _kind, ttl: content)
     grid: Any = Grid()
     messenger = GridMessenger(grid, 60)
     messenger.send({7: MESSAGE}, "query", 9.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from sofa_fl.api.runs import run
+from sofa_fl.deploy.server import roster
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.server.roster_file import load_members
 from sofa_fl.deploy.server.server import Server, ServerConfig
@@ -245,7 +247,10 @@ def test_a_machine_that_hangs_at_work_is_asked_ever_less(tmp_path: Path) -> None
     assert [round for round, failed in enumerate(waited) if failed] == [0, 1, 4]
 
 
-def test_a_machine_that_works_again_is_asked_as_before(tmp_path: Path) -> None:
+def test_a_machine_that_works_again_is_asked_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "FORGIVE_AFTER", 1)
     config = tiny(rounds=7, model={"name": "mlp", "hidden": 4})
     machines = machines_of(config)
     is_bad = [in_training(number) for number in (1, 2, 4)]  # of the trainings that it is asked for
@@ -253,6 +258,17 @@ def test_a_machine_that_works_again_is_asked_as_before(tmp_path: Path) -> None:
     serve(config, tmp_path, machines)
     absent = [round for round, e in enumerate(events(tmp_path)) if e.get("absent")]
     assert absent == [1, 2, 3, 4, 6]
+
+
+def test_a_machine_that_works_and_hangs_in_turn_is_asked_ever_less(tmp_path: Path) -> None:
+    """Formerly it cost a time-out every other round, for ever."""
+    config = tiny(rounds=9, model={"name": "mlp", "hidden": 4})
+    machines = machines_of(config)
+    turn = itertools.count()
+    machines[99].spoil = failing(lambda a: "tasks" in a.header and next(turn) % 2 == 1, "error")
+    serve(config, tmp_path, machines)
+    absent = [round for round, e in enumerate(events(tmp_path)) if e.get("absent")]
+    assert absent == [1, 3, 4, 5, 7, 8, 9]
 
 
 def test_who_answers_wrongly_is_in_the_end_not_asked(tmp_path: Path) -> None:

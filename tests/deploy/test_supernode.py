@@ -130,9 +130,11 @@ def test_a_node_ends(
 
 
 def test_options_are_found_in_both_forms() -> None:
-    assert supernode._value(["--port", "9", "--host=h"], "--port") == "9"
-    assert supernode._value(["--port", "9", "--host=h"], "--host") == "h"
-    assert supernode._value(["--port", "9"], "--host") is None
+    given = ["--port", "9", "--host=h"]
+    assert supernode.option(given, "--port") == (["--host=h"], "9")
+    assert supernode.option(given, "--host") == (["--port", "9"], "h")
+    assert supernode.option(given[:2], "--host") == (given[:2], None)
+    assert supernode.option(["--port"], "--port") == (["--port"], None)
 
 
 def test_a_node_needs_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

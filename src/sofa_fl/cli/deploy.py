@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -95,4 +96,24 @@ def node(context: typer.Context) -> None:
         from sofa_fl.deploy.flower.supernode import main
     except ImportError:
         raise ConfigError("a node needs Flower: pip install 'sofa-fl[node]'") from None
+    main(context.args)
+
+
+@deploy.command(
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    }
+)
+def link(context: typer.Context) -> None:
+    """Run a SuperLink in the app's folder; takes --max-answer and flower-superlink's options.
+
+    Without options it listens on 127.0.0.1:8001, with the certificate and the database of the app.
+    It refuses what no honest SuperNode sends, which Flower's own does not.
+    """
+    if find_spec("flwr") is None:
+        raise ConfigError("a SuperLink needs Flower: pip install 'sofa-fl[flower]'")
+    from sofa_fl.deploy.flower.superlink import main
+
     main(context.args)

@@ -14,7 +14,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import log
 
-from sofa_fl.deploy.flower.flower_messages import from_record, to_record
+from sofa_fl.deploy.flower.flower_messages import from_record, is_sealed, to_record
 from sofa_fl.deploy.flower.node_site import simulated_site, site_of
 from sofa_fl.deploy.flower.sealing import PUBLIC, key_of, public_of
 from sofa_fl.deploy.machine.client_machine import ClientMachine
@@ -22,7 +22,7 @@ from sofa_fl.deploy.machine.machine_data import LoadData, MachineData, as_machin
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site, audit_nothing
 from sofa_fl.deploy.transport.contents import asked_in, left_in
-from sofa_fl.deploy.transport.message_checks import shown, told
+from sofa_fl.deploy.transport.message_checks import MessageError, shown, told
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
 from sofa_fl.errors import SofaError
@@ -51,6 +51,8 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Clien
             question = from_record(message.content, key)
             public = question.header.get(PUBLIC)
             entry["asked"] = asked_in(question)
+            if site is not None:
+                check_sender(question, message.content)
             machine = machine_for(question, context, load_data, network, policy, site)
             prepared = time.perf_counter() - began
             reply = machine.answer(question)
@@ -73,6 +75,15 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Clien
     app.evaluate()(answer)
     app.query()(answer)
     return app
+
+
+def check_sender(question: WireMessage, record: RecordDict) -> None:
+    """Take work only from the server, which alone has been told the site's key to encrypt with.
+
+    Flower delivers whatever claims to come from the server.
+    """
+    if question.header.get("ask") != "hello" and not is_sealed(record):
+        raise MessageError("whoever asks for work must encrypt it with the key of this site")
 
 
 def sealed(reply: WireMessage, key: X25519PrivateKey | None, public: object) -> RecordDict:

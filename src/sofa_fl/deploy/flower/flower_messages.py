@@ -1,27 +1,20 @@
-"""Our messages as Flower's records, and Flower's grid as our messenger."""
+"""Our messages as Flower's records."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from sofa_fl.deploy.flower.flower_patches import (
-    limit_waits,
-    shorten_retries,
-    survive_broken_answers,
-)
-from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, public_of, seal, unseal
-from sofa_fl.deploy.server.exchange import Answer
+from sofa_fl.deploy.flower.sealing import seal, unseal
 from sofa_fl.deploy.transport.message_checks import MessageError, shown
-from sofa_fl.deploy.transport.wire_message import ARRAY_TYPES, UNREADABLE, WireMessage
+from sofa_fl.deploy.transport.wire_message import ARRAY_TYPES, WireMessage
 
 RAW = "sofa-fl.raw"  # bytes as they lie in memory, little-endian
 LENGTH_SIZE = 8  # bytes of a number
@@ -59,7 +52,7 @@ def from_record(record: RecordDict, key: X25519PrivateKey | None = None) -> Wire
         data = header["data"] if large is None else large["data"].data
         if not isinstance(data, bytes):
             raise TypeError("bytes are needed")
-        if header.get("sealed") is True:
+        if is_sealed(record):
             if key is None:
                 raise MessageError("it is encrypted, and there is no key to read it with")
             text, data = _parts(unseal(data, key))
@@ -72,6 +65,12 @@ def from_record(record: RecordDict, key: X25519PrivateKey | None = None) -> Wire
     # JSON may be nested too deep, a number too large: whatever is wrong, it is the sender's.
     except Exception as error:
         raise MessageError(f"a message cannot be read: {shown(repr(error))}") from None
+
+
+def is_sealed(record: RecordDict) -> bool:
+    """Whether a message is encrypted."""
+    header = record.config_records.get("sofa")
+    return header is not None and header.get("sealed") is True
 
 
 def _parts(content: bytes) -> tuple[bytes, bytes]:
@@ -115,65 +114,3 @@ def in_batches(
         size += message.nbytes
     if batch:
         yield batch
-
-
-class GridMessenger:
-    """Sends messages over Flower's grid, without its pauses of three seconds.
-
-    They are encrypted for every machine that has told its key, as all do with their first answer.
-    The parts of an answer may take `timeout` seconds to arrive once it is announced.
-    """
-
-    def __init__(self, grid: Grid, timeout: float) -> None:
-        shorten_retries()
-        limit_waits(timeout)
-        survive_broken_answers()
-        self.grid = grid
-        self.key = new_key()
-        self.keys: dict[int, str] = {}  # of machines
-        self._sent: dict[str, int] = {}  # the machine of each message that is not answered
-
-    def machines(self) -> set[int]:
-        return set(self.grid.get_node_ids())
-
-    def send(
-        self, messages: Mapping[int, WireMessage], kind: str, seconds: float
-    ) -> dict[int, str]:
-        """Send in batches: one request announces a batch, and its parts travel in parallel."""
-        sent: dict[int, str] = {}
-        for batch in in_batches(messages):
-            flower_messages = [
-                Message(self._record_for(machine, message, kind), machine, kind, ttl=seconds)
-                for machine, message in batch.items()
-            ]
-            ids = self.grid.push_messages(flower_messages)
-            sent |= {machine: id for machine, id in zip(batch, ids) if id}
-        self._sent |= {id: machine for machine, id in sent.items()}
-        return sent
-
-    def _record_for(self, machine: int, message: WireMessage, kind: str) -> RecordDict:
-        header = {**message.header, PUBLIC: public_of(self.key)}
-        # A hello holds no secret, and asks for the key, which may be new.
-        public = self.keys.get(machine) if kind != "query" else None
-        return to_record(WireMessage(header, message.arrays), public)
-
-    def collect(self, ids: Iterable[str]) -> dict[str, Answer]:
-        answers: dict[str, Answer] = {}
-        for message in self.grid.pull_messages(list(ids)):
-            id = message.metadata.reply_to_message_id
-            # Who has answered is known by what was asked; what an answer says of it may be forged.
-            machine = self._sent.pop(id, None)
-            if machine is None:
-                continue
-            if message.has_error():
-                answers[id] = f"{message.error.code}: {message.error.reason}"
-                continue
-            try:
-                answer = from_record(message.content, self.key)
-                if (public := answer.header.get(PUBLIC)) is not None:
-                    seal(b"", str(public))  # whether it is a key
-                    self.keys[machine] = str(public)
-                answers[id] = answer
-            except MessageError as error:
-                answers[id] = WireMessage({UNREADABLE: str(error)})
-        return answers

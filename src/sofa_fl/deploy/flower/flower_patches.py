@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -31,42 +30,12 @@ def shorten_retries() -> None:
 def limit_waits(seconds: float) -> None:
     """Wait no longer than that for the parts of a message.
 
-    Flower waits up to two hours, and the server for nothing else meanwhile: a machine that
-    announces an answer and never sends it would stop all others.
+    Flower waits up to two hours. A node whose server announces a message and then fails to send it
+    would answer nothing else meanwhile.
     """
     defaults = inflatable_utils.pull_objects.__kwdefaults__
     assert defaults is not None
     defaults["max_time"] = seconds
-
-
-class BrokenMessage:
-    """Stands for an answer that Flower cannot put together."""
-
-    def __init__(self) -> None:
-        self.metadata = SimpleNamespace(reply_to_message_id="", src_node_id=0)
-
-
-def survive_broken_answers() -> None:
-    """Let a ServerApp survive an answer whose parts are no message.
-
-    Flower raises then, and the answers that arrived together with it are lost.
-    """
-    from flwr.superlink.grid import http_grid  # a database with it, which machines do not need
-
-    grid: Any = http_grid  # what is patched is not its public interface
-    inflate = grid.inflate_object_from_contents
-    if getattr(inflate, "is_patched", False):
-        return
-
-    @wraps(inflate)
-    def safely(*given: Any, **named: Any) -> Any:
-        try:
-            return inflate(*given, **named)
-        except Exception:  # whatever one machine sent
-            return BrokenMessage()
-
-    safely.is_patched = True  # type: ignore[attr-defined]
-    grid.inflate_object_from_contents = safely
 
 
 def local_retries() -> RetryInvoker:

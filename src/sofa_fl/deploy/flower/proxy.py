@@ -14,7 +14,8 @@ FLEET = (
     "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages",
     "get-run", "get-fab", "push-object", "pull-object", "confirm-message-received",
 )  # fmt: skip
-LARGEST_REQUEST = "256m"
+PARTS = ("push-object",)  # what brings parts of answers, of at most 64 MB; all else is small
+LARGEST_PART, LARGEST_REQUEST = "80m", "256k"
 
 TEMPLATE = """\
 # nginx in front of the SuperLink: nginx -c @folder@/nginx.conf
@@ -37,6 +38,12 @@ http {
         ssl_certificate @folder@/keys/server.pem;
         ssl_certificate_key @folder@/keys/server.key;
         ssl_protocols TLSv1.2 TLSv1.3;
+@locations@        location / { return 403; }
+    }
+}
+"""
+
+LOCATION = """\
         location ~ ^/v1/fleet/(@fleet@)$ {
             limit_except POST { deny all; }
             limit_conn machines 100;
@@ -52,22 +59,19 @@ http {
             proxy_buffering off;
             proxy_read_timeout 300s;
         }
-        location / { return 403; }
-    }
-}
 """
 
 
 def proxy_config(folder: Path, port: int, link: str) -> str:
     """The configuration for the app in `folder`: from `port` to the SuperLink at `link`."""
-    values = {
-        "folder": str(folder),
-        "port": str(port),
-        "link": link,
-        "fleet": "|".join(FLEET),
-        "largest": LARGEST_REQUEST,
-    }
-    text = TEMPLATE
+    others = tuple(call for call in FLEET if call not in PARTS)
+    calls = ((PARTS, LARGEST_PART), (others, LARGEST_REQUEST))
+    places = [_fill(LOCATION, fleet="|".join(some), largest=size) for some, size in calls]
+    text = _fill(TEMPLATE, locations="".join(places))
+    return _fill(text, folder=str(folder), port=str(port), link=link)
+
+
+def _fill(text: str, **values: str) -> str:
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
     return text

@@ -16,7 +16,7 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
-from sofa_fl.deploy.flower.flower_messages import GridMessenger
+from sofa_fl.deploy.flower.grid_messenger import GridMessenger
 from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.machine_profile import SampleFormat, parse_format
@@ -62,9 +62,9 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
             if event["event"] == "round":
                 write_line(round_line(event))
 
-        server = Server(
-            GridMessenger(grid, server_config.timeout), loaded, server_config, write_line
-        )
+        max_bytes = int(float(given.get("max_answer", 1000)) * 1_000_000)
+        messenger = GridMessenger(grid, server_config.timeout, max_bytes)
+        server = Server(messenger, loaded, server_config, write_line)
         server.run(network, [log_round, write_report_at_end])
 
     return app

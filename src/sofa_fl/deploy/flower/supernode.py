@@ -32,6 +32,7 @@ TRIES = "SOFA_FL_TRIES"  # how often the server has refused it
 MAX_RETRIES = 24
 RETRY_AFTER = 5.0  # seconds
 CONNECTED = 60.0  # seconds after which tries are counted from zero again
+LONGEST_WAIT = 300.0  # seconds for the parts of a message
 DEFAULT_PORT = 9094  # Flower's default, at which the ClientApp's process connects
 
 
@@ -67,8 +68,8 @@ def main(arguments: Sequence[str]) -> None:
         time.sleep(RETRY_AFTER)
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    port = _value(arguments, "--port") or str(DEFAULT_PORT)
-    host = _value(arguments, "--host") or "127.0.0.1"
+    port = option(arguments, "--port")[1] or str(DEFAULT_PORT)
+    host = option(arguments, "--host")[1] or "127.0.0.1"
     resident = ResidentProcess(f"{host}:{port}")
     threading.Thread(target=resident.keep_running, daemon=True).start()
     signals = patch_flower()
@@ -114,6 +115,7 @@ def patch_flower() -> SignalsToItself:
     from sofa_fl.deploy.flower import flower_patches as patches
 
     patches.shorten_retries()
+    patches.limit_waits(LONGEST_WAIT)
     worker: Any = start_client_internal  # what is patched is not its public interface
     worker.time = PollingTime()
     pull = patches.drop_ended_runs(worker._pull_and_store_message)
@@ -158,27 +160,23 @@ class ResidentProcess:
 
 def take_policy(arguments: Sequence[str]) -> tuple[list[str], Path]:
     """Split `--policy FILE` from the options of `flower-supernode`."""
-    value = _value(arguments, "--policy")
+    rest, value = option(arguments, "--policy")
     if value is None:
         raise ConfigError(
             "a node needs the policy of its site; create one with 'sofa-fl deploy site', and add "
             "--policy FILE"
         )
-    rest = [a for a in arguments if a != f"--policy={value}"]
-    if "--policy" in rest:
-        at = rest.index("--policy")
-        del rest[at : at + 2]
     return rest, Path(value).expanduser().resolve()
 
 
-def _value(arguments: Sequence[str], name: str) -> str | None:
-    """The value of an option, written as `--name value` or `--name=value`."""
-    for argument, after in zip(arguments, [*arguments[1:], None]):
-        if argument == name:
-            return after
+def option(arguments: Sequence[str], name: str) -> tuple[list[str], str | None]:
+    """Split an option, `--name value` or `--name=value`, from others; its value, if it is there."""
+    for at, argument in enumerate(arguments):
+        if argument == name and at + 1 < len(arguments):
+            return [*arguments[:at], *arguments[at + 2 :]], arguments[at + 1]
         if argument.startswith(f"{name}="):
-            return argument.partition("=")[2]
-    return None
+            return [*arguments[:at], *arguments[at + 1 :]], argument.partition("=")[2]
+    return list(arguments), None
 
 
 if __name__ == "__main__":

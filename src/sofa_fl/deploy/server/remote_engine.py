@@ -120,7 +120,7 @@ class RemoteEngine:
             numbers = by_machine[machine]
             wanted = [asked[i] for i in numbers]
             found = read_outcomes(answer, wanted, self._size, self.setup.transport)
-            self.roster.clear_silences(machine)
+            self.roster.note_work(machine)
             self._known(machine).add_trained(found, answer)
             for number, outcome in zip(numbers, found):
                 outcomes[number] = outcome

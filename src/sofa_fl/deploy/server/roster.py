@@ -19,6 +19,7 @@ from sofa_fl.topology.tree import NodeId
 
 MAX_STRIKES = 3  # invalid answers, after which a machine is barred
 MAX_REST = 30  # rounds
+FORGIVE_AFTER = 10  # rounds of work
 
 
 @dataclass(slots=True)
@@ -31,7 +32,8 @@ class Roster:
         expected: What their samples must be.
         present: The machines that get work.
         barred: The machines that are never asked again, and why.
-        silences: How often in a row a machine has not answered.
+        silences: How often a machine has not answered, until it is forgiven.
+        worked: How often a machine has worked since it last did not answer.
         rests: For how many rounds a machine is not asked because of that.
         missed: For how many rounds in a row a client has been absent.
     """
@@ -44,6 +46,7 @@ class Roster:
     strikes: dict[int, int] = field(default_factory=dict)
     barred: dict[int, str] = field(default_factory=dict)
     silences: dict[int, int] = field(default_factory=dict)
+    worked: dict[int, int] = field(default_factory=dict)
     rests: dict[int, int] = field(default_factory=dict)
     missed: dict[NodeId, int] = field(default_factory=dict)
 
@@ -157,12 +160,18 @@ class Roster:
         if self.strikes[machine] >= MAX_STRIKES:
             self.barred[machine] = why
         if silent:
+            self.worked.pop(machine, None)
             self.silences[machine] = self.silences.get(machine, 0) + 1
             self.rests[machine] = min(2 ** self.silences[machine] - 2, MAX_REST)
 
-    def clear_silences(self, machine: int) -> None:
-        """Note that a machine has worked again."""
-        self.silences.pop(machine, None)
+    def note_work(self, machine: int) -> None:
+        """Note that a machine has worked; if it goes on, its silences are forgiven.
+
+        Not at once, or one that works and hangs in turn would cost a timeout every other round.
+        """
+        self.worked[machine] = self.worked.get(machine, 0) + 1
+        if self.worked[machine] >= FORGIVE_AFTER:
+            self.silences.pop(machine, None)
 
     def take_resting(self) -> set[int]:
         """The machines that rest in this round, which counts down; none if no other is present."""

@@ -147,7 +147,7 @@ class SummingEngine(RemoteEngine):
                 )
                 one.losses[at] = answer.array(header.get("losses"), "float32", losses)
                 one.sent[at] = model
-            self.roster.clear_silences(machine)
+            self.roster.note_work(machine)
 
         self._models = {}
         self._ask(messages, "train", read)
