@@ -82,6 +82,9 @@ def test_within_has_all_that_are_near_enough(kind: type[Neighbors]) -> None:
 def test_links_make_groups() -> None:
     groups = linked(np.array([7, 4, 9, 5]), np.array([8, 9, 2, 5]))
     assert [group.tolist() for group in groups] == [[2, 4, 9], [5], [7, 8]]
+    assert [group.tolist() for group in linked(np.array([3]), np.array([6]))] == [[3, 6]]
+    even_and_odd = linked(np.arange(60), np.arange(60) + 2)
+    assert [group.tolist() for group in even_and_odd] == [[*range(0, 62, 2)], [*range(1, 62, 2)]]
 
 
 def test_mutual_is_both_ways() -> None:
