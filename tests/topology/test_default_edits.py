@@ -7,6 +7,7 @@ import pytest
 
 from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
+    descend,
     find_grafts,
     find_merges,
     is_due,
@@ -318,3 +319,7 @@ def test_clusters_without_clients_are_pruned_and_what_that_leaves_alone() -> Non
         10,
     )
     assert set(prunes_of(tree)) == {Prune(node(6)), Prune(node(7)), Prune(node(8))}
+
+
+def test_below_a_client_alone_there_is_no_way_down() -> None:
+    assert descend(tree_of(0), ids(0), lambda pairs: [0.0] * len(pairs)) == {node(0): {}}

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from sofa_fl.topology.clustering import default_edits
 from sofa_fl.topology.clustering import fast as module
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import proposed_parts
@@ -178,6 +179,17 @@ def test_parts_may_be_clear_from_the_same_ratio_on_as_they_are(
     assert module.may_be_clear([2, 2, 3, 1], space) == may, "one is no part"
     directions = Space(space.clients, apart([4, 4], 1.5 * times), space.weights, "cosine")
     assert module.may_be_clear([2, 2, 2, 2], directions) == may
+
+
+def test_plain_neighbors_go_without_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = space_of(apart([4, 4], 4.0), linkage="average")
+    evidence = DistanceEvidence(tree_of(range(8)), space)
+    children = {node(100 + k): list(ids(2 * k, 2 * k + 1)) for k in range(4)}
+    parts = [ids(100, 101), ids(102, 103)]
+    assert proposed_parts(children, evidence) == parts
+    monkeypatch.setattr(default_edits, "may_be_clear", lambda sizes, space: False)
+    assert proposed_parts(children, evidence) == []
+    assert proposed_parts(children, evidence, PLAIN) == parts
 
 
 def test_what_rounding_may_change_may_be_clear() -> None:
