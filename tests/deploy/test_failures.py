@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from machines import Machine, free_port, wait_until
@@ -18,6 +20,14 @@ from sofa_fl.deploy.machine.site import create_site
 from tests.deploy.cases import events, lines
 
 pytest.importorskip("flwr")
+from flwr.app import Message
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.supercore.inflatable.inflatable_object import get_object_tree
+from flwr.supercore.task_identity import TaskIdentity
+
+from tests.deploy.federation import command, reply_to, tree_of
+from tests.deploy.hostile import Hostile
+
 TIMEOUT = 12.0  # longer than any answer takes on a busy machine
 CONFIG = {
     "method": "fedavg",
@@ -68,7 +78,7 @@ class Clinics:
         (self.app / "clinics" / "sofa.yaml").write_text(yaml.safe_dump(CONFIG))
         (self.app / "clinics" / "client_app.py").write_text(CLIENT_APP)
         address = f"127.0.0.1:{self.port}"
-        self.here(f"python keys.py --server {address} --link {address} --nodes 3")
+        self.here(f"python keys.py --server {address} --link {address} --nodes 4")
         self.link = self.start_link()
         for i in range(3):
             self.here(f"flwr supernode register keys/node-{i}.pub deployed")
@@ -76,6 +86,7 @@ class Clinics:
             policy = create_site(folder / f"site-{i}", self.app) / "policy.toml"
             text = policy.read_text().replace('name = "cnn"', 'name = "mlp"\nhidden = 8')
             policy.write_text(text.replace("min_rows = 20", "min_rows = 5"))
+        self.here("flwr supernode register keys/node-3.pub deployed")
         self.nodes = [self.start_node(i) for i in range(3)]
 
     def here(self, command: str) -> str:
@@ -147,6 +158,37 @@ def without(client: int) -> Callable[[dict[str, Any]], bool]:
 
 def complete(event: dict[str, Any]) -> bool:
     return "absent" not in event
+
+
+def test_a_hostile_machine_costs_the_others_nothing(clinics: Clinics) -> None:
+    """Formerly the run stood still for a time-out with each message that it announced."""
+    folder = clinics.app / "keys"
+    hostile = Hostile(f"127.0.0.1:{clinics.port}", folder / "ca.crt", folder / "node-3")
+    try:
+        hello = hostile.receive()
+        run, victim = hello.metadata.run_id, int(clinics.name(0))
+        for forged in (command(run, victim), command(run, SUPERLINK_NODE_ID)):
+            with pytest.raises(httpx.HTTPStatusError, match="400"):
+                hostile.announce(forged, get_object_tree(forged))
+        answer = as_reply(hello)
+        many = tree_of(answer.metadata.message_id, range(300))
+        with pytest.raises(httpx.HTTPStatusError, match="400"):
+            hostile.announce(answer, many)
+        began, rounds = time.monotonic(), len(clinics.rounds())
+        hostile.announce(answer, get_object_tree(answer))  # and never sends it
+        wait_until(lambda: len(clinics.rounds()) >= rounds + 2, "two more rounds")
+        assert time.monotonic() - began < TIMEOUT
+    finally:
+        hostile.client.close()
+    assert "sends none of its own" in clinics.machine.log("link.log")
+    assert "must encrypt" not in clinics.machine.log("node-0.log"), "nothing got that far"
+
+
+def as_reply(asked: Message) -> Message:
+    with pytest.MonkeyPatch.context() as patch:  # what Flower sets in a ClientApp's process
+        for name, value in (("_run_id", asked.metadata.run_id), ("_node_id", 1), ("_task_id", 1)):
+            patch.setattr(TaskIdentity, name, value)
+        return reply_to(asked)
 
 
 def test_a_round_ends_without_a_machine_killed_in_it(clinics: Clinics) -> None:

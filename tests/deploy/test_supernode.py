@@ -8,13 +8,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 pytest.importorskip("flwr")
+from flwr.supercore.run import RunNotRunningException
+
 from sofa_fl.deploy.flower import supernode
 from sofa_fl.deploy.flower.node_site import POLICY, site_of
 from sofa_fl.deploy.machine.site import create_site
@@ -41,13 +44,14 @@ def test_flower_still_has_what_is_replaced() -> None:
 
     assert hasattr(start_client_internal, "time")
     assert hasattr(start_client_internal, "_pull_and_store_message")
+    assert hasattr(start_client_internal, "_init_connection")
     assert hasattr(fleet_http_connection, "HeartbeatSender")
     assert "os.kill(os.getpid()" in inspect.getsource(fleet_http_connection)
     assert "os.kill(os.getpid()" in inspect.getsource(http_retry)
     assert hasattr(InMemoryNodeState, "_on_task_tokens_expired")
 
 
-Flower = Callable[[supernode.SignalsToItself], None]
+Flower = Callable[[supernode.Watch], None]
 
 
 class StartAgainError(Exception):
@@ -65,12 +69,12 @@ def run_node(monkeypatch: pytest.MonkeyPatch, folder: Path, flower: Flower, trie
     def start_again(*_: object) -> None:
         raise StartAgainError
 
-    signals = supernode.SignalsToItself()
-    monkeypatch.setattr(supernode, "patch_flower", lambda: signals)
+    watch = supernode.Watch()
+    monkeypatch.setattr(supernode, "patch_flower", lambda _: watch)
     monkeypatch.setattr(supernode, "check_app", lambda _: None)
-    monkeypatch.setattr(supernode, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     monkeypatch.setattr(supernode.ResidentProcess, "keep_running", lambda _: None)
-    monkeypatch.setattr(module, "flower_supernode", lambda: flower(signals))
+    monkeypatch.setattr(module, "flower_supernode", lambda: flower(watch))
     monkeypatch.setattr(os, "execv", start_again)
     monkeypatch.setattr(os, "umask", lambda _: 0)
     monkeypatch.setattr(sys, "argv", [])
@@ -81,52 +85,109 @@ def run_node(monkeypatch: pytest.MonkeyPatch, folder: Path, flower: Flower, trie
     supernode.main(["--policy", str(site / "policy.toml")])
 
 
-def return_at_once(_: supernode.SignalsToItself) -> None:
+def call_in_vain(watch: supernode.Watch) -> None:
     """As Flower's SuperNode does if the server's answer was an error."""
+    watch.has_called = True
 
 
-def refuse(_: supernode.SignalsToItself) -> None:
+def refused(watch: supernode.Watch) -> None:
+    watch.has_called = True
     sys.exit(1)
 
 
-def end_by_operator(_: supernode.SignalsToItself) -> None:
+def forbidden(watch: supernode.Watch) -> None:
+    """As for an answer 403, which is no `Exception` to Flower."""
+    watch.has_called = True
+    raise RunNotRunningException
+
+
+def garbage(watch: supernode.Watch) -> None:
+    watch.has_called = True
+    raise ValueError("Invalid protobuf response payload")
+
+
+def end_by_operator(watch: supernode.Watch) -> None:
+    watch.has_called = True
     sys.exit(0)
 
 
-def end_by_itself(signals: supernode.SignalsToItself) -> None:
+def interrupted(_: supernode.Watch) -> None:
+    raise KeyboardInterrupt
+
+
+def wrong_options(_: supernode.Watch) -> None:
+    sys.exit(2)
+
+
+def wrong_key(_: supernode.Watch) -> None:
+    sys.exit("no such key")
+
+
+def end_by_itself(watch: supernode.Watch) -> None:
     """As Flower's SuperNode does if the server says that it is not authorized."""
+    watch.has_called = True
     killed: list[int] = []
     previous = signal.signal(signal.SIGUSR1, lambda *_: killed.append(1))
     try:
-        signals.kill(os.getpid(), signal.SIGUSR1)
+        watch.kill(os.getpid(), signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, previous)
     assert killed
     sys.exit(0)
 
 
-@pytest.mark.parametrize("flower", [return_at_once, refuse, end_by_itself])
-def test_a_node_starts_again_unless_its_operator_ends_it(
-    flower: Flower, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("flower", [call_in_vain, refused, forbidden, garbage, end_by_itself])
+@pytest.mark.parametrize("tries", [0, 1000])
+def test_a_node_starts_again_until_its_server_is_back(
+    flower: Flower,
+    tries: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Formerly it gave up after 24 tries, and ended at once if it was answered 403."""
     with pytest.raises(StartAgainError):
-        run_node(monkeypatch, tmp_path, flower)
-    assert os.environ[supernode.TRIES] == "1"
+        run_node(monkeypatch, tmp_path, flower, tries)
+    assert os.environ[supernode.TRIES] == str(tries + 1)
+    assert f"try {tries + 1} follows in {5 if tries == 0 else 60} s" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("flower", "tries", "code"), [(end_by_operator, 0, 0), (refuse, supernode.MAX_RETRIES, 1)]
+    ("flower", "code"),
+    [(end_by_operator, 0), (interrupted, 0), (wrong_options, 2), (wrong_key, 1)],
 )
-def test_a_node_ends(
+def test_a_node_ends_for_its_operator_and_with_wrong_options(
     flower: Flower,
-    tries: int,
     code: int,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     with pytest.raises(SystemExit) as end:
-        run_node(monkeypatch, tmp_path, flower, tries)
+        run_node(monkeypatch, tmp_path, flower)
     assert end.value.code == code
+
+
+def test_tries_count_from_the_last_connection(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(supernode, "CONNECTED", -1.0)
+    with pytest.raises(StartAgainError):
+        run_node(monkeypatch, tmp_path, refused, tries=7)
+    assert os.environ[supernode.TRIES] == "1"
+
+
+def test_the_app_starts_with_the_connection() -> None:
+    """Not before: a node that waits for its server for days would start it every minute."""
+    watch, seen = supernode.Watch(), list[object]()
+
+    @contextmanager
+    def connect(**given: object) -> Iterator[object]:
+        seen.append(given)
+        yield "connection"
+
+    with watch.watched(connect, lambda: seen.append("connected"))(to="server") as found:
+        assert watch.has_called
+        assert (found, seen) == ("connection", [{"to": "server"}, "connected"])
 
 
 def test_options_are_found_in_both_forms() -> None:

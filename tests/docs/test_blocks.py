@@ -96,3 +96,13 @@ def test_the_speeds_of_other_systems_are_those_measured() -> None:
             line for line in page.splitlines() if line.startswith(f"| {contestant['label']} |")
         ]
         assert row.split("|")[3].strip() == f"{middle:.1f}"
+
+
+def test_what_own_batches_cost_is_what_was_measured() -> None:
+    page = (DOCS / "deploy.md").read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-")
+    file = DOCS.parent / "results" / "own-batches.json"
+    for found in json.loads(file.read_text(encoding="utf-8"))["settings"].values():
+        pairs = zip(found["own_batches"], found["server_batches"], strict=True)
+        differences = [own - other for own, other in pairs]
+        assert sum(differences) / len(differences) == pytest.approx(found["difference"], abs=0.02)
+        assert f"{found['difference']:.2f} ± {found['half_interval']:.2f}" in page

@@ -59,6 +59,25 @@ def audit(
     put("\n".join(site_report(load_policy(policy))))
 
 
+@deploy.command()
+def check(
+    policy: Annotated[Path, typer.Option(metavar="FILE", help="The site's policy.")],
+    node_config: Annotated[str, typer.Option(help="As for `deploy node`.")] = "",
+) -> None:
+    """Say whether a site is ready: load its samples as the node would, and connect to nobody."""
+    from sofa_fl.cli.screen import put
+
+    if find_spec("flwr") is None:
+        raise ConfigError("a site needs Flower: pip install 'sofa-fl[node]'")
+    from flwr.common.config import parse_config_args
+
+    from sofa_fl.deploy.flower.check_site import check_site
+    from sofa_fl.deploy.machine.policy import load_policy
+
+    machine = parse_config_args([node_config] if node_config else None)
+    put("\n".join(check_site(load_policy(policy), machine)))
+
+
 @deploy.command(name="try")
 def try_it(
     folder: Annotated[

@@ -74,6 +74,7 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Clien
     app.train()(answer)
     app.evaluate()(answer)
     app.query()(answer)
+    app.parts = load_data, network  # type: ignore[attr-defined]  # for `check_site`
     return app
 
 

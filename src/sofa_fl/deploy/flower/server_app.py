@@ -7,21 +7,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from logging import INFO
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from sofa_fl.deploy.flower.grid_messenger import GridMessenger
-from sofa_fl.deploy.server.expected import Expected
+from sofa_fl.deploy.server.expected import expected_in
 from sofa_fl.deploy.server.server import Server, ServerConfig
-from sofa_fl.deploy.transport.machine_profile import SampleFormat, parse_format
 from sofa_fl.deploy.transport.run_setup import MakeNetwork
-from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of, score_name
 from sofa_fl.experiment.storage.event_lines import Event
@@ -89,24 +86,6 @@ def end_with_parent(arguments: Sequence[str]) -> None:
         signal.pthread_kill(main, signal.SIGINT)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def expected_in(given: Mapping[str, Any]) -> Expected:
-    """What the app's keys say of the samples of all machines."""
-    for key in ("input", "target"):
-        if not given.get(key):
-            raise ConfigError(
-                f"the app's configuration must say what samples are, and has no {key}; set "
-                "input, target, scale, shift and classes in pyproject.toml"
-            )
-    format = SampleFormat(
-        parse_format(str(given["input"])),
-        parse_format(str(given["target"])),
-        float(given.get("scale", 1.0)),
-        float(given.get("shift", 0.0)),
-    )
-    most = int(given.get("max_samples", 1_000_000))
-    return Expected(format, int(given.get("classes", 0)), most)
 
 
 def run_folder(name: str) -> Path:

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,15 @@ FLOWER_ENVIRONMENT = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 SHORTEST, LONGEST = 0.3, 1.0  # seconds between two polls: right after a message, and later
-TRIES = "SOFA_FL_TRIES"  # how often the server has refused it
-MAX_RETRIES = 24
-RETRY_AFTER = 5.0  # seconds
+TRIES = "SOFA_FL_TRIES"  # how often it has lost or not found its server
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0  # seconds until it tries again: at first, and after a while
 CONNECTED = 60.0  # seconds after which tries are counted from zero again
 LONGEST_WAIT = 300.0  # seconds for the parts of a message
+LOST = (
+    "This machine has lost its server, or was refused; try {tries} follows in {seconds:.0f} s. "
+    "A refusal (401) means that its key is not registered or that its clock is more than 5 s ahead "
+    "of the server's; for a minute after a lost connection a server also refuses a duplicate."
+)
 DEFAULT_PORT = 9094  # Flower's default, at which the ClientApp's process connects
 
 
@@ -65,38 +70,61 @@ def main(arguments: Sequence[str]) -> None:
     os.environ[POLICY] = str(file)
     tries = int(os.environ.pop(TRIES, "0"))
     if tries:
-        time.sleep(RETRY_AFTER)
+        time.sleep(pause_after(tries))
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
     port = option(arguments, "--port")[1] or str(DEFAULT_PORT)
     host = option(arguments, "--host")[1] or "127.0.0.1"
     resident = ResidentProcess(f"{host}:{port}")
-    threading.Thread(target=resident.keep_running, daemon=True).start()
-    signals = patch_flower()
+    watch = patch_flower(resident)
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
     began = time.monotonic()
-    code: object = 1
-    try:
-        flower_supernode()  # it returns if the server's answer was an error
-    except SystemExit as end:
-        code = end.code
+    code = exit_code(flower_supernode)
     resident.stop()
-    if time.monotonic() - began > CONNECTED:
-        tries = 0
-    is_operator = code in (None, 0) and not signals.has_ended_itself
-    if is_operator or tries >= MAX_RETRIES:
-        sys.exit(0 if is_operator else 1)
+    is_operator = code == 0 and not watch.has_ended_itself
+    if is_operator or not watch.has_called:  # wrong options, which no later try will mend
+        sys.exit(code)
+    tries = 1 if time.monotonic() - began > CONNECTED else tries + 1
+    say(LOST.format(seconds=pause_after(tries), tries=tries))
     # For a minute after a SuperNode lost its connection, the server refuses it as a duplicate.
-    os.environ[TRIES] = str(tries + 1)
+    os.environ[TRIES] = str(tries)
     again = [*arguments, "--policy", str(file)]
     os.execv(sys.executable, [sys.executable, "-m", "sofa_fl.deploy.flower.supernode", *again])
 
 
-class SignalsToItself:
-    """Replaces the module `os` where Flower ends its own process, to know that it did."""
+def exit_code(flower_supernode: Callable[[], None]) -> int:
+    """Run Flower's SuperNode; the code that it ends with, 1 if its server's answer was an error."""
+    try:
+        flower_supernode()  # it returns if the server's answer was an error
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return 0
+    except BaseException as error:  # Flower's own for 403 is no `Exception`
+        say(f"Flower's SuperNode failed: {error!r}")
+    return 1
+
+
+def pause_after(tries: int) -> float:
+    """Seconds until the next try."""
+    return min(FIRST_PAUSE * 1.5 ** min(max(tries - 5, 0), 10), LONGEST_PAUSE)
+
+
+def say(line: str) -> None:
+    """Tell the site's operator; Flower has ended, and its log with it."""
+    print(line, file=sys.stderr, flush=True)
+
+
+class Watch:
+    """What Flower's SuperNode does; it replaces the module `os` where Flower ends its process.
+
+    Attributes:
+        has_called: Whether it has tried to connect.
+        has_ended_itself: Whether it has sent its own process a signal.
+    """
 
     def __init__(self) -> None:
-        self.has_ended_itself = False
+        self.has_called = self.has_ended_itself = False
 
     def __getattr__(self, name: str) -> object:
         return getattr(os, name)
@@ -105,30 +133,52 @@ class SignalsToItself:
         self.has_ended_itself = True
         os.kill(process, number)
 
+    def watched(
+        self, connect: Callable[..., AbstractContextManager[Any]], on_connected: Callable[[], None]
+    ) -> Callable[..., AbstractContextManager[Any]]:
+        """Note when it connects, and say so once it has."""
 
-def patch_flower() -> SignalsToItself:
-    """Replace what hinders a SuperNode that is to stay; return whether it ends itself."""
+        @contextmanager
+        def connection(**given: Any) -> Iterator[Any]:
+            self.has_called = True
+            with connect(**given) as found:
+                on_connected()
+                yield found
+
+        return connection
+
+
+def patch_flower(resident: ResidentProcess) -> Watch:
+    """Replace what hinders a SuperNode that is to stay; return what it does.
+
+    The process of the ClientApp starts when there is a server.
+    """
     from flwr.supercore.retry import http_retry
     from flwr.supernode import fleet_http_connection, start_client_internal
+    from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
     from sofa_fl.deploy.flower import flower_patches as patches
+    from sofa_fl.deploy.flower.bounded_bodies import send_bounded
 
     patches.shorten_retries()
     patches.limit_waits(LONGEST_WAIT)
+    watch = Watch()
     worker: Any = start_client_internal  # what is patched is not its public interface
     worker.time = PollingTime()
+    worker._init_connection = watch.watched(worker._init_connection, resident.start)
     pull = patches.drop_ended_runs(worker._pull_and_store_message)
     worker._pull_and_store_message = patches.send_late_replies(pull)
     state: Any = InMemoryNodeState
     state._on_task_tokens_expired = patches.answer_lost_tasks(state._on_task_tokens_expired)
+    client: Any = FleetHttpClient
+    client._send = send_bounded
     connection: Any = fleet_http_connection
     connection.HeartbeatSender = patches.SteadyHeart
-    signals = SignalsToItself()
-    connection.os = signals
+    connection.os = watch
     retry: Any = http_retry
-    retry.os = signals
-    return signals
+    retry.os = watch
+    return watch
 
 
 class ResidentProcess:
@@ -144,6 +194,9 @@ class ResidentProcess:
         ]
         self.command, self.stopped = command, threading.Event()
         self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        threading.Thread(target=self.keep_running, daemon=True).start()
 
     def keep_running(self) -> None:
         while not self.stopped.is_set():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
-from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
+from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat, parse_format
 from sofa_fl.errors import ConfigError
 
 
@@ -45,3 +47,21 @@ class Expected:
         if max(sizes) > self.max_samples:
             return f"its samples and ids may go up to {self.max_samples}; raise `max_samples`"
         return None
+
+
+def expected_in(given: Mapping[str, Any]) -> Expected:
+    """What the app's keys say of the samples of all machines."""
+    for key in ("input", "target"):
+        if not given.get(key):
+            raise ConfigError(
+                f"the app's configuration must say what samples are, and has no {key}; set "
+                "input, target, scale, shift and classes in pyproject.toml"
+            )
+    format = SampleFormat(
+        parse_format(str(given["input"])),
+        parse_format(str(given["target"])),
+        float(given.get("scale", 1.0)),
+        float(given.get("shift", 0.0)),
+    )
+    most = int(given.get("max_samples", 1_000_000))
+    return Expected(format, int(given.get("classes", 0)), most)

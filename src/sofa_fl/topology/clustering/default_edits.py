@@ -52,7 +52,8 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
 
     def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> list[float]:
         questions = [(client, model[node]) for client, node in pairs]
-        return evidence.losses(questions, more=True).tolist()
+        losses: list[float] = evidence.losses(questions, more=True).tolist()
+        return losses
 
     # All at once: asking clients takes an exchange of messages, and evidence remembers.
     first = [cluster for cluster in tree.clusters if tree.parent[cluster] == tree.root]
