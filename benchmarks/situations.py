@@ -26,6 +26,7 @@ from sofa_fl.topology.tree import Tree
 
 WEIGHTS = 5000  # of a model
 DIMENSIONS = 64  # of other places
+MOST_MODELS = 1000  # clients; models of more take minutes to draw
 ROOM = 1 << 24  # numbers of all sketches: the default of `sofa.sketch`
 SITUATIONS = {
     "groups": (("groups, nothing changed", 0.0), ("1 % moved", 0.01), ("10 % moved", 0.1)),
@@ -86,6 +87,8 @@ def built(places: Floats) -> Tree:
 def compare(n: int, repeat: int) -> Iterator[dict[str, Any]]:
     """A row for every situation and kind of places; DMAC as often as SHAPE, up to 1,000 clients."""
     for places, make in (("gaussian", gaussian), ("models", models)):
+        if places == "models" and n > MOST_MODELS:
+            continue
         for kind, events in SITUATIONS.items():
             rng = np.random.default_rng(n)
             draw, groups = make(kind, n, rng)

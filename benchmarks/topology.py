@@ -168,7 +168,7 @@ def main() -> None:
         repeat = 1 if options.quick or n > 10_000 else 5
         rows.append(measure(group_places(n, 16, rng), repeat, rng))
         print(table(rows[-1:]).splitlines()[-1], flush=True)
-    for n in (200,) if options.quick else COMPARED:
+    for n in COMPARED[:1] if options.quick else [n for n in COMPARED if n <= options.largest]:
         for row in compare(n, 1 if options.quick else 5 if n <= 1000 else 3):
             found.append(row)
             print(ratios([row]).splitlines()[-1], flush=True)

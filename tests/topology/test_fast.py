@@ -1,18 +1,24 @@
-"""One property of all that is fast: the same trees with and without, in any world."""
+"""One property of all that is fast: the same trees and edits with and without, in any world."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from sofa_fl.topology.clustering import fast as module
 from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.clustering.default_edits import proposed_parts
 from sofa_fl.topology.clustering.dmac import Neighbors, dmac
+from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.shape import default_tree_rules, shape
 from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
-from sofa_fl.topology.tree import Rows, Tree
-from tests.topology.strategies import WAYS, ids, space_of, tied_places
+from sofa_fl.topology.tree import NodeId, Rows, Tree
+from tests.topology.strategies import ALL, WAYS, ids, node, space_of, tied_places, tree_of
+from tests.topology.worlds import apart
 
 PLAIN, FAST, DEFAULT = Neighbors, module.FastNeighbors, None
 KINDS = ("noise", "groups", "nested", "equal", "ties", "far", "outliers")
@@ -111,3 +117,71 @@ def test_few_distances_are_measured() -> None:
     for kind in (Plain, Fast):
         dmac(space, DmacConfig(increase=1), 0, kind)
     assert 300**2 < measured["fast"] < 0.2 * measured["plain"], measured
+
+
+def families(num: int, lone: int, rng: np.random.Generator) -> dict[NodeId, list[NodeId]]:
+    """Some clients alone and the others in clusters of neighbors, which groups may cut through."""
+    clients = ids(*range(num))
+    cuts = [lone, *(lone + 2 * np.unique(rng.integers(1, (num - lone) // 2, 4))), num]
+    clusters = [list(clients[a:b]) for a, b in pairwise(cuts)]
+    alone = {client: [client] for client in clients[:lone]}
+    return alone | {node(num + at): below for at, below in enumerate(clusters)}
+
+
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_no_part_is_missed(way: tuple[Metric, Linkage]) -> None:
+    """Where `may_be_clear` says no, the plain rules find no part."""
+    said, parts = Counter[bool](), 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        space = sorted_case(seed, KINDS[seed % len(KINDS)], 24, way)
+        children = families(24, int(rng.choice([0, 0, 1, 3])), rng)
+        evidence = DistanceEvidence(tree_of(range(24)), space)
+        plain = proposed_parts(children, evidence, PLAIN)
+        assert proposed_parts(children, evidence) == plain
+        parts += len(plain)
+        said[module.may_be_clear([len(below) for below in children.values()], space)] += 1
+    assert parts
+    assert said[True]
+    assert said[False] or way[0] == "manhattan", said
+
+
+def sorted_case(seed: int, kind: str, n: int, way: tuple[Metric, Linkage]) -> Space:
+    """As `case`, those that are near in one coordinate one after the other, in all directions."""
+    space = case(seed, kind, n, way)
+    order = np.argsort(space.positions[:, 0])
+    return replace(space, positions=(space.positions - space.positions.mean(axis=0))[order])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_edits_with_and_without(kind: str) -> None:
+    for seed in range(6):
+        space = sorted_case(seed, kind, 30, ("euclidean", "average"))
+        first, second = [*range(7)], [*range(7, 14)]
+        tree = tree_of([[first, second], [*range(14, 22)], [*range(22, 30)]])
+        evidence = DistanceEvidence(tree, space, 2 * space.scale**2 or 1.0)
+        plain, default = (
+            shape(tree, evidence, ALL, default_tree_rules(nearness)) for nearness in (PLAIN, None)
+        )
+        assert plain[1] == default[1]
+        assert_same_tree(plain[0], default[0])
+
+
+@pytest.mark.parametrize(("times", "may"), [(0.999, False), (1.001, True)])
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_parts_may_be_clear_from_the_same_ratio_on_as_they_are(
+    times: float, may: bool, shift: float
+) -> None:
+    space = space_of(shift + apart([4, 4], 1.5**2 * times), linkage="average")
+    assert module.may_be_clear([2, 2, 2, 2], space) == may
+    assert module.may_be_clear([2, 2, 2, 1, 1], space), "two clients need not be clear"
+    assert module.may_be_clear([2, 2, 3, 1], space) == may, "one is no part"
+    directions = Space(space.clients, apart([4, 4], 1.5 * times), space.weights, "cosine")
+    assert module.may_be_clear([2, 2, 2, 2], directions) == may
+
+
+def test_what_rounding_may_change_may_be_clear() -> None:
+    equal = space_of(np.zeros((6, 3)))
+    assert module.may_be_clear([2, 2, 2], equal)
+    far = np.eye(6) + np.array([[1e7, 0, 0, 0, 0, 0]] + 5 * [[0.0] * 6])
+    assert module.may_be_clear([1, 2, 3], space_of(far))

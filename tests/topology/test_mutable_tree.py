@@ -43,3 +43,18 @@ def test_what_is_no_tree_is_noticed_at_the_end() -> None:
     draft = Graft(node(0), node(2)).apply(MutableTree(tree))
     with pytest.raises(TopologyError, match="have children; only clusters may"):
         draft.done()
+
+
+def test_clients_and_clusters_are_dropped_in_one() -> None:
+    tree = tree_of([[0, 1], [2, 3]])
+    first = tree.parent[node(0)]
+    assert first is not None
+    moves, drop = {node(1): tree.root}, [node(0), first]
+    draft = MutableTree(tree).reparent(moves, drop)
+    assert draft.done() == tree.reparent(moves, drop)
+    assert set(draft.children) <= set(draft.parent), "nothing is kept of those that are gone"
+
+
+def test_without_moves_no_id_is_used() -> None:
+    alone = tree_of(0)
+    assert MutableTree(alone).reparent({}).next_id == alone.next_id == 1

@@ -37,6 +37,22 @@ def test_a_join_is_the_weighted_mean_of_its_members(kind: type[Neighbors]) -> No
     assert_allclose(distances[0, 1] ** 2, np.average(pairs, weights=weights))
 
 
+@pytest.mark.parametrize("dimensions", [1, 7, 64, 300])
+def test_pairs_are_joined_to_the_same_bits_at_once(dimensions: int) -> None:
+    rng = np.random.default_rng(dimensions)
+    positions = 1e6 + rng.normal(size=(40, dimensions))
+    space = space_of(positions, rng.integers(1, 60, 40), linkage="average")
+    plain, fast = Neighbors(space), FastNeighbors(space)
+    while plain.num_alive > 1:
+        shuffled = rng.permutation(plain.alive)
+        pairs = np.sort(shuffled[: len(shuffled) // 2 * 2].reshape(-1, 2), axis=1)
+        assert plain.join(list(pairs)).tolist() == fast.join(list(pairs)).tolist()
+        assert plain.alive.tolist() == fast.alive.tolist()
+    assert (plain.weights == fast.weights).all()
+    assert (plain.positions == fast.positions).all()
+    assert (plain.variances == fast.variances).all()
+
+
 def nearest_of(nodes: Neighbors) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for a, b in zip(*(rows.tolist() for rows in nodes.nearest())):
@@ -66,6 +82,9 @@ def test_within_has_all_that_are_near_enough(kind: type[Neighbors]) -> None:
 def test_links_make_groups() -> None:
     groups = linked(np.array([7, 4, 9, 5]), np.array([8, 9, 2, 5]))
     assert [group.tolist() for group in groups] == [[2, 4, 9], [5], [7, 8]]
+    assert [group.tolist() for group in linked(np.array([3]), np.array([6]))] == [[3, 6]]
+    even_and_odd = linked(np.arange(60), np.arange(60) + 2)
+    assert [group.tolist() for group in even_and_odd] == [[*range(0, 62, 2)], [*range(1, 62, 2)]]
 
 
 def test_mutual_is_both_ways() -> None:

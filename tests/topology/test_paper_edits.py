@@ -179,7 +179,7 @@ def test_a_child_without_a_position_keeps_its_cluster_from_being_split() -> None
 
 
 def test_dmac_needs_gamma() -> None:
-    with pytest.raises(TopologyError, match=r"needs the increasing factor gamma.*dmac\.increase"):
+    with pytest.raises(TopologyError, match=r"^the paper's DMAC needs .* gamma.*dmac\.increase$"):
         paper_tree_rules().build(space_of([0, 1]), DmacConfig(), 0)
 
 

@@ -104,3 +104,5 @@ def test_neighbors_are_handed_on() -> None:
     default_tree_rules(watched).build(SPACE, DmacConfig(), 0)
     paper_tree_rules(watched).build(SPACE, DmacConfig(increase=1.1), 0)
     assert asked == [SPACE, SPACE]
+    default_tree_rules(watched).split(TREE, EVIDENCE, ALL)
+    assert len(asked) > 2

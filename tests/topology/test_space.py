@@ -61,6 +61,18 @@ def test_distances_are_those_of_scipy(metric: Metric) -> None:
     assert_allclose(paired, [expected[2, 5], 0], atol=1e-12)
 
 
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_distances_have_a_row_and_a_column_for_each(way: tuple[Metric, Linkage]) -> None:
+    """Not more, whether variances are named or not: with 10,000 clients that would be gigabytes."""
+    space = random_space(np.random.default_rng(2), 5, *way)
+    one = space.positions[:1]
+    expected = all_between(space)[:, :1]
+    for variances in [(), (0.0,), (0.0, 0.0), (np.zeros(5), 0.0), (0.0, np.zeros(1))]:
+        distances = space.distances(space.positions, one, *variances)
+        assert distances.shape == (5, 1)
+        assert_allclose(distances, expected)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_centroid_linkage_is_the_distance_of_the_places(metric: Metric) -> None:
     space = random_space(np.random.default_rng(1), 7, metric)
@@ -203,10 +215,57 @@ def test_refuses_other_than_one_row_per_client(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("weights", [[1, 0, 1], [1, -1, 1], [1, np.nan, 1], [1, 1], [1] * 4, []])
 def test_refuses_weights_that_are_not_above_zero(weights: list[float]) -> None:
-    with pytest.raises(TopologyError, match="weight above zero"):
+    with pytest.raises(TopologyError, match=r"^every client needs a weight above zero$"):
         Space(ids(0, 1, 2), np.zeros((3, 2)), np.array(weights, dtype=np.float64))
 
 
 def test_refuses_average_linkage_by_manhattan() -> None:
     with pytest.raises(TopologyError, match="average linkage needs"):
         Space(ids(0), np.zeros((1, 1)), np.ones(1), "manhattan", "average")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_what_counts_as_rounding_goes_by_the_length_in_the_metric(metric: Metric) -> None:
+    """Of 100 ones: 100 by the manhattan metric, 10 by the euclidean."""
+    gap = np.zeros(100)
+    gap[0] = 1e-10 if metric == "manhattan" else 1e-11
+    positions = np.stack([np.ones(100), np.ones(100) + gap, np.ones(100) + 10 * gap])
+    if metric == "cosine":  # of length 1, so that nothing is as near as that but by rounding
+        positions = np.stack([np.eye(100)[0], np.eye(100)[0] + gap, np.eye(100)[1]])
+    far = np.full((1, 100), 1e9)  # the length of another makes no difference
+    space = Space(ids(0, 1, 2, 3), np.concatenate([positions, far]), np.ones(4), metric)
+    pairs = space.distances(space.positions, space.positions)
+    assert pairs[0, 1] == 0.0
+    assert pairs[0, 2] > 0
+    every = np.zeros(4, dtype=np.intp)
+    paired = space.paired_distances(space.positions[every], space.positions)
+    assert (paired == 0).tolist() == (pairs[0] == 0).tolist()
+
+
+@pytest.mark.parametrize("linkage", ["centroid", "average"])
+def test_no_two_directions_are_farther_apart_than_opposite_ones(linkage: Linkage) -> None:
+    directions = np.random.default_rng(0).normal(size=(200, 7))
+    space = Space(ids(*range(200)), directions, np.ones(200), "cosine", linkage)
+    a, b = space.positions, -space.positions
+    assert (1 - np.einsum("ij,ij->i", a, b)).max() > 2, "by rounding"
+    assert space.distances(a, b).max() == space.paired_distances(a, b).max() == 2
+    assert space.distances(a, a).min() == space.paired_distances(a, a).min() == 0
+
+
+def test_variances_are_zero_unless_named() -> None:
+    space = random_space(np.random.default_rng(4), 5, linkage="average")
+    a, b = space.positions[[0, 1]], space.positions[[2, 3]]
+    expected = np.sqrt(((a - b) ** 2).sum(axis=1))
+    assert_allclose(space.paired_distances(a, b), expected)
+    assert_allclose(space.paired_distances(a, b, 3.0), np.sqrt(expected**2 + 3))
+    assert_allclose(space.paired_distances(a, b, 0.0, 2.0), np.sqrt(expected**2 + 2))
+
+
+def test_siblings_as_near_as_each_other_come_in_their_order() -> None:
+    """Even ones are at a distance of √2 from each other, as are odd ones; √3 between the two."""
+    tree = tree_of([[2 * k, 2 * k + 1] for k in range(30)])
+    corners = np.column_stack([np.eye(30), np.arange(30) % 2])
+    space = Space(ids(*range(60)), np.repeat(corners, 2, axis=0), np.ones(60), linkage="average")
+    pairs = [(a, b) for a, b, _ in space.sibling_pairs(tree)]
+    assert len(pairs) == 30 * 29 // 2
+    assert pairs == sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % 2, pair))

@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.dmac import Nearness, dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
+from sofa_fl.topology.clustering.fast import may_be_clear
 from sofa_fl.topology.clustering.separation import Separation, stands_out
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -47,8 +48,12 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     if len(tree.clusters) < 2 or not parents:
         return []
 
-    def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> Floats:
-        return evidence.losses([(client, (node,)) for client, node in pairs], more=True)
+    model = {cluster: (cluster,) for cluster in tree.clusters}  # there may be millions of pairs
+
+    def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> list[float]:
+        questions = [(client, model[node]) for client, node in pairs]
+        losses: list[float] = evidence.losses(questions, more=True).tolist()
+        return losses
 
     # All at once: asking clients takes an exchange of messages, and evidence remembers.
     first = [cluster for cluster in tree.clusters if tree.parent[cluster] == tree.root]
@@ -80,7 +85,8 @@ def descend(
     ]:
         best: dict[NodeId, tuple[float, NodeId]] = {}
         for (client, child), loss in zip(pairs, ask(pairs)):
-            best[client] = min(best.get(client, (loss, child)), (loss, child))
+            if client not in best or (loss, child) < best[client]:
+                best[client] = loss, child
         at = {client: child for client, (_, child) in best.items()}
         for client, (loss, child) in best.items():
             ways[client][child] = loss
@@ -112,15 +118,18 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     return merges_of(tree, sorted(costs, key=lambda pair: (costs[pair], pair)))
 
 
-def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+def find_splits(
+    tree: Tree, evidence: Evidence, config: ShapeConfig, neighbors: Nearness | None = None
+) -> list[Edit]:
     """Put together the children of a cluster that DMAC sees as one, if they gain by that.
 
     For every cluster, DMAC looks at the clients below it as they are now. A cluster that it finds
     and that consists of several of the children, not of all, becomes a part.
+    With the plain `Neighbors` the edits are the same as by default, and it takes longer.
     """
     families = {cluster: known_children(tree, cluster, evidence) for cluster in tree.clusters}
     families = {cluster: children for cluster, children in families.items() if len(children) > 2}
-    proposed = {c: proposed_parts(children, evidence) for c, children in families.items()}
+    proposed = {c: proposed_parts(below, evidence, neighbors) for c, below in families.items()}
     # All at once, as in `find_grafts`.
     for_parts = [
         question
@@ -149,7 +158,9 @@ def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     return splits_of(tree, splits)
 
 
-def proposed_parts(children: Children, evidence: Evidence) -> list[Part]:
+def proposed_parts(
+    children: Children, evidence: Evidence, neighbors: Nearness | None = None
+) -> list[Part]:
     """The sets of several children, not all, that are clusters of DMAC; the largest ones.
 
     Where some of them are on trial, distances tell these from the others and say nothing else.
@@ -161,7 +172,9 @@ def proposed_parts(children: Children, evidence: Evidence) -> list[Part]:
     rows = [space.row_of[client] for client in clients]
     positions, weights = space.positions[rows], space.weights[rows]
     some = replace(space, clients=clients, positions=positions, weights=weights)
-    tree = dmac(some, DmacConfig(certain=False))
+    if neighbors is None and not may_be_clear([len(below) for below in children.values()], some):
+        return []
+    tree = dmac(some, DmacConfig(certain=False), 0, neighbors)
     parts, taken = list[Part](), set[NodeId]()
     for cluster in tree.clusters[1:]:  # parents before children
         inside = set(tree.clients_of(cluster))

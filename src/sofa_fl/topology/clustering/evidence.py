@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -69,10 +70,15 @@ class DistanceEvidence:
         return 1
 
     def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
-        means = {nodes: self._mean(nodes) for nodes in {nodes for _, nodes in questions}}
-        at, row = self.space.positions, self.space.row_of
-        apart = [at[row[client]] - means[nodes] for client, nodes in questions]
-        return np.array([float(a @ a) for a in apart], dtype=np.float64)
+        asked = defaultdict[tuple[NodeId, ...], list[int]](list)
+        for number, (_, nodes) in enumerate(questions):
+            asked[nodes].append(number)
+        rows = np.array([self.space.row_of[client] for client, _ in questions], dtype=np.intp)
+        losses = np.zeros(len(questions))
+        for nodes, numbers in asked.items():  # all clients that are asked about a model at once
+            apart = self.space.positions[rows[numbers]] - self._mean(nodes)
+            losses[numbers] = (apart[:, None, :] @ apart[:, :, None])[:, 0, 0]
+        return losses
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> DistanceEvidence:
         return replace(self, tree=tree)

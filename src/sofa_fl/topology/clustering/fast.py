@@ -14,11 +14,12 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from sofa_fl.topology.clustering.dmac import TIE, Neighbors
-from sofa_fl.topology.clustering.separation import power_of
+from sofa_fl.topology.clustering.separation import Separation, power_of
 from sofa_fl.topology.geometry.space import Floats, Space, unit_rows
 from sofa_fl.topology.tree import Rows
 
 BLOCK = 1 << 20  # distances measured at a time
+ROUGHLY = 1e-6  # a relative error that means of distances may have, and more
 TRIFLE = 1e-9  # a relative error that rough distances may have besides the error they state
 EPS = float(np.finfo(np.float64).eps)
 
@@ -81,7 +82,8 @@ class FastNeighbors(Neighbors):
         return np.concatenate(a), np.concatenate(b)
 
     def join(self, groups: Sequence[Rows]) -> Rows:
-        new = super().join(groups)
+        is_pairs = all(len(group) == 2 for group in groups)  # as they are, without ties
+        new = self._join_pairs(np.array(groups)) if is_pairs else super().join(groups)
         gone = self._slot[np.concatenate(groups)]
         free = np.zeros(len(self._row), dtype=bool)
         free[gone] = True
@@ -95,6 +97,19 @@ class FastNeighbors(Neighbors):
         if 2 * len(self.alive) < len(self._row):
             self._drop_free_slots()
         self._add(self._slot[new])
+        return new
+
+    def _join_pairs(self, pairs: Rows) -> Rows:
+        """As `Neighbors.join`, all pairs at once."""
+        new = np.arange(self.size, self.size + len(pairs))
+        weights, positions = self.weights[pairs], self.positions[pairs]
+        total = weights.sum(axis=1)
+        means = (positions * weights[:, :, None]).sum(axis=1) / total[:, None]
+        squares = ((positions - means[:, None]) ** 2).sum(axis=2) + self.variances[pairs]
+        self.weights[new], self.positions[new] = total, means
+        self.variances[new] = (squares * weights).sum(axis=1) / total
+        self.size += len(pairs)
+        self.alive = np.append(np.setdiff1d(self.alive, pairs), new)
         return new
 
     def _drop_free_slots(self) -> None:
@@ -224,3 +239,30 @@ class RoughDistances:
         if self._space.linkage == "average":
             squares += self._variances[rows]
         return np.asarray(squares)
+
+
+def may_be_clear(sizes: Sequence[int], space: Space) -> bool:
+    """Whether several groups of clients, not all, may stand out clearly from the others together.
+
+    The groups are the first clients of the space, the next, and so on. Distances within a part are
+    on average at least those of the two nearest groups, and distances to the others at most those
+    of the two farthest: all follow from the groups' means. Groups of one client need not stand out
+    clearly (`is_clear`), so with two of those anything may be a part.
+    """
+    if space.metric == "manhattan" or sizes.count(1) > 1:
+        return True
+    positions = space.positions
+    if space.metric == "euclidean":
+        positions = positions - positions.mean(axis=0)
+    starts, num = np.cumsum([0, *sizes[:-1]]), np.array(sizes)
+    squares = np.einsum("ij,ij->i", positions, positions)
+    means = np.add.reduceat(positions, starts) / num[:, None]
+    if space.metric == "euclidean":
+        mean_squares = np.add.reduceat(squares, starts) / num
+        distances = np.add.outer(mean_squares, mean_squares) - 2 * means @ means.T
+    else:
+        distances = 1 - means @ means.T
+    distances = distances[~np.eye(len(sizes), dtype=bool)]
+    least, most = float(distances.min()), float(distances.max())
+    is_certain = least > ROUGHLY * float(squares.max())  # rounding makes no difference
+    return not is_certain or most * (1 + ROUGHLY) >= least * Separation(space).clearly

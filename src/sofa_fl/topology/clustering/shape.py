@@ -67,7 +67,7 @@ def default_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
         build=partial(dmac, neighbors=neighbors),
         graft=find_grafts,
         merge=find_merges,
-        split=find_splits,
+        split=partial(find_splits, neighbors=neighbors),
     )
 
 

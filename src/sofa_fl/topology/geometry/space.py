@@ -131,7 +131,9 @@ class Space:
         else:
             distances = np.asarray(cdist(a, b))
             if self.linkage == "average":
-                variances = np.add.outer(np.zeros(len(a)) + variance_a, variance_b)
+                variances = np.add.outer(
+                    np.zeros(len(a)) + variance_a, np.zeros(len(b)) + variance_b
+                )
                 distances = np.sqrt(distances**2 + variances)
         distances[distances <= ROUNDING * np.add.outer(self._norms(a), self._norms(b))] = 0.0
         return distances
