@@ -68,7 +68,15 @@ def test_no_command_is_left_out() -> None:
     fences = re.findall(r"^```(\w+)", PAGE.read_text(), re.MULTILINE)
     texts = {block.text for block in blocks()}
     assert fences.count("sh") == len(re.findall("<!-- on: ", PAGE.read_text())) == len(texts)
-    assert set(fences) == {"sh", "toml", "text"}
+    assert set(fences) == {"sh", "toml", "text", "ini"}
+
+
+def test_the_service_starts_what_the_page_does() -> None:
+    (unit,) = re.findall(r"^```ini\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (command,) = re.findall(r"^ExecStart=(.*)$", unit.replace("\\\n  ", ""), re.MULTILINE)
+    texts = [block.text for block in blocks() if block.where == "clinic-a"]
+    (node,) = [text for text in texts if text.startswith("sofa-fl deploy node")]
+    assert shlex.split(command.removeprefix("/srv/sofa/venv/bin/")) == shlex.split(node)
 
 
 def test_the_policy_on_the_page_can_be_used(tmp_path: Path) -> None:
