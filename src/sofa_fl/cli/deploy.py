@@ -69,13 +69,10 @@ def check(
 
     if find_spec("flwr") is None:
         raise ConfigError("a site needs Flower: pip install 'sofa-fl[node]'")
-    from flwr.common.config import parse_config_args
-
-    from sofa_fl.deploy.flower.check_site import check_site
+    from sofa_fl.deploy.flower.check_site import check_site, read_node_config
     from sofa_fl.deploy.machine.policy import load_policy
 
-    machine = parse_config_args([node_config] if node_config else None)
-    put("\n".join(check_site(load_policy(policy), machine)))
+    put("\n".join(check_site(load_policy(policy), read_node_config(node_config))))
 
 
 @deploy.command(name="try")

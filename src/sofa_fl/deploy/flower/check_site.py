@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.clientapp.utils import get_load_client_app_fn
-from flwr.common.config import get_project_config
+from flwr.common.config import get_project_config, parse_config_args
 
 from sofa_fl.deploy.machine import limits
 from sofa_fl.deploy.machine.client_machine import ClientMachine
@@ -21,6 +21,11 @@ from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config, load_config
 from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.networks import build
+
+
+def read_node_config(text: str) -> MachineConfig:
+    """The values of `--node-config`, as Flower reads them."""
+    return parse_config_args([text] if text else None)
 
 
 def check_site(policy: Policy, machine: MachineConfig) -> list[str]:
