@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from flwr.app import ConfigRecord, Message, Metadata, RecordDict
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import SUPERLINK_NODE_ID
@@ -20,6 +21,7 @@ from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.config_loader import (
     get_federation_manager,
     get_objectstore_linkstate_factories,
@@ -35,6 +37,12 @@ HANDLERS = {
     "PushObject": runtime_handlers.push_object,
     "ConfirmMessageReceived": runtime_handlers.confirm_message_received,
 }
+
+
+def as_server(patch: pytest.MonkeyPatch, run: int) -> None:
+    """Be the server of a run in this process, for Flower asks who creates a message."""
+    for name, value in (("_run_id", run), ("_node_id", 1), ("_task_id", 3)):
+        patch.setattr(TaskIdentity, name, value)
 
 
 class Federation:

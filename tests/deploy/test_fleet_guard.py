@@ -9,13 +9,12 @@ import pytest
 pytest.importorskip("flwr")
 from fastapi import HTTPException
 from flwr.proto.fleet_pb2 import PushMessagesRequest
-from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.servicer.fleet import fleet_handlers
 
 from sofa_fl.deploy.flower import fleet_guard
 from sofa_fl.deploy.flower.fleet_guard import guard_fleet
 from sofa_fl.deploy.flower.superlink import DEFAULTS, with_defaults
-from tests.deploy.federation import Federation, SuperNode, command, reply_to, tree_of
+from tests.deploy.federation import Federation, SuperNode, as_server, command, reply_to, tree_of
 
 MOST = 2000  # bytes of an answer
 
@@ -27,8 +26,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Federation:
 
 @pytest.fixture
 def federation(shared: Federation, monkeypatch: pytest.MonkeyPatch) -> Federation:
-    for name, value in (("_run_id", shared.run), ("_node_id", 1), ("_task_id", 3)):
-        monkeypatch.setattr(TaskIdentity, name, value)
+    as_server(monkeypatch, shared.run)
     handlers: Any = fleet_handlers
     for name in ("push_messages", "push_object"):
         monkeypatch.setattr(handlers, name, getattr(handlers, name))  # as it was, afterwards

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("flwr")
 from flwr.app import Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 
 from sofa_fl.deploy.flower import grid_messenger, inbox
 from sofa_fl.deploy.flower.grid_messenger import GridMessenger, patiently
@@ -19,7 +18,7 @@ from sofa_fl.deploy.flower.inbox import FEW_PARTS, Inbox
 from sofa_fl.deploy.server.exchange import Exchange
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.wire_message import WireMessage
-from tests.deploy.federation import Federation, SuperNode, command, reply_to, tree_of
+from tests.deploy.federation import Federation, SuperNode, as_server, command, reply_to, tree_of
 
 T = 60.0  # seconds: far more than a test takes
 
@@ -31,8 +30,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Federation:
 
 @pytest.fixture
 def federation(shared: Federation, monkeypatch: pytest.MonkeyPatch) -> Federation:
-    for name, value in (("_run_id", shared.run), ("_node_id", 1), ("_task_id", 3)):
-        monkeypatch.setattr(TaskIdentity, name, value)
+    as_server(monkeypatch, shared.run)
     shared.calls.clear()
     return shared
 

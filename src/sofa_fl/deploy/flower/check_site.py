@@ -8,6 +8,7 @@ from typing import Any
 from flwr.clientapp.utils import get_load_client_app_fn
 from flwr.common.config import get_project_config, parse_config_args
 
+from sofa_fl.deploy.flower.client_app import MachineApp
 from sofa_fl.deploy.machine import limits
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import MachineConfig, as_machine_data
@@ -41,11 +42,10 @@ def check_site(policy: Policy, machine: MachineConfig) -> list[str]:
     expected = expected_in(app["config"])
     config = _config_of(Path(policy.app), app)
     load = get_load_client_app_fn(app["components"]["clientapp"], policy.app, multi_app=False)
-    parts = getattr(load("", "", ""), "parts", None)
-    if parts is None:
+    made = load("", "", "")
+    if not isinstance(made, MachineApp):
         raise ConfigError("the app must be made by sofa_fl.deploy.flower.client_app to be checked")
-    load_data, network = parts
-    data = as_machine_data(load_data(machine))
+    data, network = as_machine_data(made.load_data(machine)), made.network
     setup = _setup_of(config, expected, network)
     here = ClientMachine(data, setup, policy, open_site(Path(policy.state)), None, network)
     profile = here.profile()
