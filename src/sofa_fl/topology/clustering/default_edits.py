@@ -8,7 +8,7 @@ The rules only look and return edits; `edit.apply` changes the tree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from sofa_fl.topology.clustering.dmac import Nearness, dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.fast import may_be_clear
 from sofa_fl.topology.clustering.separation import Separation, stands_out
+from sofa_fl.topology.geometry.principal import without_noise
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, merges_of, splits_of
@@ -130,25 +131,11 @@ def find_splits(
     families = {cluster: known_children(tree, cluster, evidence) for cluster in tree.clusters}
     families = {cluster: children for cluster, children in families.items() if len(children) > 2}
     proposed = {c: proposed_parts(below, evidence, neighbors) for c, below in families.items()}
-    # All at once, as in `find_grafts`.
-    for_parts = [
-        question
-        for cluster, parts in proposed.items()
-        for part in parts
-        for question in questions_of(part, cluster, families[cluster])
-    ]
-    asked(evidence, for_parts)
-    alone = [(k, (c,)) for c in proposed if not proposed[c] for k in lone_clients(families[c])]
-    asked(evidence, alone, more=True)
-    splits: dict[NodeId, list[Part]] = {}
+    splits = parts_that_gain(proposed, families, evidence)
+    alone = [(k, (c,)) for c in families if c not in splits for k in lone_clients(families[c])]
+    asked(evidence, alone, more=True)  # all at once, as in `find_grafts`
     for cluster, children in families.items():
-        parts = [
-            part
-            for part in proposed[cluster]
-            if is_gain(part, cluster, children, evidence)
-            and is_compatible(part, children, evidence)
-        ]
-        parts = parts or suited(cluster, children, evidence)
+        parts = splits.get(cluster) or suited(cluster, children, evidence)
         taken = {child for part in parts for child in part}
         rest = tuple(child for child in tree.children[cluster] if child not in taken)
         if parts and rest and tree.parent[cluster] is not None:  # nothing stays between
@@ -161,8 +148,9 @@ def find_splits(
 def proposed_parts(
     children: Children, evidence: Evidence, neighbors: Nearness | None = None
 ) -> list[Part]:
-    """The sets of several children, not all, that are clusters of DMAC; the largest ones.
+    """The sets of several children, not all, that are clusters of DMAC; outer ones before inner.
 
+    DMAC looks at what differs by more than noise (`without_noise`).
     Where some of them are on trial, distances tell these from the others and say nothing else.
     """
     if any(child in evidence.on_trial for child in children):
@@ -174,18 +162,61 @@ def proposed_parts(
     some = replace(space, clients=clients, positions=positions, weights=weights)
     if neighbors is None and not may_be_clear([len(below) for below in children.values()], some):
         return []
-    tree = dmac(some, DmacConfig(certain=False), 0, neighbors)
-    parts, taken = list[Part](), set[NodeId]()
+    tree = dmac(without_noise(some), DmacConfig(certain=False), 0, neighbors)
+    parts = list[Part]()
     for cluster in tree.clusters[1:]:  # parents before children
         inside = set(tree.clients_of(cluster))
         part = tuple(child for child, below in children.items() if inside.issuperset(below))
         is_union = len(inside) == sum(len(children[child]) for child in part)
-        if not is_union or not 1 < len(part) < len(children) or not taken.isdisjoint(part):
-            continue
-        if is_clear(part, children, some):
+        if is_union and 1 < len(part) < len(children) and is_clear(part, children, some):
             parts.append(tuple(sorted(part)))
-            taken |= set(part)
     return parts
+
+
+def parts_that_gain(
+    proposed: Mapping[NodeId, Sequence[Part]],
+    families: Mapping[NodeId, Children],
+    evidence: Evidence,
+) -> dict[NodeId, list[Part]]:
+    """The parts of clusters that gain by being one; what is inside of one that gains stays in it.
+
+    Outer parts are asked about first, those of all clusters at once, then those inside of parts
+    that do not gain.
+    """
+    splits: dict[NodeId, list[Part]] = {}
+    left = dict(proposed)
+    while outer := {cluster: outermost(parts) for cluster, parts in left.items() if parts}:
+        questions = [
+            question
+            for cluster, parts in outer.items()
+            for part in parts
+            for question in questions_of(part, cluster, families[cluster])
+        ]
+        asked(evidence, questions)
+        for cluster, parts in outer.items():
+            children = families[cluster]
+            gaining = [
+                part
+                for part in parts
+                if is_gain(part, cluster, children, evidence)
+                and is_compatible(part, children, evidence)
+            ]
+            if gaining:
+                splits[cluster] = [*splits.get(cluster, ()), *gaining]
+            taken = {child for part in gaining for child in part}
+            inner = [part for part in left[cluster] if part not in parts]
+            left[cluster] = [part for part in inner if taken.isdisjoint(part)]
+    return splits
+
+
+def outermost(parts: Sequence[Part]) -> list[Part]:
+    """The parts that are inside of no other, given that no part comes before one around it."""
+    found, taken = list[Part](), set[NodeId]()
+    for part in parts:
+        if taken.isdisjoint(part):
+            found.append(part)
+            taken |= set(part)
+    return found
 
 
 def is_clear(part: Part, children: Children, space: Space) -> bool:
