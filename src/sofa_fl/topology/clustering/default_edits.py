@@ -30,6 +30,7 @@ NOTABLE = 0.02  # and no part is made that gains no more: so neither undoes the 
 MUCH = 0.1  # a loss that is never chance
 ERRORS = 2.0  # standard errors above zero that a smaller loss must be
 NEAREST = 3  # siblings that a cluster is compared with
+FEW = 10  # clients of a cluster whose model depends on each
 
 Part = tuple[NodeId, ...]  # children of a cluster, to become one
 Children = dict[NodeId, list[NodeId]]  # of a cluster, and the clients below each
@@ -49,10 +50,10 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     if len(tree.clusters) < 2 or not parents:
         return []
 
-    model = {cluster: (cluster,) for cluster in tree.clusters}  # there may be millions of pairs
+    models = Models(tree, evidence)
 
     def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> list[float]:
-        questions = [(client, model[node]) for client, node in pairs]
+        questions = [(client, models.without(cluster, client)) for client, cluster in pairs]
         losses: list[float] = evidence.losses(questions, more=True).tolist()
         return losses
 
@@ -66,6 +67,26 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
         if loss < now[client] - GAIN * evidence.blind_loss:
             edits.append(Graft(client, onto))
     return edits
+
+
+class Models:
+    """The clusters' models, as nodes to take the mean of."""
+
+    def __init__(self, tree: Tree, evidence: Evidence) -> None:
+        known = {cluster: known_clients(tree, cluster, evidence) for cluster in tree.clusters}
+        self._whole = {cluster: (cluster,) for cluster in known}  # there may be millions of pairs
+        self._few = {c: below for c, below in known.items() if 1 < len(below) <= FEW}
+
+    def without(self, cluster: NodeId, client: NodeId) -> tuple[NodeId, ...]:
+        """The cluster's model, or what others made of it, if the client is one of few in it.
+
+        A model has learned the samples of those who made it. To be compared with models that have
+        never seen them, it must do without.
+        """
+        few = self._few.get(cluster, ())
+        if client not in few:
+            return self._whole[cluster]
+        return tuple(other for other in few if other != client)
 
 
 def descend(
