@@ -25,9 +25,8 @@ from sofa_fl.topology.tree.edits import Edit, Graft, merges_of, splits_of
 
 # Fractions of the blind loss.
 GAIN = 0.05  # a client moves for no less
-TRIFLE = 0.01  # clusters whose exchange costs no more may merge,
-NOTABLE = 0.02  # and no part is made that gains no more: so neither undoes the other
-MUCH = 0.1  # a loss that is never chance
+TRIFLE = 0.01  # clusters whose exchange costs no more may merge
+MUCH = 0.1  # a difference that is never chance, and worth a cluster of one's own
 ERRORS = 2.0  # standard errors above zero that a smaller loss must be
 NEAREST = 3  # siblings that a cluster is compared with
 FEW = 10  # clients of a cluster whose model depends on each
@@ -135,7 +134,7 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
             for node, other in ((a, b), (b, a))
         ]
         counts = [sample_counts(evidence, below[node]) for node in (a, b)]
-        if not any(is_loss(m, n, TRIFLE, evidence.blind_loss) for m, n in zip(more, counts)):
+        if not any(is_loss(m, n, evidence.blind_loss) for m, n in zip(more, counts)):
             costs[a, b] = max(float(np.average(m, weights=n)) for m, n in zip(more, counts))
     return merges_of(tree, sorted(costs, key=lambda pair: (costs[pair], pair)))
 
@@ -278,11 +277,14 @@ def suited(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part
 
 
 def is_gain(part: Part, cluster: NodeId, children: Children, evidence: Evidence) -> bool:
-    """Whether the clients of a part lose less by the part's mean model than by the cluster's."""
+    """Whether the clients of a part lose much less by the part's mean model than by the cluster's.
+
+    A part that gains little now loses in the end: it learns from its own samples only.
+    """
     clients = [client for child in part for client in children[child]]
     by_part, by_cluster = evidence.losses(questions_of(part, cluster, children)).reshape(2, -1)
-    counts = sample_counts(evidence, clients)
-    return is_loss(by_cluster - by_part, counts, NOTABLE, evidence.blind_loss)
+    gain = np.average(by_cluster - by_part, weights=sample_counts(evidence, clients))
+    return bool(gain > MUCH * evidence.blind_loss)
 
 
 def questions_of(part: Part, cluster: NodeId, children: Children) -> list[Question]:
@@ -291,14 +293,14 @@ def questions_of(part: Part, cluster: NodeId, children: Children) -> list[Questi
     return [(client, nodes) for nodes in (part, (cluster,)) for client in clients]
 
 
-def is_loss(more: Floats, counts: Floats, least: float, blind_loss: float) -> bool:
+def is_loss(more: Floats, counts: Floats, blind_loss: float) -> bool:
     """Whether clients lose by an exchange of models, given by how much more each one loses.
 
-    Below `least` they do not, above `MUCH` they do; between, if the mean is above zero by more than
-    chance, as the spread over clients tells. `counts` are the samples behind each number.
+    Below `TRIFLE` they do not, above `MUCH` they do; between, if the mean is above zero by more
+    than chance, as the spread over clients tells. `counts` are the samples behind each number.
     """
     mean = float(np.average(more, weights=counts))
-    if not least * blind_loss < mean <= MUCH * blind_loss:
+    if not TRIFLE * blind_loss < mean <= MUCH * blind_loss:
         return mean > MUCH * blind_loss
     if len(more) < 2:
         return False
