@@ -49,15 +49,10 @@ class NodePositions:
         for cluster in reversed(tree.clusters):  # children before parents
             rows = self.rows(self.known(tree.children[cluster]))
             if rows:
-                self._aggregate(self.row_of[cluster], rows)
-
-    def _aggregate(self, cluster: int, children: list[int]) -> None:
-        weights, positions = self.weights[children], self.positions[children]
-        total = weights.sum()
-        mean = (weights[:, None] * positions).sum(axis=0) / total
-        squares = ((positions - mean) ** 2).sum(axis=1) + self.variances[children]
-        self.weights[cluster], self.positions[cluster] = total, mean
-        self.variances[cluster] = (weights * squares).sum() / total
+                at = self.row_of[cluster]
+                self.weights[at], self.positions[at], self.variances[at] = aggregate(
+                    self.weights[rows], self.positions[rows], self.variances[rows]
+                )
 
     def known(self, nodes: Iterable[NodeId]) -> list[NodeId]:
         """Those of `nodes` that have a position."""
@@ -75,8 +70,9 @@ class NodePositions:
 
     def incoherence(self, nodes: Iterable[NodeId]) -> float:
         """The spread of some nodes as a fraction of the scale of all clients."""
-        rows = self.rows(nodes)
-        return self._space.incoherence(self.positions[rows], self.weights[rows])
+        rows, scale = self.rows(nodes), self._space.scale
+        spread = self._space.spread(self.positions[rows], self.weights[rows])
+        return spread / scale if scale > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,7 @@ class Space:
                     np.zeros(len(a)) + variance_a, np.zeros(len(b)) + variance_b
                 )
                 distances = np.sqrt(distances**2 + variances)
-        distances[distances <= ROUNDING * np.add.outer(self._norms(a), self._norms(b))] = 0.0
+        distances[distances <= ROUNDING * np.add.outer(self.lengths(a), self.lengths(b))] = 0.0
         return distances
 
     def sibling_pairs(self, tree: Tree) -> list[tuple[NodeId, NodeId, float]]:
@@ -149,25 +145,8 @@ class Space:
                 pairs.append((siblings[a[k]], siblings[b[k]], float(distances[a[k], b[k]])))
         return pairs
 
-    def paired_distances(
-        self, a: Floats, b: Floats, variance_a: Floats | float = 0.0, variance_b: Floats | float = 0
-    ) -> Floats:
-        """As `distances`, of each position in `a` to that in the same row of `b`."""
-        if self.metric == "cosine":
-            if self.linkage == "centroid":
-                a, b = unit_rows(a), unit_rows(b)
-            distances = np.clip(1 - np.einsum("ij,ij->i", a, b), 0, 2)
-        elif self.metric == "manhattan":
-            distances = np.abs(a - b).sum(axis=1)
-        else:
-            squares = np.einsum("ij,ij->i", a - b, a - b)
-            if self.linkage == "average":
-                squares = squares + variance_a + variance_b
-            distances = np.sqrt(squares)
-        distances[distances <= ROUNDING * (self._norms(a) + self._norms(b))] = 0.0
-        return np.asarray(distances)
-
-    def _norms(self, positions: Floats) -> Floats:
+    def lengths(self, positions: Floats) -> Floats:
+        """How far positions are from the origin; euclidean, if the metric is cosine."""
         if self.metric == "manhattan":
             return np.asarray(np.abs(positions).sum(axis=1))
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", positions, positions)))
@@ -190,12 +169,8 @@ class Space:
         """Spread of all clients: what thresholds are fractions of."""
         return self.spread(self.positions, self.weights)
 
-    def incoherence(self, positions: Floats, weights: Floats) -> float:
-        """Spread of some nodes as a fraction of the scale."""
-        return self.spread(positions, weights) / self.scale if self.scale > 0 else 0.0
-
     def incoherence_of(self, tree: Tree) -> dict[NodeId, float]:
-        """That of the children of every cluster of a tree."""
+        """The incoherence of the children of every cluster of a tree."""
         nodes = self.locate(tree)
         return {c: nodes.incoherence(nodes.known(tree.children[c])) for c in tree.clusters}
 
@@ -213,3 +188,10 @@ def unit_rows(vectors: Floats) -> Floats:
     """The directions of the rows; a row of zeros has none and stays."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(length > 0, length, 1))
+
+
+def aggregate(weights: Floats, positions: Floats, variances: Floats) -> tuple[float, Floats, float]:
+    """The weight, position and variance of a node, from those of the nodes it is made of."""
+    mean = np.average(positions, axis=0, weights=weights)
+    squares = ((positions - mean) ** 2).sum(axis=1) + variances
+    return float(weights.sum()), np.asarray(mean), float(np.average(squares, weights=weights))
