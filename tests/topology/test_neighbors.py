@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -11,7 +13,6 @@ from numpy.testing import assert_allclose
 from sofa_fl.topology.clustering.dense import DenseNodes, is_dense
 from sofa_fl.topology.clustering.dmac import Neighbors, dendrogram, linked
 from sofa_fl.topology.clustering.fast import FastNeighbors
-from sofa_fl.topology.tree import Rows
 from tests.topology.strategies import space_of
 
 BOTH = [Neighbors, FastNeighbors]
@@ -88,21 +89,17 @@ def test_links_make_groups() -> None:
     assert [group.tolist() for group in even_and_odd] == [[*range(0, 62, 2)], [*range(1, 62, 2)]]
 
 
-class Given(Neighbors):
-    """Nodes whose nearest are given."""
-
-    def __init__(self, nodes: list[int], nearest: list[int]) -> None:
-        super().__init__(space_of(np.arange(1.0 + max(nodes))))
-        self._given = np.array(nodes), np.array(nearest)
-
-    def nearest(self) -> tuple[Rows, Rows]:
-        return self._given
+def groups_of(kind: type[Neighbors], nodes: list[int], nearest: list[int]) -> list[list[int]]:
+    """The groups of nodes that are each other's nearest, given the nearest of each."""
+    made = kind(space_of(np.arange(1.0 + max(nodes))))
+    with patch.object(made, "nearest", return_value=(np.array(nodes), np.array(nearest))):
+        return [group.tolist() for group in made.mutual()]
 
 
-def test_mutual_is_both_ways() -> None:
+@pytest.mark.parametrize("kind", BOTH)
+def test_mutual_is_both_ways(kind: type[Neighbors]) -> None:
     """1's nearest is 2, but 2's is 3; 5 and 6 are each other's, 7 is nobody's."""
-    groups = Given([1, 2, 3, 5, 6, 7], [2, 3, 2, 6, 5, 6]).mutual()
-    assert [group.tolist() for group in groups] == [[2, 3], [5, 6]]
+    assert groups_of(kind, [1, 2, 3, 5, 6, 7], [2, 3, 2, 6, 5, 6]) == [[2, 3], [5, 6]]
 
 
 @pytest.mark.parametrize("kind", [*BOTH, DenseNodes])
@@ -116,16 +113,18 @@ def test_joins_come_in_the_order_of_their_first_members(
     assert clients[7:] == [[0, 1], [2, 3], [5, 6], [0, 1, 2, 3], [4, 5, 6], [*range(7)]]
 
 
-@given(st.data())
-def test_pairs_without_ties_are_each_others_nearest(data: st.DataObject) -> None:
+@pytest.mark.parametrize("kind", BOTH)
+@given(data=st.data())
+def test_pairs_without_ties_are_each_others_nearest(
+    kind: type[Neighbors], data: st.DataObject
+) -> None:
     num = data.draw(st.integers(2, 12))
     others = st.integers(1, num - 1)  # how far on the nearest is, so that no node is its own
     nodes = data.draw(st.permutations(range(num)))
     of = {node: (node + data.draw(others)) % num for node in nodes}
     expected = [[node, of[node]] for node in range(num) if of[of[node]] == node and node < of[node]]
     assume(expected)  # the two nearest of all are each other's
-    groups = Given(list(of), list(of.values())).mutual()
-    assert [group.tolist() for group in groups] == expected
+    assert groups_of(kind, list(of), list(of.values())) == expected
 
 
 def test_all_pairs_are_kept_of_few_clients_by_average_linkage() -> None:

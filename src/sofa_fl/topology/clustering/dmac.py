@@ -73,11 +73,15 @@ class Neighbors:
         rows, columns = np.nonzero(distances <= distances.min(axis=1)[:, None] * (1 + TIE))
         return self.alive[rows], self.alive[columns]
 
-    def mutual(self) -> list[Rows]:
-        """The groups of nodes that are each other's nearest."""
+    def links(self) -> tuple[Rows, Rows]:
+        """The ends of the links between nodes that are each other's nearest, either way round."""
         nodes, nearest = self.nearest()
         both = np.isin(nodes * self.size + nearest, nearest * self.size + nodes)
-        return linked(nodes[both], nearest[both])
+        return nodes[both], nearest[both]
+
+    def mutual(self) -> list[Rows]:
+        """The groups of nodes that are each other's nearest."""
+        return linked(*self.links())
 
     def join(self, groups: Sequence[Rows]) -> Rows:
         """Aggregate each group to a new node; return the new nodes' rows."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.dmac import TIE, Neighbors
+from sofa_fl.topology.clustering.dmac import TIE, Neighbors, linked
 from sofa_fl.topology.clustering.separation import Separation, power_of
 from sofa_fl.topology.geometry.space import ROUNDING, Floats, Space, unit_rows
 from sofa_fl.topology.tree import Rows
@@ -80,6 +80,13 @@ class FastNeighbors(Neighbors):
             a, b = [*a, rows[zero], first], [*b, first, rows[zero]]
         a, b = [*a, self._row[self._nearest[equal]]], [*b, self._row[equal]]
         return np.concatenate(a), np.concatenate(b)
+
+    def mutual(self) -> list[Rows]:
+        a, b = self.links()
+        if len(a) > len(np.unique(a)):  # there are ties
+            return linked(a, b)
+        pairs = np.stack([a, b], axis=1)[a < b]
+        return list(pairs[np.argsort(pairs[:, 0])])
 
     def join(self, groups: Sequence[Rows]) -> Rows:
         is_pairs = all(len(group) == 2 for group in groups)  # as they are, without ties
