@@ -113,6 +113,15 @@ def test_joins_come_in_the_order_of_their_first_members(
     assert clients[7:] == [[0, 1], [2, 3], [5, 6], [0, 1, 2, 3], [4, 5, 6], [*range(7)]]
 
 
+@pytest.mark.parametrize("kind", [*BOTH, DenseNodes])
+def test_a_join_stands_where_its_best_member_does(
+    kind: type[Neighbors] | type[DenseNodes],
+) -> None:
+    """[5, 8] comes before [2, 9], since 8 is [0, 1]; but its own rank is that of 5."""
+    tree = dendrogram(kind(space_of([0, 0.1, 51, 50, 50.1, 1, 5, 55], linkage="average")))
+    assert tree.joins == [[0, 1], [3, 4], [5, 8], [2, 9], [7, 11], [6, 10], [12, 13]]
+
+
 @pytest.mark.parametrize("kind", BOTH)
 @given(data=st.data())
 def test_pairs_without_ties_are_each_others_nearest(
