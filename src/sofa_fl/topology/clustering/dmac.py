@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.separation import without_chance
-from sofa_fl.topology.geometry.space import Floats, Space, aggregate
+from sofa_fl.topology.geometry.space import Floats, NodeArrays, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
 TIE = 1e-9  # distances that differ by less than this fraction count as equal
@@ -38,7 +38,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()  # to look for all libraries takes milliseconds
 
 
-class Neighbors:
+class Neighbors(NodeArrays):
     """The nodes that are joined, by row: the clients of a space first, then every join.
 
     Attributes:
@@ -47,19 +47,14 @@ class Neighbors:
     """
 
     def __init__(self, space: Space) -> None:
-        n, dimensions = space.positions.shape
-        most = 2 * n - 1  # every join leaves fewer nodes than before
-        self._space = space
-        self.positions, self.weights = np.zeros((most, dimensions)), np.zeros(most)
+        n = len(space.clients)
+        super().__init__(space, 2 * n - 1)  # every join leaves fewer nodes than before
         self.positions[:n], self.weights[:n] = space.positions, space.weights
-        self.variances = np.zeros(most)
         self.size, self.alive = n, np.arange(n)
 
     def distances(self, a: Rows, b: Rows) -> Floats:
         """D of every node in `a` to every one in `b`; infinite to itself."""
-        distances = self._space.distances(
-            self.positions[a], self.positions[b], self.variances[a], self.variances[b]
-        )
+        distances = self.between(a, b)
         distances[a[:, None] == b[None, :]] = np.inf
         return distances
 
@@ -86,10 +81,8 @@ class Neighbors:
     def join(self, groups: Sequence[Rows]) -> Rows:
         """Aggregate each group to a new node; return the new nodes' rows."""
         new = np.arange(self.size, self.size + len(groups))
-        for row, group in zip(new, groups):
-            self.weights[row], self.positions[row], self.variances[row] = aggregate(
-                self.weights[group], self.positions[group], self.variances[group]
-            )
+        for row, group in zip(new.tolist(), groups):
+            self.aggregate(row, group)
         self.size += len(groups)
         self.alive = np.append(np.setdiff1d(self.alive, np.concatenate(groups)), new)
         return new

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Rows, Tree
 
 Floats = NDArray[np.float64]
 Metric = Literal["euclidean", "manhattan", "cosine"]
@@ -23,36 +23,51 @@ Linkage = Literal["centroid", "average"]
 ROUNDING = 1e-12  # by this fraction of its length a position may depend on how it was computed
 
 
-class NodePositions:
-    """Where the nodes of a tree are.
-
-    A client that is not in the space has no position, nor has a cluster of such clients only.
+class NodeArrays:
+    """What is known of nodes, by row; a node is aggregated from its members.
 
     Attributes:
-        row_of: The row of each node in the arrays below.
         weights: The sum of the clients' weights; zero for a node without a position.
         positions: The weighted mean of the clients' positions.
         variances: The weighted mean of the clients' squared distances to that mean.
     """
 
-    def __init__(self, space: Space, tree: Tree) -> None:
+    def __init__(self, space: Space, num: int) -> None:
         self._space = space
+        self.weights, self.variances = np.zeros(num), np.zeros(num)
+        self.positions = np.zeros((num, space.positions.shape[1]))
+
+    def aggregate(self, row: int, members: Rows | list[int]) -> None:
+        """Write the row of a node, given the rows of its members."""
+        weights, positions = self.weights[members], self.positions[members]
+        mean = np.average(positions, axis=0, weights=weights)
+        squares = ((positions - mean) ** 2).sum(axis=1) + self.variances[members]
+        self.weights[row], self.positions[row] = weights.sum(), mean
+        self.variances[row] = np.average(squares, weights=weights)
+
+    def between(self, a: Rows | list[int], b: Rows | list[int]) -> Floats:
+        """The distances D of all rows in `a` to all in `b`."""
+        return self._space.distances(
+            self.positions[a], self.positions[b], self.variances[a], self.variances[b]
+        )
+
+
+class NodePositions(NodeArrays):
+    """Where the nodes of a tree are, by `row_of` each.
+
+    A client that is not in the space has no position, nor has a cluster of such clients only.
+    """
+
+    def __init__(self, space: Space, tree: Tree) -> None:
         self.row_of = {node: row for row, node in enumerate(tree.walk())}
-        n, dimensions = len(self.row_of), space.positions.shape[1]
-        self.weights, self.variances = np.zeros(n), np.zeros(n)
-        self.positions = np.zeros((n, dimensions))
+        super().__init__(space, len(self.row_of))
         clients = [client for client in space.clients if client in tree.members]
-        rows = [self.row_of[client] for client in clients]
-        in_space = [space.row_of[client] for client in clients]
+        rows, in_space = self.rows(clients), [space.row_of[client] for client in clients]
         self.weights[rows] = space.weights[in_space]
         self.positions[rows] = space.positions[in_space]
         for cluster in reversed(tree.clusters):  # children before parents
-            rows = self.rows(self.known(tree.children[cluster]))
-            if rows:
-                at = self.row_of[cluster]
-                self.weights[at], self.positions[at], self.variances[at] = aggregate(
-                    self.weights[rows], self.positions[rows], self.variances[rows]
-                )
+            if children := self.known(tree.children[cluster]):
+                self.aggregate(self.row_of[cluster], self.rows(children))
 
     def known(self, nodes: Iterable[NodeId]) -> list[NodeId]:
         """Those of `nodes` that have a position."""
@@ -63,10 +78,7 @@ class NodePositions:
 
     def distances(self, a: Iterable[NodeId], b: Iterable[NodeId]) -> Floats:
         """The distances D of all nodes in `a` to all in `b`."""
-        x, y = self.rows(a), self.rows(b)
-        return self._space.distances(
-            self.positions[x], self.positions[y], self.variances[x], self.variances[y]
-        )
+        return self.between(self.rows(a), self.rows(b))
 
     def incoherence(self, nodes: Iterable[NodeId]) -> float:
         """The spread of some nodes as a fraction of the scale of all clients."""
@@ -188,10 +200,3 @@ def unit_rows(vectors: Floats) -> Floats:
     """The directions of the rows; a row of zeros has none and stays."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(length > 0, length, 1))
-
-
-def aggregate(weights: Floats, positions: Floats, variances: Floats) -> tuple[float, Floats, float]:
-    """The weight, position and variance of a node, from those of the nodes it is made of."""
-    mean = np.average(positions, axis=0, weights=weights)
-    squares = ((positions - mean) ** 2).sum(axis=1) + variances
-    return float(weights.sum()), np.asarray(mean), float(np.average(squares, weights=weights))
