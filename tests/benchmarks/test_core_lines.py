@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.core_lines import code_lines
+from core_lines import code_lines
 
 SOURCE = '''"""What this is.
 
