@@ -20,6 +20,7 @@ from sofa_fl.topology.geometry.space import Floats, NodeArrays, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
 TIE = 1e-9  # distances that differ by less than this fraction count as equal
+_controller = cache(ThreadpoolController)  # to look for all libraries takes milliseconds
 
 
 @contextmanager
@@ -31,11 +32,6 @@ def one_thread() -> Iterator[None]:
     """
     with _controller().limit(limits=1):
         yield
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()  # to look for all libraries takes milliseconds
 
 
 class Neighbors(NodeArrays):
