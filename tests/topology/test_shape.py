@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.experiment.storage.event_lines import count_edits
+from sofa_fl.experiment.storage.events import count_edits
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import (
     find_grafts,
