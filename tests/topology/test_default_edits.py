@@ -105,7 +105,7 @@ def test_one_of_few_is_judged_by_what_the_others_made(num: int, moves: bool) -> 
     own, other = (tree.parent[node(c)] for c in (0, num))
 
     def loss(client: int, nodes: tuple[NodeId, ...]) -> float:
-        return {(own,): 0.0, (other,): 0.2}.get(nodes, 0.5) if client == 0 else 0.0  # type: ignore[call-overload]
+        return {(own,): 0.0, (other,): 0.2}.get(nodes, 0.5) if client == 0 else 0.0  # type: ignore[arg-type]
 
     evidence = MadeUp(space_of([0.0] * (num + 2)), loss)
     assert find_grafts(tree, evidence, ALL) == ([Graft(node(0), other)] if moves else [])  # type: ignore[arg-type]
