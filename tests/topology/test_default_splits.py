@@ -20,6 +20,7 @@ from sofa_fl.topology.clustering.default_splits import (
 )
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.separation import student
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Split, apply_all
@@ -237,20 +238,46 @@ def gain_of(better: float, counts: dict[int, int] | None = None, blind_loss: flo
 
 
 @pytest.mark.parametrize("unit", [1.0, 5.0])
-def test_a_gain_is_a_tenth_of_the_blind_loss(unit: float) -> None:
-    assert gain_of(0.1001 * unit, blind_loss=unit)
-    assert not gain_of(0.0999 * unit, blind_loss=unit)
+def test_a_gain_is_a_fiftieth_of_the_blind_loss_and_a_tenth_of_what_is_lost(unit: float) -> None:
+    """Two clients lose 0.5, and gain the same, so that chance is no reason."""
+    assert gain_of(0.0501, blind_loss=unit / 2)
+    assert not gain_of(0.0499, blind_loss=unit / 2), "a tenth of 0.5"
+    assert gain_of(0.0201 * 5 * unit, blind_loss=5 * unit)
+    assert not gain_of(0.0199 * 5 * unit, blind_loss=5 * unit)
     assert not gain_of(-0.5 * unit, blind_loss=unit)
 
 
-def test_the_gain_is_by_samples() -> None:
-    def loss(client: int, nodes: tuple[NodeId, ...]) -> float:
-        return 0.5 if nodes == (9,) else 0.2 + 0.3 * client
+def gains(
+    by_part: list[float], blind_loss: float = 1.0, counts: dict[int, int] | None = None
+) -> bool:
+    """Whether there is a gain for clients that lose 0.5 by their cluster, by the part as given."""
+    part = ids(*range(len(by_part)))
+    evidence = MadeUp(
+        space_of(np.arange(len(by_part) + 1)),
+        lambda client, nodes: by_part[client] if nodes == part else 0.5,
+        blind_loss,
+        counts=counts or {},
+    )
+    return is_gain(part, node(99), alone(len(by_part) + 1), evidence)
 
-    evidence = MadeUp(space_of([0.0, 1, 2]), loss)
-    assert is_gain(ids(0, 1), node(9), alone(3), evidence), "0.15 in the mean is much"
-    evidence.counts = {1: 20}
-    assert not is_gain(ids(0, 1), node(9), alone(3), evidence)
+
+@pytest.mark.parametrize("n", [4, 10, 40])
+def test_a_smaller_gain_must_be_more_than_chance(n: int) -> None:
+    """Of n gains, half d above 0.06 and half below, the standard error is d / √(n − 1)."""
+    for times, expected in ((0.99, True), (1.01, False)):
+        d = times * 0.06 * (n - 1) ** 0.5 / student(n - 1)
+        more = [0.06 + d, 0.06 - d] * (n // 2)
+        assert gains([0.5 - gain for gain in more]) == expected
+
+
+def test_a_large_gain_is_none_by_chance() -> None:
+    assert gains([0.5 - 0.9, 0.5 + 0.69])
+    assert not gains([0.5 - 0.9, 0.5 + 0.71]), "0.095 in the mean"
+
+
+def test_the_gain_is_by_samples() -> None:
+    assert gains([0.2, 0.5]), "0.15 in the mean is much"
+    assert not gains([0.2, 0.5], counts={1: 20})
 
 
 def judged(loss: Callable[[int], float], blind_loss: float = 2.0, num: int = 5) -> MadeUp:

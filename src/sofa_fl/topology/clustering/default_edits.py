@@ -7,6 +7,7 @@ The rules only look and return edits; `edit.apply` changes the tree.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
@@ -21,7 +22,8 @@ from sofa_fl.topology.tree.edits import Edit, Graft, merges_of
 # Fractions of the blind loss.
 GAIN = 0.05  # a client moves for no less
 TRIFLE = 0.01  # clusters whose exchange costs no more may merge
-MUCH = 0.1  # a difference that is never chance, and worth a cluster of one's own
+NOTABLE = 0.02  # no part is made that gains no more
+MUCH = 0.1  # a difference that is never chance
 ERRORS = 2.0  # standard errors above zero that a smaller loss must be
 NEAREST = 3  # siblings that a cluster is compared with
 FEW = 10  # clients of a cluster whose model depends on each
@@ -137,14 +139,20 @@ def is_loss(more: Floats, counts: Floats, blind_loss: float) -> bool:
     Below `TRIFLE` they do not, above `MUCH` they do; between, if the mean is above zero by more
     than chance, as the spread over clients tells. `counts` are the samples behind each number.
     """
-    mean = float(np.average(more, weights=counts))
+    mean, error = mean_and_error(more, counts)
     if not TRIFLE * blind_loss < mean <= MUCH * blind_loss:
         return mean > MUCH * blind_loss
-    if len(more) < 2:
-        return False
+    return mean > ERRORS * error
+
+
+def mean_and_error(numbers: Floats, counts: Floats) -> tuple[float, float]:
+    """The mean of clients' numbers by samples, and its standard error, as their spread tells."""
+    mean, n = float(np.average(numbers, weights=counts)), len(numbers)
+    if n < 2:
+        return mean, math.inf
     shares = counts / counts.sum()
-    variance = float((shares**2 * (more - mean) ** 2).sum()) * len(more) / (len(more) - 1)
-    return bool(mean > ERRORS * variance**0.5)
+    variance = float((shares**2 * (numbers - mean) ** 2).sum()) * n / (n - 1)
+    return mean, math.sqrt(variance)
 
 
 def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:

@@ -8,15 +8,24 @@ from dataclasses import replace
 import numpy as np
 
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.default_edits import MUCH, asked, known_clients, sample_counts
+from sofa_fl.topology.clustering.default_edits import (
+    MUCH,
+    NOTABLE,
+    asked,
+    known_clients,
+    mean_and_error,
+    sample_counts,
+)
 from sofa_fl.topology.clustering.dmac import Nearness, dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.fast import may_be_clear
-from sofa_fl.topology.clustering.separation import Separation, stands_out
+from sofa_fl.topology.clustering.separation import Separation, stands_out, student
 from sofa_fl.topology.geometry.principal import without_noise
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, splits_of
+
+TENTH = 0.1  # of what clients lose: a part is made for no less
 
 Part = tuple[NodeId, ...]  # children of a cluster, to become one
 Children = dict[NodeId, list[NodeId]]  # of a cluster, and the clients below each
@@ -160,14 +169,19 @@ def suited(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part
 
 
 def is_gain(part: Part, cluster: NodeId, children: Children, evidence: Evidence) -> bool:
-    """Whether the clients of a part lose much less by the part's mean model than by the cluster's.
+    """Whether the clients of a part lose clearly less by its mean model than by the cluster's.
 
-    A part that gains little now loses in the end: it learns from its own samples only.
+    Clearly: by a tenth of what they lose, since a part that gains little now loses in the end, when
+    it has learned from its own samples only. And by more than chance: Student's t, which asks for
+    more where there are few clients.
     """
     clients = [client for child in part for client in children[child]]
     by_part, by_cluster = evidence.losses(questions_of(part, cluster, children)).reshape(2, -1)
-    gain = np.average(by_cluster - by_part, weights=sample_counts(evidence, clients))
-    return bool(gain > MUCH * evidence.blind_loss)
+    counts, unit = sample_counts(evidence, clients), evidence.blind_loss
+    gain, error = mean_and_error(by_cluster - by_part, counts)
+    if gain <= max(NOTABLE * unit, TENTH * float(np.average(by_cluster, weights=counts))):
+        return False
+    return gain > MUCH * unit or gain > student(len(clients) - 1) * error
 
 
 def questions_of(part: Part, cluster: NodeId, children: Children) -> list[Question]:

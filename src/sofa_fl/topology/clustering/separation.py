@@ -55,7 +55,7 @@ def stands_out(inner: Pairs, outer: Pairs, factor: float, least: float = 0.0) ->
     base = max(inner.mean, least)
     gap, degrees = outer.mean - base, inner.num + outer.num - 2
     deviation = ((inner.scatter + outer.scatter) / degrees) ** 0.5
-    t = _student(degrees) * (1 / inner.num + 1 / outer.num) ** 0.5
+    t = student(degrees) * (1 / inner.num + 1 / outer.num) ** 0.5
     return bool(outer.mean >= base * factor and gap > deviation * max(DEVIATIONS, t))
 
 
@@ -69,7 +69,7 @@ def picked(k: int, terms: int, among: int) -> float:
 
 
 @cache
-def _student(degrees: float) -> float:
+def student(degrees: float) -> float:
     """What Student's t exceeds with a probability of `CHANCE`."""
     return float(stdtrit(degrees, 1 - CHANCE))
 
