@@ -100,7 +100,7 @@ def _made(make: Make) -> Own:
 
 
 def _made_like(make: Make) -> Own:
-    def own(draws: Draws, input: Tensor, *, dtype: Any = None, **_options: Any) -> Tensor:
+    def own(draws: Draws, input: Tensor, *, dtype: Any = None, **_options: Any) -> Any:
         return make(draws, input.shape).to(dtype or input.dtype)
 
     return own

@@ -117,7 +117,8 @@ class Learner:
         in_bf16 = self.local.precision == "bf16"
         seed = torch.tensor(task.seed, device=self.device)
         # What draws in a way that is not ours draws from global generators: seed them too.
-        with seeded(task.seed, self.device), naming("the network failed in training"):
+        what = f"the network failed in training{' in bf16' if in_bf16 else ''}"
+        with seeded(task.seed, self.device), naming(what):
             for step, batch in enumerate(rows):
                 x, y = self.stores["train"].batch(batch)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):
@@ -145,8 +146,9 @@ class Learner:
         return out
 
     def _forward(self, store: Store, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs and targets of a batch; whoever draws here draws the same for every batch."""
+        """Outputs and targets of a batch, which depend on no other: draws begin anew with it."""
         x, y = store.batch(rows)
+        self.flat.kept.restore()
         with naming("the network failed in evaluation"):
             if not self.habits.draws_when_scored:
                 return self.network(x), y

@@ -39,12 +39,16 @@ class Comparison:
         return self._difference(make, self._trained_together, self._trained_alone)
 
     def in_scores(self, make: MakeStack) -> str | None:
-        """What is wrong with scoring samples of many models together, or None."""
+        """What is wrong with scoring samples of many models by a stack, or None."""
+        return self._difference(make, self._scored_together, self._scored_alone)
+
+    def of_batches(self) -> str | None:
+        """What is wrong with scoring samples in other batches, however that is done, or None."""
         if self.learner.habits.draws_when_scored:
             return "the network draws at random in evaluation too"
         if self.mixes_samples():
             return "what the network says of a sample depends on the rest of the batch"
-        return self._difference(make, self._scored_together, self._scored_alone)
+        return None
 
     def _difference(
         self,

@@ -20,12 +20,16 @@ LOW = {
     functional.linear, functional.bilinear, functional.conv1d, functional.conv2d,
     functional.conv3d, functional.conv_transpose1d, functional.conv_transpose2d,
     functional.conv_transpose3d, torch.matmul, torch.bmm, torch.mm, torch.mv, torch.addmm,
-    torch.baddbmm, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, Tensor.bmm, Tensor.mm,
-    functional.scaled_dot_product_attention, torch.einsum, *RECURRENT,
+    torch.baddbmm, functional.prelu, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__,
+    Tensor.bmm, Tensor.mm, functional.scaled_dot_product_attention, torch.einsum, *RECURRENT,
 }  # fmt: skip
 HIGH = {
     functional.softmax, torch.softmax, Tensor.softmax, functional.log_softmax, torch.log_softmax,
-    Tensor.log_softmax, functional.layer_norm, functional.group_norm,
+    Tensor.log_softmax, functional.layer_norm, functional.group_norm, functional.instance_norm,
+    functional.local_response_norm, functional.avg_pool3d, torch.cdist,
+    # These take numbers of one type, and are often given some of either.
+    torch.dot, Tensor.dot, torch.tensordot, functional.grid_sample, torch.index_add,
+    Tensor.index_add, torch.scatter_add, Tensor.scatter_add,
 }  # fmt: skip
 # What reads a value out of a tensor, so that Python can decide by it.
 READING = {

@@ -254,7 +254,9 @@ class StackedEngine(EngineAround[SequentialEngine]):
 
     def _new_stack(self, num: int) -> Stack:
         assert self._make is not None
-        return self._make(self._learner.flat, num)
+        stack = self._make(self._learner.flat, num)
+        stack.load(self._learner.flat.vector.expand(num, -1))  # numbers, whatever memory has
+        return stack
 
     def close(self) -> None:
         self._steppers, self._stacks = {}, {}

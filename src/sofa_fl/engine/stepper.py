@@ -118,7 +118,10 @@ class Stepper:
         self.losses.copy_(losses.detach())
 
     def capture(self) -> None:
-        """Record a step, unless the network waits for the GPU in it: then it is run as it is."""
+        """Record a step, unless the network waits for the GPU in it or counts its calls.
+
+        Then it is run as it is: in a recorded step, numbers of Python's stay what they were.
+        """
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
@@ -126,11 +129,13 @@ class Stepper:
                 self.step()
         torch.cuda.current_stream().wait_stream(aside)
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        counted = self.stack.kept.scalars
         try:
             # Of this thread alone: another may be copying the last models into a checkpoint.
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.step()
-            self.graph = graph
+            if self.stack.kept.scalars == counted:
+                self.graph = graph
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError:

@@ -13,22 +13,29 @@ from sofa_fl.engine.stacking import why_not
 def choose_way(learner: Learner) -> tuple[MakeStack | None, bool, str]:
     """How clients are stacked, if they are; whether exams are taken alone; what to say of it."""
     compared = Comparison(learner)
-    make, reason = _training(learner, compared)
-    if make is None:
-        return None, True, f"clients are trained one by one, since {reason}"
-    way = "layer by layer" if make is LayerStack else "by torch.func"
-    if (reason := compared.in_scores(make)) is None:
-        return make, False, f"clients are stacked {way}"
-    said = f"clients are stacked {way} in training; models are scored one by one, since {reason}"
-    return make, True, said
+    of_batches = compared.of_batches()
+    troubles: dict[MakeStack, str] = {}
+    scored_alone: MakeStack | None = None  # the first way to train, if it is none to score
+    for make in _makes(learner):
+        if (trouble := compared.in_training(make)) is None:
+            way = (
+                f"clients are stacked {'layer by layer' if make is LayerStack else 'by torch.func'}"
+            )
+            if (trouble := of_batches or compared.in_scores(make)) is None:
+                return make, False, way
+            if scored_alone is None:
+                scored_alone = make
+                said = f"{way} in training; models are scored one by one, since {trouble}"
+            if of_batches:
+                break
+        troubles[make] = trouble
+    if scored_alone is not None:
+        return scored_alone, True, said
+    return None, True, f"clients are trained one by one, since {troubles[MappedStack]}"
 
 
-def _training(learner: Learner, compared: Comparison) -> tuple[MakeStack | None, str | None]:
-    if not why_not(learner.network) and compared.in_training(LayerStack) is None:
-        return LayerStack, None
-    if (reason := compared.in_training(MappedStack)) is None:
-        return MappedStack, None
-    own: MakeStack = partial(MappedStack, own=True)
-    if compared.in_training(own) is None:
-        return own, None
-    return None, reason
+def _makes(learner: Learner) -> list[MakeStack]:
+    """The ways there are, the fastest first."""
+    learner.flat.kept.restore()
+    general: list[MakeStack] = [MappedStack, partial(MappedStack, own=True)]
+    return general if why_not(learner.network) else [LayerStack, *general]
