@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from timing import shape_at, space_of, timed
 
-from sofa_fl.experiment.storage.event_lines import count_edits
+from sofa_fl.experiment.storage.events import count_edits
 from sofa_fl.methods.rules.positions import NUM_EXACT, coordinates, sketch_size, sketched
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.clustering.config import DmacConfig

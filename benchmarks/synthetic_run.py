@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from sofa_fl.experiment.storage.event_lines import edit_to_json
+from sofa_fl.experiment.storage.events import edit_to_json
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
 

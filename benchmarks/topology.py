@@ -28,7 +28,7 @@ from situations import compare
 from situations import table as ratios
 from timing import shape_at, space_of, timed
 
-from sofa_fl.experiment.storage.event_lines import count_edits
+from sofa_fl.experiment.storage.events import count_edits
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.geometry.space import Floats

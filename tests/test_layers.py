@@ -39,10 +39,9 @@ BELOW = {
     "__main__": {"cli"},
 }
 REPORT_READS = {
-    ("storage", "event_lines"),
+    ("storage", "events"),
     ("storage", "run_folder"),
     ("storage", "disk"),
-    ("scoring", "metric_names"),
 }
 # What of others only some may import.
 OUTSIDE = {

@@ -13,7 +13,7 @@ from sofa_fl.data.groups import client_groups
 from sofa_fl.engine.faulty import FaultsConfig, draw_bad
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.scoring.agreement import ari, moved
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.history import tree_in
 from sofa_fl.topology.tree import NodeId, Tree

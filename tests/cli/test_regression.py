@@ -19,7 +19,7 @@ from sofa_fl.cli.sweep import draw_figure, show_rows
 from sofa_fl.data.dealing import deal
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.flower.server_app import round_line
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.jobs.combinations import Point, rows_of
 from sofa_fl.report.history import read_round
 from tests.cli.cases import Cli

@@ -14,7 +14,7 @@ import torch
 
 from sofa_fl.api.runs import resume, run
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from tests.experiment.cases import events_of, own_data, summary_of, tiny
 from tests.experiment.faults import full_disk, small_files

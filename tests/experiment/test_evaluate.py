@@ -10,8 +10,7 @@ import pytest
 
 from sofa_fl.api.runs import run
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.scoring.metric_names import is_evaluated
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event, is_evaluated
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import scalars
 from sofa_fl.present import EvaluateConfig

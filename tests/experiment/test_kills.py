@@ -24,7 +24,7 @@ from sofa_fl.api.runs import resume, run
 from sofa_fl.experiment.storage import checkpoint, saving
 from sofa_fl.experiment.storage.checkpoint import Packed
 from sofa_fl.experiment.storage.disk import temporary_for
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from tests.experiment.cases import TINY, events_of, own_data, summary_of, tiny
 from tests.experiment.faults import die_at

@@ -18,7 +18,7 @@ from sofa_fl.data.federate import federate
 from sofa_fl.engine.faulty import draw_bad
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.storage import checkpoint
-from sofa_fl.experiment.storage.event_lines import edit_from_json
+from sofa_fl.experiment.storage.events import edit_from_json
 from sofa_fl.experiment.storage.saving import RunProgress
 from sofa_fl.guard import Register
 from sofa_fl.topology.tree import NodeId, Tree

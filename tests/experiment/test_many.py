@@ -20,8 +20,8 @@ from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.experiment.run import launch
 from sofa_fl.experiment.run.config import parse_config
 from sofa_fl.experiment.run.loop import Experiment, Own
-from sofa_fl.experiment.storage import event_lines
-from sofa_fl.experiment.storage.event_lines import Event, from_line, to_line
+from sofa_fl.experiment.storage import events
+from sofa_fl.experiment.storage.events import Event, from_line, to_line
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.page_data import RunReader
 from tests.experiment.cases import own_data, tiny
@@ -31,7 +31,7 @@ ASKED = 6
 
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_lines, "MANY", 3)
+    monkeypatch.setattr(events, "MANY", 3)
 
 
 def recorded(out: Path, **values: Any) -> list[Event]:
@@ -53,7 +53,7 @@ def test_lines_leave_out_what_is_the_same_and_are_read_as_before(
 ) -> None:
     expected = recorded(tmp_path / "plain", method=method)
     pages = RunReader(tmp_path / "plain").read_on()
-    monkeypatch.setattr(event_lines, "MANY", 3)
+    monkeypatch.setattr(events, "MANY", 3)
     assert recorded(tmp_path / "many", method=method) == expected
     lines = [json.loads(x) for x in (tmp_path / "many/events.jsonl").read_text().splitlines()]
     assert lines[0]["same"] == []
@@ -92,7 +92,7 @@ def test_a_resumed_run_writes_lines_that_are_read_alike(tmp_path: Path) -> None:
 
 
 def test_what_changes_is_written() -> None:
-    clients = list(range(event_lines.MANY + 1))
+    clients = list(range(events.MANY + 1))
     scores: list[float | None] = [None] * len(clients)
     first = {"clients": clients, "tree": {"0": None}, "accuracies": scores, "measured": []}
     second = {**first, "tree": {"0": 1, "1": None}, "accuracies": [0.5, *scores[1:]]}
@@ -163,7 +163,7 @@ def spent(method: str, num: int, out: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_round_costs_what_its_clients_cost(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_lines, "MANY", 100)
+    monkeypatch.setattr(events, "MANY", 100)
     few, more = 200, 8000
     calls, memory = spent(method, few, tmp_path / "few", monkeypatch)
     more_calls, more_memory = spent(method, more, tmp_path / "more", monkeypatch)

@@ -17,7 +17,7 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment.run import loop
 from sofa_fl.experiment.storage import checkpoint, saving
 from sofa_fl.experiment.storage.checkpoint import Packed
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from tests.engine.cases import make_data
 from tests.experiment.cases import METHODS, TINY, events_of, own_data, summary_of, tiny

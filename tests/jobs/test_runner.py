@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.jobs.runner import Job, make_job, run_jobs
 from study.design.run_plan import configure
 from study.design.settings import QUICK

@@ -13,7 +13,7 @@ from sofa_fl.engine.base import Exam, Score
 from sofa_fl.methods.rules.clusters import mean_of
 from sofa_fl.methods.rules.losses import FederationEvidence
 from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.default_edits import find_splits
+from sofa_fl.topology.clustering.default_splits import find_splits
 from sofa_fl.topology.clustering.evidence import Question
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree

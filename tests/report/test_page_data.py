@@ -173,7 +173,7 @@ def test_no_run_folder(tmp_path: Path) -> None:
 
 def test_synthetic_runs_are_like_real_ones() -> None:
     """Their edits lead from each tree to the next."""
-    from sofa_fl.experiment.storage.event_lines import edit_from_json
+    from sofa_fl.experiment.storage.events import edit_from_json
     from sofa_fl.report.history import tree_in
     from sofa_fl.topology.tree.edits import apply_all
 

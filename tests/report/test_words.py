@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sofa_fl.errors import printable
-from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
+from sofa_fl.experiment.storage.events import metric_of, score_name
 from sofa_fl.report.words import (
     data_title,
     duration,

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.default_edits import (
+from sofa_fl.topology.clustering.default_splits import (
     find_splits,
     is_clear,
     is_compatible,
     is_gain,
+    outermost,
     proposed_parts,
     suited,
 )
@@ -150,11 +151,59 @@ def test_proposals_are_sets_of_several_children_and_not_of_all() -> None:
     assert sorted(proposed_parts(backward, evidence)) == groups, "in order of their ids"
 
 
-def test_what_may_be_chance_is_proposed_too() -> None:
-    """Losses decide; DMAC by itself would not call it a cluster."""
-    space = space_of(np.random.default_rng(0).normal(size=(200, 20)), linkage="average")
-    assert dmac(space, DmacConfig()).depth == 1
-    assert proposed_parts(alone(200), DistanceEvidence(flat_tree(space.clients), space)) != []
+def faint_groups(seed: int, shift: float = 12.0) -> Space:
+    """Four groups of six in so many directions that noise hides them from DMAC."""
+    positions = np.random.default_rng(seed).normal(size=(24, 2000))
+    positions[np.arange(24), np.arange(24) // 6] += shift
+    return space_of(positions, linkage="average")
+
+
+def test_groups_are_proposed_that_noise_hides_from_dmac() -> None:
+    """Losses decide; DMAC by itself would not call them clusters."""
+    groups = {ids(*range(k, k + 6)) for k in (0, 6, 12, 18)}
+    found = 0
+    for seed in range(5):
+        space = faint_groups(seed)
+        assert dmac(space, DmacConfig()).depth == 1
+        assert dmac(space, DmacConfig(certain=False)).depth == 1
+        parts = proposed_parts(alone(24), DistanceEvidence(flat_tree(space.clients), space))
+        found += len(groups & set(parts))
+    assert found >= 18
+
+
+def test_of_pure_noise_nothing_is_proposed() -> None:
+    proposed = 0
+    for seed in range(10):
+        space = faint_groups(seed, shift=0.0)
+        evidence = DistanceEvidence(flat_tree(space.clients), space)
+        proposed += bool(proposed_parts(alone(24), evidence))
+    assert proposed <= 3
+
+
+def in_parts(gaining: set[tuple[NodeId, ...]]) -> tuple[list[Edit], MadeUp]:
+    """Two pairs of groups: the splits, if the parts named gain and no others do."""
+    far = np.repeat([[0.0], [500.0]], 8, axis=0)
+    space = space_of(np.hstack([blobs(RNG, [4, 4, 4, 4]), far]), linkage="average")
+    evidence = MadeUp(space, lambda _, nodes: 0.1 if nodes in gaining else 0.5)
+    return find_splits(flat_tree(space.clients), evidence, ALL), evidence
+
+
+def test_inside_of_parts_that_gain_nothing_smaller_ones_are_looked_for() -> None:
+    outer, inner = [ids(*range(k, k + 8)) for k in (0, 8)], [ids(0, 1, 2, 3), ids(12, 13, 14, 15)]
+    edits, evidence = in_parts({outer[0], *inner})
+    groups = (outer[0], inner[1])
+    assert edits == [Split(node(16), ids(17, 18), groups)]
+    asked = [{nodes for (_, nodes), _ in call} for call in evidence.calls]
+    assert asked[0] == {(16,), *outer}, "all parts that are in no other at once"
+    assert asked[1] == {ids(8, 9, 10, 11), inner[1]}, "then what is in those that gain nothing"
+    edits, _ = in_parts(set(inner))
+    assert edits == [Split(node(16), ids(17, 18), tuple(inner))]
+
+
+def test_outermost_parts_are_in_no_other() -> None:
+    parts = [ids(0, 1, 2), ids(3, 4), ids(0, 1), ids(5, 6)]
+    assert outermost(parts) == [ids(0, 1, 2), ids(3, 4), ids(5, 6)]
+    assert outermost([]) == []
 
 
 def pairs_of(num: int) -> dict[NodeId, list[NodeId]]:
@@ -188,9 +237,9 @@ def gain_of(better: float, counts: dict[int, int] | None = None, blind_loss: flo
 
 
 @pytest.mark.parametrize("unit", [1.0, 5.0])
-def test_a_gain_is_a_fiftieth_of_the_blind_loss(unit: float) -> None:
-    assert gain_of(0.0201 * unit, blind_loss=unit)
-    assert not gain_of(0.0199 * unit, blind_loss=unit)
+def test_a_gain_is_a_tenth_of_the_blind_loss(unit: float) -> None:
+    assert gain_of(0.1001 * unit, blind_loss=unit)
+    assert not gain_of(0.0999 * unit, blind_loss=unit)
     assert not gain_of(-0.5 * unit, blind_loss=unit)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
@@ -81,12 +83,13 @@ def test_a_cluster_stays_if_its_gap_is_more_than_chance(seed: int) -> None:
         positions[:k, 0] += shift
         squares = squares_of(positions)
         inner, beside = (squares[rows] for rows in inside)
-        gap = squares[:k, k:].mean() - inner.mean()
-        scatter = sum(((x - x.mean()) ** 2).sum() for x in (inner, beside))
-        deviation = np.sqrt(scatter / (len(inner) + len(beside) - 2))
-        chance = deviation * np.sqrt(2 * (k * np.log(np.e * n / k) - np.log(0.05)) / (k - 1))
+        between = squares[:k, k:]
+        gap = between.mean() - inner.mean()
+        scatter = sum(((x - x.mean()) ** 2).sum() for x in (inner, beside, between))
+        deviation = np.sqrt(scatter / (inner.size + beside.size + between.size - 3))
+        ways = np.log(math.comb(n, k)) - np.log(0.05)
+        chance = deviation * np.sqrt(2 * ways / (k - 1))
         means, m = squares[:k, :k].sum(axis=1) / (k - 1), n - k
-        ways = m * np.log(np.e * n / m) - np.log(0.05)
         outermost = means.std(ddof=1) * np.sqrt(2 * ways / m)
         stays = bool(gap > chance and gap > outermost)
         after = without_chance(tree, space_of(positions, linkage="average"))
@@ -95,7 +98,7 @@ def test_a_cluster_stays_if_its_gap_is_more_than_chance(seed: int) -> None:
     assert seen == {True, False}
 
 
-def test_the_lowest_are_dissolved_first_and_children_go_up() -> None:
+def test_the_highest_are_dissolved_first_and_children_go_up() -> None:
     positions = np.random.default_rng(0).normal(size=(12, 50))
     tree = tree_of([[[0, 1], 2, 3], [[4, 5, 6], 7, 8, 9, 10, 11]])
     assert nested(without_chance(tree, space_of(positions))) == frozenset(range(12))

@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering import default_edits
+from sofa_fl.topology.clustering import default_splits
 from sofa_fl.topology.clustering import fast as module
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.default_edits import proposed_parts
+from sofa_fl.topology.clustering.default_splits import proposed_parts
 from sofa_fl.topology.clustering.dmac import Neighbors, dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import default_tree_rules, shape
@@ -187,7 +187,7 @@ def test_plain_neighbors_go_without_the_bound(monkeypatch: pytest.MonkeyPatch) -
     children = {node(100 + k): list(ids(2 * k, 2 * k + 1)) for k in range(4)}
     parts = [ids(100, 101), ids(102, 103)]
     assert proposed_parts(children, evidence) == parts
-    monkeypatch.setattr(default_edits, "may_be_clear", lambda sizes, space: False)
+    monkeypatch.setattr(default_splits, "may_be_clear", lambda sizes, space: False)
     assert proposed_parts(children, evidence) == []
     assert proposed_parts(children, evidence, PLAIN) == parts
 

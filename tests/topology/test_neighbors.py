@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from sofa_fl.topology.clustering.dense import DenseNodes, is_dense
-from sofa_fl.topology.clustering.dmac import Neighbors, dendrogram, linked, mutual
+from sofa_fl.topology.clustering.dmac import Neighbors, dendrogram, linked
 from sofa_fl.topology.clustering.fast import FastNeighbors
 from tests.topology.strategies import space_of
 
@@ -43,7 +45,7 @@ def test_pairs_are_joined_to_the_same_bits_at_once(dimensions: int) -> None:
     positions = 1e6 + rng.normal(size=(40, dimensions))
     space = space_of(positions, rng.integers(1, 60, 40), linkage="average")
     plain, fast = Neighbors(space), FastNeighbors(space)
-    while plain.num_alive > 1:
+    while len(plain.alive) > 1:
         shuffled = rng.permutation(plain.alive)
         pairs = np.sort(shuffled[: len(shuffled) // 2 * 2].reshape(-1, 2), axis=1)
         assert plain.join(list(pairs)).tolist() == fast.join(list(pairs)).tolist()
@@ -87,10 +89,17 @@ def test_links_make_groups() -> None:
     assert [group.tolist() for group in even_and_odd] == [[*range(0, 62, 2)], [*range(1, 62, 2)]]
 
 
-def test_mutual_is_both_ways() -> None:
+def groups_of(kind: type[Neighbors], nodes: list[int], nearest: list[int]) -> list[list[int]]:
+    """The groups of nodes that are each other's nearest, given the nearest of each."""
+    made = kind(space_of(np.arange(1.0 + max(nodes))))
+    with patch.object(made, "nearest", return_value=(np.array(nodes), np.array(nearest))):
+        return [group.tolist() for group in made.mutual()]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_mutual_is_both_ways(kind: type[Neighbors]) -> None:
     """1's nearest is 2, but 2's is 3; 5 and 6 are each other's, 7 is nobody's."""
-    groups = mutual(np.array([1, 2, 3, 5, 6, 7]), np.array([2, 3, 2, 6, 5, 6]))
-    assert [group.tolist() for group in groups] == [[2, 3], [5, 6]]
+    assert groups_of(kind, [1, 2, 3, 5, 6, 7], [2, 3, 2, 6, 5, 6]) == [[2, 3], [5, 6]]
 
 
 @pytest.mark.parametrize("kind", [*BOTH, DenseNodes])
@@ -104,15 +113,27 @@ def test_joins_come_in_the_order_of_their_first_members(
     assert clients[7:] == [[0, 1], [2, 3], [5, 6], [0, 1, 2, 3], [4, 5, 6], [*range(7)]]
 
 
-@given(st.data())
-def test_pairs_without_ties_are_found_as_links_are(data: st.DataObject) -> None:
+@pytest.mark.parametrize("kind", [*BOTH, DenseNodes])
+def test_a_join_stands_where_its_best_member_does(
+    kind: type[Neighbors] | type[DenseNodes],
+) -> None:
+    """[5, 8] comes before [2, 9], since 8 is [0, 1]; but its own rank is that of 5."""
+    tree = dendrogram(kind(space_of([0, 0.1, 51, 50, 50.1, 1, 5, 55], linkage="average")))
+    assert tree.joins == [[0, 1], [3, 4], [5, 8], [2, 9], [7, 11], [6, 10], [12, 13]]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@given(data=st.data())
+def test_pairs_without_ties_are_each_others_nearest(
+    kind: type[Neighbors], data: st.DataObject
+) -> None:
     num = data.draw(st.integers(2, 12))
     others = st.integers(1, num - 1)  # how far on the nearest is, so that no node is its own
-    nodes = np.array(data.draw(st.permutations(range(num))))
-    nearest = (nodes + np.array([data.draw(others) for _ in nodes])) % num
-    of = dict(zip(nodes.tolist(), nearest.tolist(), strict=True))
+    nodes = data.draw(st.permutations(range(num)))
+    of = {node: (node + data.draw(others)) % num for node in nodes}
     expected = [[node, of[node]] for node in range(num) if of[of[node]] == node and node < of[node]]
-    assert [group.tolist() for group in mutual(nodes, nearest)] == expected
+    assume(expected)  # the two nearest of all are each other's
+    assert groups_of(kind, list(of), list(of.values())) == expected
 
 
 def test_all_pairs_are_kept_of_few_clients_by_average_linkage() -> None:
@@ -128,10 +149,10 @@ def test_dense_nodes_join_as_others_do() -> None:
     positions = np.concatenate([rng.normal(size=(20, 6)), np.eye(6), np.zeros((3, 6))])
     space = space_of(positions, rng.integers(1, 60, 29), linkage="average")
     plain, dense = Neighbors(space), DenseNodes(space)
-    while plain.num_alive > 1:
+    while len(plain.alive) > 1:
         groups = sorted(plain.mutual(), key=lambda rows: int(rows[0]))
         found = sorted(dense.mutual(), key=lambda rows: int(rows[0]))
         assert [rows.tolist() for rows in found] == [rows.tolist() for rows in groups]
         plain.join(groups)
         dense.join(groups)
-        assert (dense.size, dense.num_alive) == (plain.size, plain.num_alive)
+        assert (dense.size, sorted(dense.alive)) == (plain.size, plain.alive.tolist())

@@ -109,14 +109,24 @@ def ids_of(*rows: int) -> np.ndarray:
 
 
 def test_the_most_extreme_of_equals_is_within_the_bound() -> None:
-    assert picked(1, 1, 1) == pytest.approx((2 * (1 + np.log(20))) ** 0.5)
-    expected = (2 * (2 * np.log(np.e * 50) + np.log(20)) / 3) ** 0.5
-    assert picked(2, 3, 100) == pytest.approx(expected)
-    assert picked(5, 4, 3) == picked(5, 4, 5), "there are at least as many as were picked"
+    assert picked(1, 1, 1) == pytest.approx((2 * np.log(20)) ** 0.5)
+    assert picked(2, 3, 100) == pytest.approx((2 * np.log(4950 * 20) / 3) ** 0.5)
     rng = np.random.default_rng(0)
     for k in (1, 3, 10):
         extremes = np.sort(rng.normal(size=(500, 50)), axis=1)[:, -k:].mean(axis=1)
         assert (extremes > picked(k, k, 50)).mean() < 0.05
+
+
+def test_noise_is_the_spread_of_pairs_of_the_same_groups() -> None:
+    space = space_of(np.random.default_rng(2).normal(size=(9, 4)))
+    squares = cdist(space.positions, space.positions, "sqeuclidean")
+    groups = [np.arange(4), np.arange(4, 6), np.array([8])]
+    kinds = [squares[:4, :4][np.triu_indices(4, 1)], squares[:4, 4:6], squares[:4, 8]]
+    kinds += [squares[4:6, 8], squares[4, 5]]
+    scatter = sum(kind.size * kind.var() for kind in kinds)
+    expected = (scatter / sum(kind.size - 1 for kind in kinds)) ** 0.5
+    assert Separation(space).noise(groups) == pytest.approx(expected)
+    assert Separation(space).noise([np.array([0]), np.array([1])]) == 0
 
 
 @pytest.mark.parametrize("block", [1, 1 << 20])

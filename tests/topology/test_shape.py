@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.experiment.storage.event_lines import count_edits
+from sofa_fl.experiment.storage.events import count_edits
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.default_edits import (
-    find_grafts,
-    find_merges,
-    find_splits,
-)
+from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges
+from sofa_fl.topology.clustering.default_splits import find_splits
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import find_prunes, shape

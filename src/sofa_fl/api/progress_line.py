@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.report.words import duration, news_of
 
 

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sofa_fl.data.columns import Table
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run import loop
-from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
 from sofa_fl.experiment.serving import model_files as serving
+from sofa_fl.experiment.storage.events import metric_of, score_name
 from sofa_fl.methods.base import Method
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.report.history import Round, read_round, read_rounds

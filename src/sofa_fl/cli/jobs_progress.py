@@ -16,7 +16,7 @@ from sofa_fl.cli.screen import console
 from sofa_fl.report.words import duration
 
 if TYPE_CHECKING:
-    from sofa_fl.experiment.storage.event_lines import Event
+    from sofa_fl.experiment.storage.events import Event
     from sofa_fl.jobs.runner import Job
 
 WIDE, TITLE = 120, 52  # columns

@@ -10,8 +10,7 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from sofa_fl.errors import printable
-from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event, is_evaluated, metric_of
 from sofa_fl.report.history import clients_in, names_in, tree_in
 from sofa_fl.report.page_data import told
 from sofa_fl.report.words import (

@@ -24,7 +24,7 @@ from sofa_fl.report.words import duration, news_of
 
 if TYPE_CHECKING:
     from sofa_fl.cli.panel import Panel
-    from sofa_fl.experiment.storage.event_lines import Event
+    from sofa_fl.experiment.storage.events import Event
 
 MOST_LINES = 22  # of the panel
 SCORING = "scoring every level"

@@ -15,7 +15,7 @@ from rich.tree import Tree as Drawing
 
 from sofa_fl.cli.screen import console, shell
 from sofa_fl.errors import printable
-from sofa_fl.experiment.scoring.metric_names import metric_of, score_name
+from sofa_fl.experiment.storage.events import metric_of, score_name
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.history import Round
 from sofa_fl.report.words import (

@@ -11,7 +11,7 @@ from rich.text import Text
 from sofa_fl.cli.screen import console, shell
 from sofa_fl.cli.show import plain_table
 from sofa_fl.errors import printable
-from sofa_fl.experiment.scoring.metric_names import metric_of
+from sofa_fl.experiment.storage.events import metric_of
 from sofa_fl.report.intervals import Summary, by_title, interval_of, paired_differences
 from sofa_fl.report.words import number, scores_title, table_score
 

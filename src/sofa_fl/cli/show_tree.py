@@ -57,7 +57,7 @@ def write_svg(record: Round, file: Path) -> None:
 
 def as_dict(record: Round) -> dict[str, Any]:
     """A round as one JSON object."""
-    from sofa_fl.experiment.storage.event_lines import edit_to_json
+    from sofa_fl.experiment.storage.events import edit_to_json
 
     tree = record.tree
     return {

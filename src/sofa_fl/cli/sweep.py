@@ -129,7 +129,7 @@ def show_rows(rows: Sequence[Row]) -> None:
 
     from sofa_fl.cli.screen import console
     from sofa_fl.cli.show import plain_table
-    from sofa_fl.experiment.scoring.metric_names import metric_of
+    from sofa_fl.experiment.storage.events import metric_of
     from sofa_fl.jobs.combinations import plain
     from sofa_fl.report.words import scores_title, table_score
 

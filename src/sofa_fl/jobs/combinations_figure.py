@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.experiment.scoring.metric_names import ACCURACY, metric_of, score_name
+from sofa_fl.experiment.storage.events import ACCURACY, metric_of, score_name
 from sofa_fl.jobs.combinations import plain
 from sofa_fl.jobs.plotting import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, drawing
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from sofa_fl.errors import RunError, SofaError
 from sofa_fl.experiment.storage.disk import write_text
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.jobs.runner import Job, OnEvent, Summary, run_job
 

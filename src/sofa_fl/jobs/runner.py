@@ -17,7 +17,7 @@ from typing import Any
 
 from sofa_fl.experiment.run.config import Config, config_to_dict
 from sofa_fl.experiment.run.launch import run_once
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import guarded
 from sofa_fl.report.page import REPORT, write_report_at_end

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.report.history import clients_in
 from sofa_fl.topology.tree import NodeId, Tree
 

@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from sofa_fl.errors import RunError, TopologyError
-from sofa_fl.experiment.scoring.metric_names import ACCURACY, metric_of
-from sofa_fl.experiment.storage.event_lines import Event, edit_from_json, remembered
+from sofa_fl.experiment.storage.events import ACCURACY, Event, edit_from_json, metric_of, remembered
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.words import Names, data_title, method_title, tell
 from sofa_fl.topology.tree import NodeId, Tree

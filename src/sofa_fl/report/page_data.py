@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from sofa_fl.errors import RunError, SofaError
-from sofa_fl.experiment.scoring.metric_names import metric_of
-from sofa_fl.experiment.storage.event_lines import Event, edit_from_json, from_line
+from sofa_fl.experiment.storage.events import Event, edit_from_json, from_line, metric_of
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.frames import Plain, Positions, align, frame_of, levels_of, short
 from sofa_fl.report.history import names_in, tree_in

@@ -12,7 +12,7 @@ from math import ceil, floor, sqrt
 from xml.sax.saxutils import escape
 
 from sofa_fl.errors import printable
-from sofa_fl.experiment.scoring.metric_names import score_name
+from sofa_fl.experiment.storage.events import score_name
 from sofa_fl.report.history import Round
 from sofa_fl.report.words import name_of, number, score
 from sofa_fl.topology.tree import NodeId, Tree

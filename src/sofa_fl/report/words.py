@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sofa_fl.errors import printable
-from sofa_fl.experiment.scoring.metric_names import ACCURACY, is_evaluated, metric_of, score_name
+from sofa_fl.experiment.storage.events import ACCURACY, is_evaluated, metric_of, score_name
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import (
     AnyTree,

@@ -20,8 +20,7 @@ from sofa_fl.deploy.server.expected import expected_in
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.run_setup import MakeNetwork
 from sofa_fl.experiment.run.config import load_config
-from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of, score_name
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event, is_evaluated, metric_of, score_name
 from sofa_fl.report.page import write_report_at_end
 
 PATIENCE = 60.0  # seconds for the server of a SuperLink that died to leave the run folder

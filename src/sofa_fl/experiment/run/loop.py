@@ -27,7 +27,7 @@ from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import write_text
-from sofa_fl.experiment.storage.event_lines import Event, edit_from_json, to_line
+from sofa_fl.experiment.storage.events import Event, edit_from_json, to_line
 from sofa_fl.experiment.storage.frozen_file import write_frozen
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.storage.saving import (

@@ -21,7 +21,7 @@ from sofa_fl.experiment.scoring.metrics import (
     measured_accuracies,
     regression,
 )
-from sofa_fl.experiment.storage.event_lines import (
+from sofa_fl.experiment.storage.events import (
     Event,
     are_many,
     count_edits,

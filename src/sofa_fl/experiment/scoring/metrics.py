@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Exam, Prior, Score
 from sofa_fl.errors import DataError
-from sofa_fl.experiment.scoring.metric_names import R2
+from sofa_fl.experiment.storage.events import R2
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
 from sofa_fl.models.mix import Model, identity

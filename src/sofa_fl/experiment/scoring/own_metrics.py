@@ -20,7 +20,7 @@ from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Prior
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.federation import Federation
 from sofa_fl.methods.base import View
 from sofa_fl.models.flat import FlatNetwork

@@ -36,8 +36,8 @@ from sofa_fl.experiment.storage.disk import (
     write_all,
     write_text,
 )
-from sofa_fl.experiment.storage.event_lines import Event as Event
-from sofa_fl.experiment.storage.event_lines import from_line
+from sofa_fl.experiment.storage.events import Event as Event
+from sofa_fl.experiment.storage.events import from_line
 
 
 def load_yaml(file: Path) -> Any:

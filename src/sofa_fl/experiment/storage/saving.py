@@ -23,7 +23,7 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError
-from sofa_fl.experiment.storage.event_lines import Event
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation
 from sofa_fl.guard import Register

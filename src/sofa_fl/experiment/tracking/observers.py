@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sofa_fl.experiment.scoring.metric_names import is_evaluated, metric_of
-from sofa_fl.experiment.storage.event_lines import Event, remembered
+from sofa_fl.experiment.storage.events import Event, is_evaluated, metric_of, remembered
 from sofa_fl.experiment.storage.run_folder import RunFolder
 
 Observer = Callable[[Event], None]

@@ -9,29 +9,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.dmac import Nearness, dmac
+from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.evidence import Evidence, Question
-from sofa_fl.topology.clustering.fast import may_be_clear
-from sofa_fl.topology.clustering.separation import Separation, stands_out
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, merges_of, splits_of
+from sofa_fl.topology.tree.edits import Edit, Graft, merges_of
 
 # Fractions of the blind loss.
 GAIN = 0.05  # a client moves for no less
-TRIFLE = 0.01  # clusters whose exchange costs no more may merge,
-NOTABLE = 0.02  # and no part is made that gains no more: so neither undoes the other
-MUCH = 0.1  # a loss that is never chance
+TRIFLE = 0.01  # clusters whose exchange costs no more may merge
+MUCH = 0.1  # a difference that is never chance, and worth a cluster of one's own
 ERRORS = 2.0  # standard errors above zero that a smaller loss must be
 NEAREST = 3  # siblings that a cluster is compared with
-
-Part = tuple[NodeId, ...]  # children of a cluster, to become one
-Children = dict[NodeId, list[NodeId]]  # of a cluster, and the clients below each
+FEW = 10  # clients of a cluster whose model depends on each
 
 
 def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
@@ -48,10 +41,10 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     if len(tree.clusters) < 2 or not parents:
         return []
 
-    model = {cluster: (cluster,) for cluster in tree.clusters}  # there may be millions of pairs
+    models = Models(tree, evidence)
 
     def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> list[float]:
-        questions = [(client, model[node]) for client, node in pairs]
+        questions = [(client, models.without(cluster, client)) for client, cluster in pairs]
         losses: list[float] = evidence.losses(questions, more=True).tolist()
         return losses
 
@@ -65,6 +58,26 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
         if loss < now[client] - GAIN * evidence.blind_loss:
             edits.append(Graft(client, onto))
     return edits
+
+
+class Models:
+    """The clusters' models, as nodes to take the mean of."""
+
+    def __init__(self, tree: Tree, evidence: Evidence) -> None:
+        known = {cluster: known_clients(tree, cluster, evidence) for cluster in tree.clusters}
+        self._whole = {cluster: (cluster,) for cluster in known}  # there may be millions of pairs
+        self._few = {c: below for c, below in known.items() if 1 < len(below) <= FEW}
+
+    def without(self, cluster: NodeId, client: NodeId) -> tuple[NodeId, ...]:
+        """The cluster's model, or what others made of it, if the client is one of few in it.
+
+        A model has learned the samples of those who made it. To be compared with models that have
+        never seen them, it must do without.
+        """
+        few = self._few.get(cluster, ())
+        if client not in few:
+            return self._whole[cluster]
+        return tuple(other for other in few if other != client)
 
 
 def descend(
@@ -113,140 +126,19 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
             for node, other in ((a, b), (b, a))
         ]
         counts = [sample_counts(evidence, below[node]) for node in (a, b)]
-        if not any(is_loss(m, n, TRIFLE, evidence.blind_loss) for m, n in zip(more, counts)):
+        if not any(is_loss(m, n, evidence.blind_loss) for m, n in zip(more, counts)):
             costs[a, b] = max(float(np.average(m, weights=n)) for m, n in zip(more, counts))
     return merges_of(tree, sorted(costs, key=lambda pair: (costs[pair], pair)))
 
 
-def find_splits(
-    tree: Tree, evidence: Evidence, config: ShapeConfig, neighbors: Nearness | None = None
-) -> list[Edit]:
-    """Put together the children of a cluster that DMAC sees as one, if they gain by that.
-
-    For every cluster, DMAC looks at the clients below it as they are now. A cluster that it finds
-    and that consists of several of the children, not of all, becomes a part.
-    With the plain `Neighbors` the edits are the same as by default, and it takes longer.
-    """
-    families = {cluster: known_children(tree, cluster, evidence) for cluster in tree.clusters}
-    families = {cluster: children for cluster, children in families.items() if len(children) > 2}
-    proposed = {c: proposed_parts(below, evidence, neighbors) for c, below in families.items()}
-    # All at once, as in `find_grafts`.
-    for_parts = [
-        question
-        for cluster, parts in proposed.items()
-        for part in parts
-        for question in questions_of(part, cluster, families[cluster])
-    ]
-    asked(evidence, for_parts)
-    alone = [(k, (c,)) for c in proposed if not proposed[c] for k in lone_clients(families[c])]
-    asked(evidence, alone, more=True)
-    splits: dict[NodeId, list[Part]] = {}
-    for cluster, children in families.items():
-        parts = [
-            part
-            for part in proposed[cluster]
-            if is_gain(part, cluster, children, evidence)
-            and is_compatible(part, children, evidence)
-        ]
-        parts = parts or suited(cluster, children, evidence)
-        taken = {child for part in parts for child in part}
-        rest = tuple(child for child in tree.children[cluster] if child not in taken)
-        if parts and rest and tree.parent[cluster] is not None:  # nothing stays between
-            parts.append(rest)
-        if parts:
-            splits[cluster] = parts
-    return splits_of(tree, splits)
-
-
-def proposed_parts(
-    children: Children, evidence: Evidence, neighbors: Nearness | None = None
-) -> list[Part]:
-    """The sets of several children, not all, that are clusters of DMAC; the largest ones.
-
-    Where some of them are on trial, distances tell these from the others and say nothing else.
-    """
-    if any(child in evidence.on_trial for child in children):
-        return []
-    space = evidence.space
-    clients = tuple(client for below in children.values() for client in below)
-    rows = [space.row_of[client] for client in clients]
-    positions, weights = space.positions[rows], space.weights[rows]
-    some = replace(space, clients=clients, positions=positions, weights=weights)
-    if neighbors is None and not may_be_clear([len(below) for below in children.values()], some):
-        return []
-    tree = dmac(some, DmacConfig(certain=False), 0, neighbors)
-    parts, taken = list[Part](), set[NodeId]()
-    for cluster in tree.clusters[1:]:  # parents before children
-        inside = set(tree.clients_of(cluster))
-        part = tuple(child for child, below in children.items() if inside.issuperset(below))
-        is_union = len(inside) == sum(len(children[child]) for child in part)
-        if not is_union or not 1 < len(part) < len(children) or not taken.isdisjoint(part):
-            continue
-        if is_clear(part, children, some):
-            parts.append(tuple(sorted(part)))
-            taken |= set(part)
-    return parts
-
-
-def is_clear(part: Part, children: Children, space: Space) -> bool:
-    """Whether a part stands out clearly, if there are clusters in it: these have trained apart."""
-    if all(len(children[child]) == 1 for child in part):
-        return True
-    rows = {c: np.array([space.row_of[k] for k in below]) for c, below in children.items()}
-    test = Separation(space)
-    inner = test.within([rows[child] for child in part])
-    others = np.concatenate([rows[child] for child in children if child not in part])
-    outer = test.between(np.concatenate([rows[child] for child in part]), others)
-    return inner is not None and stands_out(inner, outer, test.clearly)
-
-
-def is_compatible(part: Part, children: Children, evidence: Evidence) -> bool:
-    """Whether clusters in a part can learn from the others: their mean loses little more for them.
-
-    A level above clusters that contradict each other would serve nobody.
-    """
-    if all(len(children[child]) == 1 for child in part):
-        return True
-    asks = [(client, child) for child in part for client in children[child]]
-    questions = [(c, part) for c, _ in asks] + [(c, (child,)) for c, child in asks]
-    together, apart = evidence.losses(questions).reshape(2, -1)
-    counts = sample_counts(evidence, [client for client, _ in asks])
-    return bool(np.average(together - apart, weights=counts) <= MUCH * evidence.blind_loss)
-
-
-def suited(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part]:
-    """The clients whom the cluster's model suits, as one part, if it is worse than none for some.
-
-    One client that contradicts many need not stand out by where it is, and it spoils their model.
-    """
-    clients = lone_clients(children)
-    losses = asked(evidence, [(client, (cluster,)) for client in clients], more=True)
-    stay = sorted(c for (c, _), loss in losses.items() if loss <= evidence.blind_loss)
-    return [tuple(stay)] if 2 <= len(stay) < len(clients) else []
-
-
-def is_gain(part: Part, cluster: NodeId, children: Children, evidence: Evidence) -> bool:
-    """Whether the clients of a part lose less by the part's mean model than by the cluster's."""
-    clients = [client for child in part for client in children[child]]
-    by_part, by_cluster = evidence.losses(questions_of(part, cluster, children)).reshape(2, -1)
-    counts = sample_counts(evidence, clients)
-    return is_loss(by_cluster - by_part, counts, NOTABLE, evidence.blind_loss)
-
-
-def questions_of(part: Part, cluster: NodeId, children: Children) -> list[Question]:
-    """What the clients of a part lose by the part's mean model, and then by the cluster's."""
-    clients = [client for child in part for client in children[child]]
-    return [(client, nodes) for nodes in (part, (cluster,)) for client in clients]
-
-
-def is_loss(more: Floats, counts: Floats, least: float, blind_loss: float) -> bool:
+def is_loss(more: Floats, counts: Floats, blind_loss: float) -> bool:
     """Whether clients lose by an exchange of models, given by how much more each one loses.
 
-    Below `least` they do not, above `MUCH` they do; between, if the mean is above zero by more than
-    chance, as the spread over clients tells. `counts` are the samples behind each number.
+    Below `TRIFLE` they do not, above `MUCH` they do; between, if the mean is above zero by more
+    than chance, as the spread over clients tells. `counts` are the samples behind each number.
     """
     mean = float(np.average(more, weights=counts))
-    if not least * blind_loss < mean <= MUCH * blind_loss:
+    if not TRIFLE * blind_loss < mean <= MUCH * blind_loss:
         return mean > MUCH * blind_loss
     if len(more) < 2:
         return False
@@ -263,17 +155,6 @@ def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:
 def known_clients(tree: Tree, node: NodeId, evidence: Evidence) -> list[NodeId]:
     """The clients below a node that can be asked."""
     return [client for client in tree.clients_of(node) if client in evidence.space.row_of]
-
-
-def known_children(tree: Tree, cluster: NodeId, evidence: Evidence) -> Children:
-    """The children of a cluster below which are clients that can be asked, and these clients."""
-    below = {child: known_clients(tree, child, evidence) for child in tree.children[cluster]}
-    return {child: clients for child, clients in below.items() if clients}
-
-
-def lone_clients(children: Children) -> list[NodeId]:
-    """The children that are clients."""
-    return [child for child, below in children.items() if below == [child]]
 
 
 def sample_counts(evidence: Evidence, clients: Sequence[NodeId]) -> Floats:

@@ -32,21 +32,21 @@ class DenseNodes:
 
     Attributes:
         size: The number of rows in use.
-        num_alive: The number of nodes that have not been joined to another.
+        alive: The rows that have not been joined to another, and the slot of each.
         _far: How far every slot is from every other, to the power in which distances add up;
             infinite from itself, and if either of them is free.
         _row: The row of each slot.
     """
 
     def __init__(self, space: Space) -> None:
-        self.size = self.num_alive = len(space.clients)
+        self.size = len(space.clients)
         power = power_of(space)
         self._slack = (1 + TIE) ** power
         self._far = space.distances(space.positions, space.positions) ** power
         np.fill_diagonal(self._far, np.inf)
         self._weights = space.weights.tolist()
         self._row = list(range(self.size))
-        self._slot = dict(enumerate(self._row))
+        self.alive = dict(enumerate(self._row))
 
     def mutual(self) -> list[Rows]:
         """The groups of nodes that are each other's nearest."""
@@ -62,14 +62,13 @@ class DenseNodes:
     def join(self, groups: Sequence[Rows]) -> None:
         """Put one node in the place of each group; it gets the next row."""
         for group in groups:
-            first, *others = (self._slot.pop(row) for row in group.tolist())
+            first, *others = (self.alive.pop(row) for row in group.tolist())
             for other in others:
                 self._join(first, other)
             self._row[first] = self.size
-            self._slot[self.size] = first
+            self.alive[self.size] = first
             self.size += 1
-            self.num_alive -= len(others)
-        if 2 * self.num_alive < len(self._row):
+        if 2 * len(self.alive) < len(self._row):
             self._drop_free_slots()
 
     def _join(self, a: int, b: int) -> None:
@@ -82,11 +81,11 @@ class DenseNodes:
         weights[a] = total
 
     def _drop_free_slots(self) -> None:
-        kept = sorted(self._slot.values())
+        kept = sorted(self.alive.values())
         self._far = self._far[np.ix_(kept, kept)]
         self._weights = [self._weights[slot] for slot in kept]
         self._row = [self._row[slot] for slot in kept]
-        self._slot = {row: slot for slot, row in enumerate(self._row)}
+        self.alive = {row: slot for slot, row in enumerate(self._row)}
 
 
 class DenseSeparation(Separation):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +16,11 @@ from threadpoolctl import ThreadpoolController
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.separation import without_chance
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.geometry.space import Floats, NodeArrays, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
 TIE = 1e-9  # distances that differ by less than this fraction count as equal
+_controller = cache(ThreadpoolController)  # to look for all libraries takes milliseconds
 
 
 @contextmanager
@@ -33,12 +34,7 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()  # to look for all libraries takes milliseconds
-
-
-class Neighbors:
+class Neighbors(NodeArrays):
     """The nodes that are joined, by row: the clients of a space first, then every join.
 
     Attributes:
@@ -47,19 +43,14 @@ class Neighbors:
     """
 
     def __init__(self, space: Space) -> None:
-        n, dimensions = space.positions.shape
-        most = 2 * n - 1  # every join leaves fewer nodes than before
-        self._space = space
-        self.positions, self.weights = np.zeros((most, dimensions)), np.zeros(most)
+        n = len(space.clients)
+        super().__init__(space, 2 * n - 1)  # every join leaves fewer nodes than before
         self.positions[:n], self.weights[:n] = space.positions, space.weights
-        self.variances = np.zeros(most)
         self.size, self.alive = n, np.arange(n)
 
     def distances(self, a: Rows, b: Rows) -> Floats:
         """D of every node in `a` to every one in `b`; infinite to itself."""
-        distances = self._space.distances(
-            self.positions[a], self.positions[b], self.variances[a], self.variances[b]
-        )
+        distances = self.between(a, b)
         distances[a[:, None] == b[None, :]] = np.inf
         return distances
 
@@ -73,26 +64,24 @@ class Neighbors:
         rows, columns = np.nonzero(distances <= distances.min(axis=1)[:, None] * (1 + TIE))
         return self.alive[rows], self.alive[columns]
 
+    def links(self) -> tuple[Rows, Rows]:
+        """The ends of the links between nodes that are each other's nearest, either way round."""
+        nodes, nearest = self.nearest()
+        both = np.isin(nodes * self.size + nearest, nearest * self.size + nodes)
+        return nodes[both], nearest[both]
+
     def mutual(self) -> list[Rows]:
         """The groups of nodes that are each other's nearest."""
-        return mutual(*self.nearest())
+        return linked(*self.links())
 
     def join(self, groups: Sequence[Rows]) -> Rows:
         """Aggregate each group to a new node; return the new nodes' rows."""
         new = np.arange(self.size, self.size + len(groups))
-        for row, group in zip(new, groups):
-            weights, positions = self.weights[group], self.positions[group]
-            self.weights[row] = weights.sum()
-            self.positions[row] = np.average(positions, axis=0, weights=weights)
-            squares = ((positions - self.positions[row]) ** 2).sum(axis=1)
-            self.variances[row] = np.average(squares + self.variances[group], weights=weights)
+        for row, group in zip(new.tolist(), groups):
+            self.aggregate(row, group)
         self.size += len(groups)
         self.alive = np.append(np.setdiff1d(self.alive, np.concatenate(groups)), new)
         return new
-
-    @property
-    def num_alive(self) -> int:
-        return len(self.alive)
 
 
 class Nodes(Protocol):
@@ -101,7 +90,7 @@ class Nodes(Protocol):
     size: int
 
     @property
-    def num_alive(self) -> int: ...
+    def alive(self) -> Sized: ...
 
     def mutual(self) -> list[Rows]: ...
 
@@ -142,7 +131,7 @@ def dendrogram(nodes: Nodes) -> Dendrogram:
     joins = list[list[int]]()
     clients = [np.array([row]) for row in range(nodes.size)]
     rank = list(range(nodes.size))  # a new node takes the rank of its first member
-    while nodes.num_alive > 1:
+    while len(nodes.alive) > 1:
         groups = sorted(nodes.mutual(), key=lambda group: min(rank[r] for r in group))
         nodes.join(groups)
         for group in groups:
@@ -150,17 +139,6 @@ def dendrogram(nodes: Nodes) -> Dendrogram:
             clients.append(np.concatenate([clients[member] for member in group]))
             rank.append(rank[group[0]])
     return Dendrogram(joins, clients)
-
-
-def mutual(nodes: Rows, nearest: Rows) -> list[Rows]:
-    """The groups of nodes that are each other's nearest, given the nearest of every node."""
-    most = 1 + int(nodes.max())
-    both = np.isin(nodes * most + nearest, nearest * most + nodes)
-    a, b = nodes[both], nearest[both]
-    if len(a) > len(np.unique(a)):  # there are ties
-        return linked(a, b)
-    pairs = np.stack([a, b], axis=1)[a < b]
-    return list(pairs[np.argsort(pairs[:, 0])])
 
 
 @one_thread()
@@ -173,34 +151,32 @@ def dmac(
     that may join. With the plain `Neighbors` the tree is the same as by default, and it takes
     longer.
     """
-    from sofa_fl.topology.clustering.fast import FastNeighbors  # these are made of what is here
-    from sofa_fl.topology.clustering.gaps import build_by_gaps
+    from sofa_fl.topology.clustering.gaps import build_by_gaps  # it is made of what is here
 
-    first = max(first, 1 + max(space.clients))
-    if config.increase is None:
-        tree = build_by_gaps(space, first, neighbors)
-        return without_chance(tree, space) if config.certain else tree
-    return build_by_threshold(space, config.increase, first, neighbors or FastNeighbors)
+    if config.increase is not None:
+        return paper_dmac(space, config, first, neighbors)
+    tree = build_by_gaps(space, max(first, 1 + max(space.clients)), neighbors)
+    return without_chance(tree, space) if config.certain else tree
 
 
+@one_thread()
 def paper_dmac(
     space: Space, config: DmacConfig, first: int = 0, neighbors: Nearness | None = None
 ) -> Tree:
-    """Algorithm 1 as the paper writes it, with γ = `config.increase`."""
-    if config.increase is None:
-        raise TopologyError(
-            "the paper's DMAC needs the increasing factor gamma, got none: set dmac.increase"
-        )
-    return dmac(space, config, first, neighbors)
+    """Algorithm 1 as the paper writes it, with γ = `config.increase`; ids as those of `dmac`.
 
-
-def build_by_threshold(space: Space, gamma: float, first: int, neighbors: Nearness) -> Tree:
-    """Join all pairs (n_u, n_v) with D(n_u, n_v) ≤ τ · γ, where τ = min D, until one node is left.
-
+    Join all pairs (n_u, n_v) with D(n_u, n_v) ≤ τ · γ, where τ = min D, until one node is left.
     Pairs that share a node are joined to one cluster, which stands at the weighted mean of its
     clients. Chosen: distances that only rounding tells apart are equal.
     """
-    nodes, num = neighbors(space), len(space.clients)
+    from sofa_fl.topology.clustering.fast import FastNeighbors  # it is made of what is here
+
+    if (gamma := config.increase) is None:
+        raise TopologyError(
+            "the paper's DMAC needs the increasing factor gamma, got none: set dmac.increase"
+        )
+    nodes, num = (neighbors or FastNeighbors)(space), len(space.clients)
+    first = max(first, 1 + max(space.clients))
     ids = [*space.clients, *(NodeId(first + k) for k in range(num - 1))]  # by row of `nodes`
     parent: dict[NodeId, NodeId | None] = {}
     while len(nodes.alive) > 1:

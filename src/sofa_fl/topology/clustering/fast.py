@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.dmac import TIE, Neighbors
+from sofa_fl.topology.clustering.dmac import TIE, Neighbors, linked
 from sofa_fl.topology.clustering.separation import Separation, power_of
-from sofa_fl.topology.geometry.space import Floats, Space, unit_rows
+from sofa_fl.topology.geometry.space import ROUNDING, Floats, Space, unit_rows
 from sofa_fl.topology.tree import Rows
 
 BLOCK = 1 << 20  # distances measured at a time
@@ -80,6 +80,13 @@ class FastNeighbors(Neighbors):
             a, b = [*a, rows[zero], first], [*b, first, rows[zero]]
         a, b = [*a, self._row[self._nearest[equal]]], [*b, self._row[equal]]
         return np.concatenate(a), np.concatenate(b)
+
+    def mutual(self) -> list[Rows]:
+        a, b = self.links()
+        if len(a) > len(np.unique(a)):  # there are ties
+            return linked(a, b)
+        pairs = np.stack([a, b], axis=1)[a < b]
+        return list(pairs[np.argsort(pairs[:, 0])])
 
     def join(self, groups: Sequence[Rows]) -> Rows:
         is_pairs = all(len(group) == 2 for group in groups)  # as they are, without ties
@@ -152,9 +159,8 @@ class FastNeighbors(Neighbors):
 
     def _paired(self, a: Rows, b: Rows) -> Floats:
         x, y = self._row[a], self._row[b]
-        return self._space.paired_distances(
-            self.positions[x], self.positions[y], self.variances[x], self.variances[y]
-        )
+        variances = self.variances[x], self.variances[y]
+        return paired_distances(self._space, self.positions[x], self.positions[y], variances)
 
     def _add(self, new: Rows) -> None:
         """Find the nearest of new nodes, and whose nearest they are."""
@@ -179,6 +185,25 @@ class FastNeighbors(Neighbors):
             changed = maybe[nearer]
             self._distance[changed], self._nearest[changed] = value[nearer], slots[closest[nearer]]
             self._stale[changed] = False
+
+
+def paired_distances(
+    space: Space, a: Floats, b: Floats, variances: tuple[Floats | float, Floats | float]
+) -> Floats:
+    """As `Space.distances`, of each position in `a` to that in the same row of `b`."""
+    if space.metric == "cosine":
+        if space.linkage == "centroid":
+            a, b = unit_rows(a), unit_rows(b)
+        distances = np.clip(1 - np.einsum("ij,ij->i", a, b), 0, 2)
+    elif space.metric == "manhattan":
+        distances = np.abs(a - b).sum(axis=1)
+    else:
+        squares = np.einsum("ij,ij->i", a - b, a - b)
+        if space.linkage == "average":
+            squares = squares + variances[0] + variances[1]
+        distances = np.sqrt(squares)
+    rounding = ROUNDING * (space.lengths(a) + space.lengths(b))
+    return np.where(distances <= rounding, 0.0, distances)
 
 
 class RoughDistances:

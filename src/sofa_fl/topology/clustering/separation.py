@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -63,7 +64,7 @@ def picked(k: int, terms: int, among: int) -> float:
 
     They are one group of (among over k) that could have been picked: a union bound.
     """
-    ways = k * math.log(math.e * max(among, k) / k)
+    ways = math.log(math.comb(among, k))
     return math.sqrt(2 * (ways - math.log(FAMILY)) / terms)
 
 
@@ -113,6 +114,16 @@ class Separation:
             start += len(block)
         return _total(found)
 
+    def noise(self, groups: Sequence[Rows]) -> float:
+        """How much the distances vary between clients of one group, and of the same two groups.
+
+        The standard deviation of all such pairs. Those within small groups alone are too few.
+        """
+        pairs = [self.between(a, b) for a, b in combinations(groups, 2)]
+        pairs += [self.within(list(group[:, None])) or Pairs(1, 0.0, 0.0) for group in groups]
+        degrees = sum(each.num - 1 for each in pairs)
+        return (sum(each.scatter for each in pairs) / degrees) ** 0.5 if degrees else 0.0
+
     def _distances(self, a: Rows, b: Rows) -> Floats:
         """To the power of the metric, by one matrix product: what may be its rounding is zero."""
         x, y = self._positions[a], self._positions[b]
@@ -146,34 +157,45 @@ def _total(blocks: Sequence[Pairs]) -> Pairs:
 
 
 def without_chance(tree: Tree, space: Space) -> Tree:
-    """Dissolve the clusters that noise alone may have made, the lowest first.
+    """Dissolve the clusters that noise alone may have made, the highest first.
 
     The tightest group among many clients that are alike is tight, and the outermost of them are
     far out. So a cluster must stand out by more than the most extreme of all groups of its size
-    would, and so must those beside it. Noise is how much the distances vary between clients that
-    are children of the same cluster.
+    would, and so must those beside it. These are groups of its parent's clients: a parent that has
+    stayed is none by chance, so how many clients there are elsewhere does not matter. What a
+    dissolved cluster leaves is tested in its parent. Noise is measured on the clients that are
+    children of the parent or of one of its clusters.
     """
     separation, draft = Separation(space), MutableTree(tree)
 
     def rows(node: NodeId) -> Rows:
         return np.array([space.row_of[n] for n in draft.walk(node) if n in tree.members])
 
-    def noise(cluster: NodeId) -> Pairs | None:
-        return separation.within([rows(n) for n in draft.children[cluster] if n in tree.members])
+    def clusters_of(node: NodeId) -> list[NodeId]:
+        return [child for child in draft.children[node] if child not in tree.members]
 
-    for parent in reversed(tree.clusters):
-        clusters = [n for n in draft.children[parent] if n not in tree.members]
-        known = [pairs for node in (parent, *clusters) if (pairs := noise(node)) is not None]
-        degrees = sum(pairs.num - 1 for pairs in known)
-        deviation = (sum(pairs.scatter for pairs in known) / degrees) ** 0.5 if degrees else 0.0
-        for cluster in clusters:
-            group, parts = rows(cluster), [rows(child) for child in draft.children[cluster]]
-            inner = separation.within(parts)
-            others = np.setdiff1d(rows(parent), group)
-            assert inner is not None  # a cluster has two children
-            gap = separation.between(group, others).mean - inner.mean
-            # The pairs of k clients share them, so k - 1 are independent.
-            chance = deviation * picked(len(group), len(group) - 1, len(space.clients))
-            if gap <= chance or separation.are_outliers(others, group, len(space.clients)):
+    def noise_in(parent: NodeId) -> float:
+        families = [draft.children[c] for c in (parent, *clusters_of(parent))]
+        groups = [[space.row_of[n] for n in nodes if n in tree.members] for nodes in families]
+        return separation.noise([np.array(group) for group in groups if group])
+
+    def is_chance(cluster: NodeId, every: Rows, noise: float) -> bool:
+        group, inner = rows(cluster), separation.within([rows(n) for n in draft.children[cluster]])
+        others, k, among = np.setdiff1d(every, group), len(group), len(every)
+        assert inner is not None  # a cluster has two children
+        gap = separation.between(group, others).mean - inner.mean
+        # The pairs of k clients share them, so k - 1 are independent.
+        by_noise = noise * picked(k, k - 1, among)
+        return gap <= by_noise or separation.are_outliers(others, group, among)
+
+    for parent in tree.clusters:  # parents before children
+        if parent not in draft.parent:
+            continue
+        every, doubtful = rows(parent), clusters_of(parent)
+        while doubtful:
+            noise = noise_in(parent)
+            gone = [cluster for cluster in doubtful if is_chance(cluster, every, noise)]
+            doubtful = [child for cluster in gone for child in clusters_of(cluster)]
+            for cluster in gone:
                 draft.reparent(dict.fromkeys(draft.children[cluster], parent), drop=[cluster])
     return draft.done()

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TypeVar
 
 from sofa_fl.topology.clustering.config import DmacConfig, Operation, ShapeConfig
-from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges, find_splits
+from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges
+from sofa_fl.topology.clustering.default_splits import find_splits
 from sofa_fl.topology.clustering.dmac import Nearness, dmac, one_thread, paper_dmac
 from sofa_fl.topology.clustering.evidence import Evidence
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Rows, Tree
 
 Floats = NDArray[np.float64]
 Metric = Literal["euclidean", "manhattan", "cosine"]
@@ -23,41 +23,51 @@ Linkage = Literal["centroid", "average"]
 ROUNDING = 1e-12  # by this fraction of its length a position may depend on how it was computed
 
 
-class NodePositions:
-    """Where the nodes of a tree are.
-
-    A client that is not in the space has no position, nor has a cluster of such clients only.
+class NodeArrays:
+    """What is known of nodes, by row; a node is aggregated from its members.
 
     Attributes:
-        row_of: The row of each node in the arrays below.
         weights: The sum of the clients' weights; zero for a node without a position.
         positions: The weighted mean of the clients' positions.
         variances: The weighted mean of the clients' squared distances to that mean.
     """
 
-    def __init__(self, space: Space, tree: Tree) -> None:
+    def __init__(self, space: Space, num: int) -> None:
         self._space = space
+        self.weights, self.variances = np.zeros(num), np.zeros(num)
+        self.positions = np.zeros((num, space.positions.shape[1]))
+
+    def aggregate(self, row: int, members: Rows | list[int]) -> None:
+        """Write the row of a node, given the rows of its members."""
+        weights, positions = self.weights[members], self.positions[members]
+        mean = np.average(positions, axis=0, weights=weights)
+        squares = ((positions - mean) ** 2).sum(axis=1) + self.variances[members]
+        self.weights[row], self.positions[row] = weights.sum(), mean
+        self.variances[row] = np.average(squares, weights=weights)
+
+    def between(self, a: Rows | list[int], b: Rows | list[int]) -> Floats:
+        """The distances D of all rows in `a` to all in `b`."""
+        return self._space.distances(
+            self.positions[a], self.positions[b], self.variances[a], self.variances[b]
+        )
+
+
+class NodePositions(NodeArrays):
+    """Where the nodes of a tree are, by `row_of` each.
+
+    A client that is not in the space has no position, nor has a cluster of such clients only.
+    """
+
+    def __init__(self, space: Space, tree: Tree) -> None:
         self.row_of = {node: row for row, node in enumerate(tree.walk())}
-        n, dimensions = len(self.row_of), space.positions.shape[1]
-        self.weights, self.variances = np.zeros(n), np.zeros(n)
-        self.positions = np.zeros((n, dimensions))
+        super().__init__(space, len(self.row_of))
         clients = [client for client in space.clients if client in tree.members]
-        rows = [self.row_of[client] for client in clients]
-        in_space = [space.row_of[client] for client in clients]
+        rows, in_space = self.rows(clients), [space.row_of[client] for client in clients]
         self.weights[rows] = space.weights[in_space]
         self.positions[rows] = space.positions[in_space]
         for cluster in reversed(tree.clusters):  # children before parents
-            rows = self.rows(self.known(tree.children[cluster]))
-            if rows:
-                self._aggregate(self.row_of[cluster], rows)
-
-    def _aggregate(self, cluster: int, children: list[int]) -> None:
-        weights, positions = self.weights[children], self.positions[children]
-        total = weights.sum()
-        mean = (weights[:, None] * positions).sum(axis=0) / total
-        squares = ((positions - mean) ** 2).sum(axis=1) + self.variances[children]
-        self.weights[cluster], self.positions[cluster] = total, mean
-        self.variances[cluster] = (weights * squares).sum() / total
+            if children := self.known(tree.children[cluster]):
+                self.aggregate(self.row_of[cluster], self.rows(children))
 
     def known(self, nodes: Iterable[NodeId]) -> list[NodeId]:
         """Those of `nodes` that have a position."""
@@ -68,15 +78,13 @@ class NodePositions:
 
     def distances(self, a: Iterable[NodeId], b: Iterable[NodeId]) -> Floats:
         """The distances D of all nodes in `a` to all in `b`."""
-        x, y = self.rows(a), self.rows(b)
-        return self._space.distances(
-            self.positions[x], self.positions[y], self.variances[x], self.variances[y]
-        )
+        return self.between(self.rows(a), self.rows(b))
 
     def incoherence(self, nodes: Iterable[NodeId]) -> float:
         """The spread of some nodes as a fraction of the scale of all clients."""
-        rows = self.rows(nodes)
-        return self._space.incoherence(self.positions[rows], self.weights[rows])
+        rows, scale = self.rows(nodes), self._space.scale
+        spread = self._space.spread(self.positions[rows], self.weights[rows])
+        return spread / scale if scale > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,7 @@ class Space:
                     np.zeros(len(a)) + variance_a, np.zeros(len(b)) + variance_b
                 )
                 distances = np.sqrt(distances**2 + variances)
-        distances[distances <= ROUNDING * np.add.outer(self._norms(a), self._norms(b))] = 0.0
+        distances[distances <= ROUNDING * np.add.outer(self.lengths(a), self.lengths(b))] = 0.0
         return distances
 
     def sibling_pairs(self, tree: Tree) -> list[tuple[NodeId, NodeId, float]]:
@@ -149,25 +157,8 @@ class Space:
                 pairs.append((siblings[a[k]], siblings[b[k]], float(distances[a[k], b[k]])))
         return pairs
 
-    def paired_distances(
-        self, a: Floats, b: Floats, variance_a: Floats | float = 0.0, variance_b: Floats | float = 0
-    ) -> Floats:
-        """As `distances`, of each position in `a` to that in the same row of `b`."""
-        if self.metric == "cosine":
-            if self.linkage == "centroid":
-                a, b = unit_rows(a), unit_rows(b)
-            distances = np.clip(1 - np.einsum("ij,ij->i", a, b), 0, 2)
-        elif self.metric == "manhattan":
-            distances = np.abs(a - b).sum(axis=1)
-        else:
-            squares = np.einsum("ij,ij->i", a - b, a - b)
-            if self.linkage == "average":
-                squares = squares + variance_a + variance_b
-            distances = np.sqrt(squares)
-        distances[distances <= ROUNDING * (self._norms(a) + self._norms(b))] = 0.0
-        return np.asarray(distances)
-
-    def _norms(self, positions: Floats) -> Floats:
+    def lengths(self, positions: Floats) -> Floats:
+        """How far positions are from the origin; euclidean, if the metric is cosine."""
         if self.metric == "manhattan":
             return np.asarray(np.abs(positions).sum(axis=1))
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", positions, positions)))
@@ -190,12 +181,8 @@ class Space:
         """Spread of all clients: what thresholds are fractions of."""
         return self.spread(self.positions, self.weights)
 
-    def incoherence(self, positions: Floats, weights: Floats) -> float:
-        """Spread of some nodes as a fraction of the scale."""
-        return self.spread(positions, weights) / self.scale if self.scale > 0 else 0.0
-
     def incoherence_of(self, tree: Tree) -> dict[NodeId, float]:
-        """That of the children of every cluster of a tree."""
+        """The incoherence of the children of every cluster of a tree."""
         nodes = self.locate(tree)
         return {c: nodes.incoherence(nodes.known(tree.children[c])) for c in tree.clusters}
 

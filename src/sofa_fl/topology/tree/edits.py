@@ -25,9 +25,9 @@ class MutableTree:
         self.parent = dict(tree.parent)
         children = {node: dict.fromkeys(below) for node, below in tree.children.items()}
         self.children: dict[NodeId, dict[NodeId, None]] = defaultdict(dict, children)
-        self.members = tree.members
         self.next_id = tree.next_id
         self._clients = dict.fromkeys(tree.clients)
+        self.members = self._clients.keys()  # a view: it follows what happens to the clients
 
     def walk(self, start: NodeId) -> Iterator[NodeId]:
         """Nodes of the subtree at `start`, parents first."""
@@ -40,25 +40,24 @@ class MutableTree:
         join: Sequence[NodeId] = (),
     ) -> MutableTree:
         """As `Tree.reparent`, in place."""
-        if join or any(node in self._clients for node in drop):
-            self._clients |= dict.fromkeys(join)
-            for node in drop:
-                self._clients.pop(node, None)
-            self.members = frozenset(self._clients)
         for node, up in moves.items():
-            before = self.parent.get(node)
-            if before is not None:
-                self.children[before].pop(node)
+            self._cut(node)
             self.parent[node] = up
             if up is not None:
                 self.children[up][node] = None
         for node in drop:
-            before = self.parent.pop(node)
-            if before is not None:
-                self.children[before].pop(node)
+            self._cut(node)
+            del self.parent[node]
             self.children.pop(node, None)
+            self._clients.pop(node, None)
+        self._clients.update(dict.fromkeys(join))
         self.next_id = max(self.next_id, 1 + max(moves, default=NodeId(-1)))
         return self
+
+    def _cut(self, node: NodeId) -> None:
+        above = self.parent.get(node)
+        if above is not None:
+            self.children[above].pop(node)
 
     def done(self) -> Tree:
         """The tree, checked."""
@@ -78,15 +77,9 @@ class Graft:
 
     def apply(self, tree: H) -> H:
         _check_known(tree, self.node, self.onto)
-        if self.onto == self.node or (tree.children[self.node] and self._is_below(tree)):
+        if self.onto in tree.walk(self.node):
             raise TopologyError(f"cannot graft {self.node} onto its own descendant {self.onto}")
         return tree.reparent({self.node: self.onto})
-
-    def _is_below(self, tree: AnyTree) -> bool:
-        up: NodeId | None = self.onto
-        while up is not None and up != self.node:
-            up = tree.parent[up]
-        return up is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +110,7 @@ class Merge:
         parents = {tree.parent[node] for node in self.nodes}
         if not 2 <= len(set(self.nodes)) == len(self.nodes) or len(parents) != 1:
             raise TopologyError(f"cannot merge {self.nodes}: they are not siblings")
-        if clients := tree.members.intersection(self.nodes):
+        if clients := tree.members & set(self.nodes):
             raise TopologyError(f"cannot merge {sorted(clients)}: clients are never merged")
         _check_new(tree, self.into)
         moved = {child: self.into for node in self.nodes for child in tree.children[node]}
@@ -178,9 +171,9 @@ class Join:
         if tree.parent[self.onto] is not None or self.above is None:
             raise TopologyError(f"{self.node} cannot join under {self.onto}: it is a client")
         _check_new(tree, self.above)
-        moves: dict[NodeId, NodeId | None] = {self.above: None}
-        moves |= {self.onto: self.above, self.node: self.above}
-        return tree.reparent(moves, join=[self.node])
+        return tree.reparent(
+            {self.above: None, self.onto: self.above, self.node: self.above}, join=[self.node]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""A round as a line of `events.jsonl`: in a large federation, without what has not changed.
+"""An event: the line of `events.jsonl` that it becomes, its scores, and how it writes edits.
 
-Up to `MANY` clients a line is the event itself. Above, `same` names what is as in the line before,
-and `scores` has the scores of the clients in `measured` alone, in place of all `accuracies`.
-Here is also how an event writes the edits of a tree.
+Up to `MANY` clients a line is the event itself. Above, it leaves out what has not changed: `same`
+names what is as in the line before, and `scores` has the scores of the clients in `measured` alone,
+in place of all `accuracies`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,25 @@ MANY = 5_000  # clients above which a round must not cost what all clients toget
 KINDS: Mapping[str, type[Edit]] = {
     kind.__name__.lower(): kind for kind in (Graft, Prune, Merge, Split, Join, Leave)
 }
+ACCURACY = "accuracy"
+R2 = "r2"
+NAMES = {ACCURACY: "accuracy", R2: "R²"}
 LASTING = ("clients", "names", "samples", "tree", "accuracies", "disclosed")
+
+
+def metric_of(record: Mapping[str, Any]) -> str:
+    """The metric of an event or a summary: `accuracy`, or in regression `r2`."""
+    return str(record.get("metric", ACCURACY))
+
+
+def score_name(metric: str) -> str:
+    """A metric's name in a sentence: `accuracy`, `R²`, or `score` if it is unknown here."""
+    return NAMES.get(metric, "score")
+
+
+def is_evaluated(event: Mapping[str, Any]) -> bool:
+    """Whether the scores of an event were taken in its round, and are not older."""
+    return bool(event.get("evaluated", event["round"]) == event["round"])
 
 
 def are_many(clients: Sized) -> bool:
