@@ -199,6 +199,11 @@ def written_input(self: Any, h: Tensor) -> Any:
     return h
 
 
+def transformed(self: Any, h: Tensor) -> Any:
+    """Has a transform of its own inside."""
+    return torch.vmap(lambda weight: functional.linear(h, weight))(self.three).mean(dim=0)
+
+
 def spectral(self: Any, h: Tensor) -> Any:
     return self.layer(h)
 
@@ -278,5 +283,8 @@ STRANGERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "written input": (lambda: Stranger(written_input), LAYERS),
     "spectral norm": (lambda: Stranger(spectral, layer=with_norm()), MAPPED),
+    "transformed": (
+        lambda: Stranger(transformed, three=nn.Parameter(torch.randn(3, WIDTH, WIDTH))), MAPPED,
+    ),
     "overlapping parameters": (overlapping, LAYERS),
 }  # fmt: skip

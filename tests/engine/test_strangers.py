@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sofa_fl.engine.base import Exam
 from sofa_fl.engine.sequential import SequentialEngine
@@ -85,6 +86,19 @@ class Whole(nn.Linear):
         return super().forward(input.flatten(1)).argmax(1, keepdim=True).expand(-1, NUM_CLASSES)
 
 
+class Teacher(nn.Linear):
+    """Has a frozen mean of its own weights, which would be all clients' mean."""
+
+    def __init__(self) -> None:
+        super().__init__(64, NUM_CLASSES)
+        self.mean = nn.Parameter(self.weight.detach().clone(), requires_grad=False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.mean.lerp_(self.weight, 0.1)
+        return functional.linear(input.flatten(1), self.mean + self.weight)
+
+
 def in_place() -> nn.Module:
     """As torch refuses it: the output that the ReLU's gradient needs is overwritten."""
     layers = (nn.Linear(64, 8), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True))
@@ -101,9 +115,10 @@ def in_place() -> nn.Module:
         (lambda: Detached(64, NUM_CLASSES), "must depend on its parameters"),
         (lambda: Broken(64, NUM_CLASSES), r"KeyError: 'mask' \(.*test_strangers.py, line \d+\)$"),
         (lambda: Whole(64, NUM_CLASSES), "type float32, not a tensor of type int64"),
+        (Teacher, "the network changes mean when it is called; make it a buffer"),
         (in_place, "modified by an inplace operation"),
     ],
-    ids=["second output", "no gradient", "error", "whole numbers", "in place"],
+    ids=["second output", "no gradient", "error", "whole numbers", "teacher", "in place"],
 )
 def test_what_cannot_be_trained_is_refused_in_a_sentence(
     factory: Callable[[], nn.Module], said: str

@@ -183,6 +183,15 @@ def test_an_exception_in_a_worker_says_what_and_where() -> None:
             assert_bits(tasks(engine, clients), expected(clients))
 
 
+def test_an_error_that_is_not_the_networks_comes_with_its_traceback() -> None:
+    def spring() -> None:
+        raise EngineError("something of our own")
+
+    said = r"(?s)a task failed in a worker.*in spring.*something of our own"
+    with workers(spring) as engine, pytest.raises(EngineError, match=said):
+        tasks(engine)
+
+
 def test_any_number_of_pulls_gives_the_same_bits() -> None:
     with workers(lambda: None) as engine:
         start = engine.initial(0)

@@ -20,7 +20,7 @@ from sofa_fl.engine.draws import Draws, Rewriting
 from sofa_fl.engine.recurrent import RECURRENT_IF_DRAWING
 from sofa_fl.errors import ModelError, SofaError
 from sofa_fl.models.flat import FlatNetwork
-from sofa_fl.models.networks import seeded
+from sofa_fl.models.networks import let_go, seeded
 
 DRAWN = {**DRAWING, **ATTENTION_IF_DRAWING, **RECURRENT_IF_DRAWING}
 SAMPLES = 8  # of the step that is tried, or a batch if that is smaller
@@ -61,6 +61,7 @@ def draws_backwards(flat: FlatNetwork, x: Tensor, num_outputs: int) -> bool:
     flat.network.train()
     watch = _Watch(flat.device)
     with _trying(flat), naming(f"the network cannot be trained on {len(x)} samples"):
+        frozen = _frozen_numbers(flat)
         out = watch.during(lambda: flat.network(x))
         if not isinstance(out, Tensor) or out.shape != (len(x), num_outputs):
             raise ModelError(
@@ -72,9 +73,20 @@ def draws_backwards(flat: FlatNetwork, x: Tensor, num_outputs: int) -> bool:
                 "the outputs of the network must depend on its parameters; in training nothing "
                 "leads back to one that requires a gradient"
             )
+        if changed := [n for n, seen in _frozen_numbers(flat).items() if seen != frozen[n]]:
+            let_go(flat.network)
+            raise ModelError(
+                "parameters that are not trained are the same for all clients, but the network "
+                f"changes {changed[0]} when it is called; make it a buffer, which each client has"
+            )
         loss = out.float().square().mean()
         watch.during(lambda: _go_back(loss))
     return watch.has_seen_draws
+
+
+def _frozen_numbers(flat: FlatNetwork) -> dict[str, tuple[int, int]]:
+    """What tells whether frozen parameters were written to, by name."""
+    return {name: (p._version, p.data_ptr()) for name, p in flat.frozen.items()}
 
 
 @contextmanager

@@ -7,7 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import get_unwrapped, is_batchedtensor, maybe_get_bdim
+from torch._C._functorch import (
+    get_unwrapped,
+    is_batchedtensor,
+    maybe_current_level,
+    maybe_get_bdim,
+)
 from torch.nn import functional
 
 from sofa_fl.engine.draws import Draws, Rewriting
@@ -63,6 +68,8 @@ class MapClients(Rewriting):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if (maybe_current_level() or 0) > 1:  # in a transform of the network's own
+            return func(*args, **kwargs)
         if func in READING and is_batchedtensor(args[0]):
             self.decided = True
             return func(_agreed(args[0]))

@@ -185,6 +185,14 @@ def hold(network: nn.Module, device: torch.device) -> str:
     return _joint(digests)
 
 
+def let_go(network: nn.Module) -> None:
+    """Share the frozen parameters of a network with no other from now on."""
+    own = {id(parameter) for parameter in frozen_of(network).values()}
+    for key, refs in list(_held.items()):
+        if any(id(ref()) in own for ref in refs):
+            del _held[key]
+
+
 def digest_of(frozen: Mapping[str, Tensor]) -> str:
     """What `hold` returns for a network that has these frozen parameters."""
     return _joint({name: _digest(tensor) for name, tensor in frozen.items()})
