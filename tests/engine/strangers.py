@@ -228,7 +228,7 @@ LAYERS, MAPPED, ALONE = "layer by layer", "by torch.func", "trained one by one, 
 IN_TRAINING = "by torch.func in training; models are scored one by one, since "
 BATCH = "what the network says of a sample depends on the rest of the batch"
 READS = "the network goes by a value (`if`, `.item()`) that may differ from client to client"
-OTHER = "stacked networks have other outputs in training"
+KEEPS = f"{ALONE}the network keeps tensors between calls in attributes that are not buffers"
 STRANGERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "stochastic depth": (lambda: Stranger(stochastic_depth, always=False), LAYERS),
     "mask made apart": (lambda: Stranger(mask_made_apart, always=False), LAYERS),
@@ -236,7 +236,9 @@ STRANGERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Stranger(mask_made_apart, always=False, scale=torch.ones(1)), MAPPED,
     ),
     "all noises": (lambda: Stranger(noises, always=False), MAPPED),
-    "by NumPy": (lambda: Stranger(by_numpy, always=False), ALONE + OTHER),
+    "by NumPy": (lambda: Stranger(by_numpy, always=False),
+        f"{ALONE}the network draws at random by NumPy or Python's random",
+    ),
     "dropout again": (
         lambda: Stranger(dropout_again, always=False, layer=nn.Linear(WIDTH, WIDTH)),
         f"{ALONE}a checkpoint of the network draws at random again in the backward pass",
@@ -255,8 +257,8 @@ STRANGERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
         f"{ALONE}the shape of a tensor depends on values in it",
     ),
     "near its weights": (lambda: Stranger(near_its_weights), MAPPED),
-    "hidden state": (lambda: Stranger(hidden_state, state=None), ALONE + OTHER),
-    "last means": (lambda: Stranger(last_means, means=deque(maxlen=2)), ALONE + OTHER),
+    "hidden state": (lambda: Stranger(hidden_state, state=None), KEEPS),
+    "last means": (lambda: Stranger(last_means, means=deque(maxlen=2)), KEEPS),
     "warming up": (lambda: Stranger(warming_up, calls=0), LAYERS),
     "shown last": (lambda: Stranger(shown_last, losses=[]), LAYERS),
     "late buffer": (lambda: Stranger(late_buffer), LAYERS),

@@ -131,3 +131,18 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(
         with pytest.raises(ModelError, match=said) as refused:
             attempt()
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("affine", [True, False], ids=["layer by layer", "mapped"])
+def test_batches_of_one_are_refused_for_batchnorm(affine: bool) -> None:
+    def factory() -> nn.Module:
+        norm = nn.BatchNorm1d(8, affine=affine)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), norm, nn.Linear(8, NUM_CLASSES))
+
+    local = replace(SLOW, batch_size=1)
+    for engine in (
+        SequentialEngine(factory, DATA, local),
+        StackedEngine(factory, DATA, local, "cpu"),
+    ):
+        with pytest.raises(ModelError, match="more than (1|one) value per channel"):
+            engine.train([task(engine.initial(0), batches=1)])

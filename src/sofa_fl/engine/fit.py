@@ -60,7 +60,7 @@ def draws_backwards(flat: FlatNetwork, x: Tensor, num_outputs: int) -> bool:
     """
     flat.network.train()
     watch = _Watch(flat.device)
-    with _trying(flat), naming(f"the network cannot be trained on {len(x)} samples"):
+    with _trying(flat), naming(f"the network cannot be trained on a batch of {len(x)}"):
         frozen = _frozen_numbers(flat)
         out = watch.during(lambda: flat.network(x))
         if not isinstance(out, Tensor) or out.shape != (len(x), num_outputs):
@@ -113,19 +113,24 @@ class _Watch:
 
     def during(self, function: Any) -> Any:
         draws = Draws.at(torch.tensor(0, device=self.device), 0)
-        before = self._generators()
+        before = self._torchs(), python_generators()
         with Rewriting(DRAWN, draws):
             found = function()
-        self.has_seen_draws = draws.count > 0 or self._generators() != before
+        after = self._torchs(), python_generators()
+        self.has_seen_draws = draws.count > 0 or before != after
         return found
 
-    def _generators(self) -> tuple[object, ...]:
-        """The states of all that networks draw from."""
+    def _torchs(self) -> list[bytes]:
+        """The states of torch's generators."""
         states = [torch.get_rng_state()]
         if self.device.type == "cuda":
             states.append(torch.cuda.get_rng_state(self.device))
-        numpys = np.random.get_state(legacy=False)  # noqa: NPY002 (what users' networks use)
-        return (*(bytes(s.numpy().data) for s in states), repr(numpys), random.getstate())
+        return [bytes(state.numpy().data) for state in states]
+
+
+def python_generators() -> tuple[object, ...]:
+    """The states of NumPy's and Python's generators, which a network may draw from."""
+    return repr(np.random.get_state(legacy=False)), random.getstate()  # noqa: NPY002
 
 
 @contextmanager

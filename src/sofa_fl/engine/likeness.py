@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from sofa_fl.engine.draws import Draws
+from sofa_fl.engine.fit import python_generators
 from sofa_fl.engine.learner import Learner
 from sofa_fl.engine.map_clients import UndecidedError
 from sofa_fl.engine.mapping import apart
-from sofa_fl.engine.reasons import reason_of
+from sofa_fl.engine.reasons import DRAWS, KEEPS, reason_of
 from sofa_fl.engine.stack import LayerStack, MakeStack, Stack
 from sofa_fl.models.networks import seeded
 
@@ -30,6 +31,7 @@ class Comparison:
     def __init__(self, learner: Learner) -> None:
         self.learner, self.flat, self.device = learner, learner.flat, learner.device
         self.vectors = [learner.initial(seed) for seed in SEEDS]
+        self.cause = ""  # of whatever may differ in training, where it is known
         learner.try_training(self.batch(0))
 
     def in_training(self, make: MakeStack) -> str | None:
@@ -69,7 +71,7 @@ class Comparison:
             expected = alone(number)
             wrong = [w for w in expected if not _is_near(mine[w], expected[w], tolerance)]
             if wrong and not self._is_rounding(number, alone, mine, expected):
-                return f"stacked networks have other {wrong[0]}"
+                return self.cause or f"stacked networks have other {wrong[0]}"
         return None
 
     def _is_rounding(
@@ -148,10 +150,13 @@ class Comparison:
         seed = torch.tensor(SEEDS[client], device=self.device)
         outs, gradients = [], []
         with seeded(SEEDS[client], self.device):
+            generators = python_generators()
             for step in range(STEPS):
                 out = self.learner.forward(self.batch(client + step), Draws.at(seed, step))
                 gradients.append(_gradients(out.square().mean(), self.flat.weights))
                 outs.append(out.detach())
+            draws = python_generators() != generators
+        self.cause = DRAWS if draws else KEEPS if self.flat.kept.has_left_tensors else ""
         return {
             "outputs in training": torch.stack(outs),
             "gradients": torch.cat([each.flatten() for g in gradients for each in g]),

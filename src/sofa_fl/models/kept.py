@@ -60,6 +60,13 @@ class Kept:
         now = [entry.place.get(entry.name) for entry in self.entries]
         return [value if isinstance(value, SCALARS) else None for value in now]
 
+    @property
+    def has_left_tensors(self) -> bool:
+        """Whether tensors, or containers of them, were kept that were not there at first."""
+        places = [(entry.place, entry.name) for entry in self._changed()]
+        left = [place.get(name) for place, name in (*places, *self._added())]
+        return any(not isinstance(value, SCALARS) for value in left)
+
     def forget(self) -> None:
         """Put back what was replaced, but numbers; tensors that were written to stay as they are.
 
