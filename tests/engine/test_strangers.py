@@ -144,5 +144,5 @@ def test_batches_of_one_are_refused_for_batchnorm(affine: bool) -> None:
         SequentialEngine(factory, DATA, local),
         StackedEngine(factory, DATA, local, "cpu"),
     ):
-        with pytest.raises(ModelError, match="more than (1|one) value per channel"):
+        with pytest.raises(ModelError, match=r"more than (1|one) value per channel"):
             engine.train([task(engine.initial(0), batches=1)])
