@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sofa_fl.engine.draws import DRAWING, Draws, Rewriting
+from sofa_fl.engine.drawing import DRAWING
+from sofa_fl.engine.draws import Draws, Rewriting
 from sofa_fl.errors import EngineError
 
 SEED = torch.tensor(12345)

@@ -45,7 +45,7 @@ def test_a_label_that_only_the_test_set_has() -> None:
 
 def test_a_network_that_cannot_take_the_input() -> None:
     for factory in (lambda: nn.Linear(5, 4), lambda: nn.Conv2d(3, 4, 3)):
-        assert "the network cannot take inputs of shape (1, 8, 8): " in refused(factory)
+        assert "the network cannot take float32 inputs of shape (1, 8, 8): " in refused(factory)
 
 
 def test_a_network_that_looks_for_more_channels() -> None:
@@ -53,7 +53,9 @@ def test_a_network_that_looks_for_more_channels() -> None:
         def forward(self, input: Tensor) -> Tensor:
             return super().forward(input[:, 2].flatten(1))
 
-    assert "cannot take inputs of shape (1, 8, 8): index 2" in refused(lambda: Greedy(64, 4))
+    said = refused(lambda: Greedy(64, 4))
+    assert "cannot take float32 inputs of shape (1, 8, 8): IndexError: index 2" in said
+    assert "test_learner.py, line" in said
 
 
 @pytest.mark.parametrize("output", [0, 1, 2], ids=["flat", "a pair", "two rows too many"])
@@ -64,7 +66,10 @@ def test_outputs_that_are_not_rows(output: int) -> None:
             odd: list[Any] = [rows.flatten(), (rows, rows), torch.cat([rows, rows])]
             return odd[output]  # type: ignore[no-any-return]
 
-    assert refused(lambda: Odd(64, 4)) == "the network must give one row of outputs per sample"
+    given = ["a tensor of shape (8,)", "a tuple; return one of its tensors"]
+    said = refused(lambda: Odd(64, 4))
+    assert said.startswith("the network must give one row of outputs per sample")
+    assert said.endswith(f"it gave {[*given, 'a tensor of shape (4, 4)'][output]}")
 
 
 def test_outputs_that_do_not_fit_float_targets() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine.base import Exam, Noising, Pull, Task
@@ -168,3 +169,20 @@ def test_batchnorm_is_refused() -> None:
         single = SequentialEngine(NETWORKS["mlp with BatchNorm"], DATA, PLAIN)
         with pytest.raises(ModelError, match="cannot be kept with BatchNorm"):
             engine.train(tasks_of(single, NOISING))
+
+
+def test_a_network_without_gradients_of_samples_is_refused() -> None:
+    class Asking(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return super().forward(input.flatten(1)) * (1 if float(input.sum()) > 0 else 2)
+
+    def factory() -> nn.Module:
+        return Asking(64, 4)
+
+    engines = (
+        SequentialEngine(factory, DATA, PLAIN),
+        StackedEngine(factory, DATA, PLAIN, "cpu"),
+    )
+    for engine in engines:
+        with pytest.raises(ModelError, match="cannot be trained with privacy, which takes the"):
+            engine.train(tasks_of(engines[0], NOISING))

@@ -175,11 +175,21 @@ def test_an_exception_in_a_worker_says_what_and_where() -> None:
         raise ZeroDivisionError("the trap went off")
 
     with workers(spring) as engine:
-        with pytest.raises(EngineError, match=r"(?s)a task failed in a worker.*the trap went off"):
+        said = r"ZeroDivisionError: the trap went off \(.*test_workers.py, line \d+\)$"
+        with pytest.raises(ModelError, match=said):
             tasks(engine)
         # Answers that others were still working on must not turn up in later calls.
         for clients in ((1, 2), (3, 1), (2, 3)):
             assert_bits(tasks(engine, clients), expected(clients))
+
+
+def test_an_error_that_is_not_the_networks_comes_with_its_traceback() -> None:
+    def spring() -> None:
+        raise EngineError("something of our own")
+
+    said = r"(?s)a task failed in a worker.*in spring.*something of our own"
+    with workers(spring) as engine, pytest.raises(EngineError, match=said):
+        tasks(engine)
 
 
 def test_any_number_of_pulls_gives_the_same_bits() -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 import sofa_fl
 from sofa_fl.api.runs import compare, resume, run
@@ -22,6 +23,7 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.loop import Own
+from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
 from sofa_fl.experiment.scoring.own_metrics import spread
 from sofa_fl.experiment.tracking.observers import scalars
 from tests.experiment.cases import events_of, own_data, summary_of, tiny
@@ -207,3 +209,15 @@ def test_nobody_has_a_value() -> None:
     assert json.loads(json.dumps(spread([1.0, None, 3.0]))) == {
         "mean": 2.0, "min": 1.0, "max": 3.0, "values": [1.0, None, 3.0]
     }  # fmt: skip
+
+
+def test_a_network_that_draws_in_evaluation_has_the_same_outputs_every_time() -> None:
+    class Dropping(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return functional.dropout(super().forward(input), 0.5).bfloat16()
+
+    whole = Whole(Dropping(3, 2), 1.0, 0.0, ())
+    x = np.ones((4, 3), dtype=np.float32)
+    first = outputs_of(whole, x)
+    assert (first == 0).any()
+    np.testing.assert_array_equal(outputs_of(whole, x), first)

@@ -210,10 +210,10 @@ def test_refuses_other_precision_by_name(dtype: torch.dtype) -> None:
         FlatNetwork(nn.Linear(2, 2).to(dtype))
 
 
-def test_refuses_a_float_buffer_of_other_precision() -> None:
+def test_refuses_complex_parameters_and_says_what_to_do() -> None:
     network = nn.Linear(2, 2)
-    network.register_buffer("scale", torch.ones(1, dtype=torch.float16))
-    with pytest.raises(ModelError, match=r"\['scale'\]"):
+    network.phase = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+    with pytest.raises(ModelError, match=r"phase is complex; .* torch\.view_as_complex"):
         FlatNetwork(network)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from sofa_fl.engine.windows import gpu_kernels
@@ -150,89 +149,3 @@ def _mix32(x: Tensor) -> Tensor:
 def _int32(x: Tensor) -> Tensor:
     """The lower 32 bits, as a signed number."""
     return (((x & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000).to(torch.int32)
-
-
-def dropout(
-    draws: Draws,
-    input: Tensor,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-    shape: Sequence[int] | None = None,
-) -> Tensor:
-    if not training or p == 0:
-        return input
-    scale = draws.keep(input, p, shape) * (1 / (1 - p) if p < 1 else 0.0)
-    return input.mul_(scale) if inplace else input * scale
-
-
-def _of_channels(num_spatial: int) -> Own:
-    """Dropout of whole channels; without a batch the channels come first."""
-
-    def own(
-        draws: Draws,
-        input: Tensor,
-        p: float = 0.5,
-        training: bool = True,
-        inplace: bool = False,
-    ) -> Tensor:
-        alone = input.ndim == num_spatial + 1 and num_spatial != 2  # as torch has it
-        kept = 1 if alone else 2
-        shape = [*input.shape[:kept], *[1] * (input.ndim - kept)]
-        return dropout(draws, input, p, training, inplace, shape)
-
-    return own
-
-
-def _alpha_dropout(
-    draws: Draws, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
-) -> Tensor:
-    """Keeps mean and variance of what SELU gives: the dropped become its lowest value."""
-    if not training or p == 0:
-        return input
-    lowest = -1.7580993408473766
-    scale = ((1 - p) * (1 + p * lowest**2)) ** -0.5 if p < 1 else 0.0
-    keep = draws.keep(input, p)
-    out = (input * keep + lowest * (1 - keep)) * scale - scale * lowest * p
-    return input.copy_(out) if inplace else out
-
-
-def _made(make: Callable[[Draws, Sequence[int]], Tensor]) -> Own:
-    """`torch.rand` and the like; with a generator of one's own they are left as they are."""
-
-    def own(draws: Draws, *size: Any, dtype: Any = None, **options: Any) -> Any:
-        if options.get("generator") is not None or options.get("out") is not None:
-            return NotImplemented
-        shape = options.pop("size", size[0] if len(size) == 1 else size)
-        return make(draws, [shape] if isinstance(shape, int) else list(shape)).to(dtype)
-
-    return own
-
-
-def _made_like(make: Callable[[Draws, Sequence[int]], Tensor]) -> Own:
-    def own(draws: Draws, input: Tensor, *, dtype: Any = None, **_options: Any) -> Tensor:
-        return make(draws, input.shape).to(dtype or input.dtype)
-
-    return own
-
-
-def _bernoulli(draws: Draws, input: Tensor, p: float | None = None, **options: Any) -> Any:
-    if options:
-        return NotImplemented
-    chance = input if p is None else p
-    return (draws.uniform(input.shape) < chance).to(input.dtype)
-
-
-DRAWING: dict[Any, Own] = {
-    functional.dropout: dropout,
-    torch.dropout: dropout,
-    functional.dropout1d: _of_channels(1),
-    functional.dropout2d: _of_channels(2),
-    functional.dropout3d: _of_channels(3),
-    functional.alpha_dropout: _alpha_dropout,
-    torch.rand: _made(Draws.uniform),
-    torch.randn: _made(Draws.normal),
-    torch.rand_like: _made_like(Draws.uniform),
-    torch.randn_like: _made_like(Draws.normal),
-    torch.bernoulli: _bernoulli,
-}

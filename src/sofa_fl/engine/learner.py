@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.data.federated_data import Arrays, Samples, Split
-from sofa_fl.engine.attention import ATTENTION_IF_DRAWING
 from sofa_fl.engine.base import (
     Exam,
     LocalConfig,
@@ -21,17 +21,16 @@ from sofa_fl.engine.base import (
     Task,
     batch_order,
 )
-from sofa_fl.engine.draws import DRAWING, Draws, Rewriting
+from sofa_fl.engine.draws import Draws, Rewriting
 from sofa_fl.engine.exams import Sums
-from sofa_fl.engine.recurrent import RECURRENT_IF_DRAWING
+from sofa_fl.engine.fit import DRAWN, SAMPLES, draws_backwards, habits_of, naming
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork, Vector, on_device, reading
 from sofa_fl.models.mix import Model, as_vector
-from sofa_fl.models.networks import NetworkFactory, build, seed_draws
+from sofa_fl.models.networks import NetworkFactory, build, seeded
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # the mean over the samples of a batch
 EachLoss = Callable[[Tensor, Tensor], Tensor]  # of every sample of a batch
-DRAWN = {**DRAWING, **ATTENTION_IF_DRAWING, **RECURRENT_IF_DRAWING}
 EVALUATION_BATCH = 100  # measured: larger batches fall out of the cache on a CPU
 
 
@@ -79,27 +78,24 @@ class Learner:
         self.check_fit()
 
     def check_fit(self) -> None:
-        """Raise if the network cannot take the data or its output does not fit the targets."""
+        """Raise if the network cannot be trained on the data or does not fit the targets."""
         x, y = self.stores["train"].batch(torch.arange(min(2, len(self.stores["train"].y))))
-        self.network.eval()
-        try:
-            with torch.no_grad():
-                out = self.network(x)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            raise ModelError(
-                f"the network cannot take inputs of shape {tuple(x.shape[1:])}: {error}"
-            ) from error
-        if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != len(x):
-            raise ModelError("the network must give one row of outputs per sample")
-        self.num_outputs = out.shape[1]
+        self.habits = habits_of(self.flat, x)
+        self.draws_backwards: bool | None = None  # not known until something is trained
+        self.num_outputs = num_outputs = self.habits.num_outputs
         top = int(max(store.y.max() for store in self.stores.values())) if self.is_classifier else 0
-        if self.is_classifier and out.shape[1] <= top:
+        if self.is_classifier and num_outputs <= top:
             raise ModelError(
-                f"the network has {out.shape[1]} outputs, but the labels go up to {top}; "
+                f"the network has {num_outputs} outputs, but the labels go up to {top}; "
                 f"it needs at least {top + 1}"
             )
-        if not self.is_classifier and out.shape[1] != y[:1].numel():
-            raise ModelError(f"{out.shape[1]} outputs do not fit {y[:1].numel()} target values")
+        if not self.is_classifier and num_outputs != y[:1].numel():
+            raise ModelError(f"{num_outputs} outputs do not fit {y[:1].numel()} target values")
+
+    def try_training(self, x: Tensor) -> None:
+        """See once what the network does in training; raise if it cannot be trained."""
+        if self.draws_backwards is None:
+            self.draws_backwards = draws_backwards(self.flat, x[:SAMPLES], self.num_outputs)
 
     def initial(self, seed: int) -> Vector:
         return FlatNetwork(build(self.factory, seed)).vector.to(self.device)
@@ -110,6 +106,7 @@ class Learner:
         rows = torch.from_numpy(task.samples[order]).to(self.device)
         span = self.flat.span(task.part)
         start, weights = as_vector(task.start), self.flat.weights[span]
+        self.try_training(self.stores["train"].batch(rows[0])[0])
         self.flat.load(start)
         self.network.train()
         decay, constant = pull_terms(task.pulls, start[: self.flat.num_trainable])
@@ -119,9 +116,9 @@ class Learner:
         losses = torch.empty(task.batches, device=self.device)
         in_bf16 = self.local.precision == "bf16"
         seed = torch.tensor(task.seed, device=self.device)
-        # What draws in a way that is not ours draws from torch's global generator: seed that too.
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            seed_draws(task.seed)
+        # What draws in a way that is not ours draws from global generators: seed them too.
+        what = f"the network failed in training{' in bf16' if in_bf16 else ''}"
+        with seeded(task.seed, self.device), naming(what):
             for step, batch in enumerate(rows):
                 x, y = self.stores["train"].batch(batch)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):
@@ -130,7 +127,7 @@ class Learner:
                 # Made anew by every pass: cheaper than to be zeroed and summed up.
                 self.network.zero_grad(set_to_none=True)
                 torch.autograd.backward(loss)
-                gradients = [_gradient(weight) for weight in weights]
+                gradients = [gradient_of(weight) for weight in weights]
                 for gradient, pulled in zip(gradients, constants):
                     gradient += pulled
                 optimizer.step()
@@ -139,14 +136,25 @@ class Learner:
         return Outcome(self.flat.vector, losses.cpu().numpy())
 
     def forward(self, x: Tensor, draws: Draws) -> Tensor:
-        """The network's outputs in training, with these draws."""
-        with Rewriting(DRAWN, draws):
+        """The network's outputs in training, with these draws.
+
+        What is computed again in the backward pass must draw the same again, which checkpoints
+        make sure of by torch's own generators.
+        """
+        with nullcontext() if self.draws_backwards else Rewriting(DRAWN, draws):
             out: Tensor = self.network(x)
         return out
 
     def _forward(self, store: Store, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs and targets of a batch, which depend on no other: draws begin anew with it."""
         x, y = store.batch(rows)
-        return self.network(x), y
+        self.flat.kept.restore()
+        with naming("the network failed in evaluation"):
+            if not self.habits.draws_when_scored:
+                return self.network(x), y
+            draws = Draws.at(torch.zeros((), dtype=torch.int64, device=self.device), 0)
+            with seeded(0, self.device), Rewriting(DRAWN, draws):
+                return self.network(x), y
 
     def evaluate(self, exam: Exam) -> Score:
         (sums,) = self.sums(exam.params, [exam.samples], exam.split, [exam.prior], exam.max_loss)
@@ -246,10 +254,12 @@ def optimizer_for(
     )
 
 
-def _gradient(weight: Tensor) -> Tensor:
-    """Zero for a weight that is not in use; it decays and is pulled all the same."""
+def gradient_of(weight: Tensor) -> Tensor:
+    """Dense; zero for a weight that is not in use: it decays and is pulled all the same."""
     if weight.grad is None:
         weight.grad = torch.zeros_like(weight)
+    elif weight.grad.is_sparse:
+        weight.grad = weight.grad.to_dense()
     return weight.grad
 
 

@@ -15,7 +15,8 @@ from torch._C._functorch import is_batchedtensor
 from torch.nn import functional
 
 from sofa_fl.engine.attention import ATTENTION
-from sofa_fl.engine.draws import DRAWING, Draws, Own, Rewriting
+from sofa_fl.engine.drawing import DRAWING
+from sofa_fl.engine.draws import Draws, Own
 from sofa_fl.engine.norms import NORMS
 from sofa_fl.engine.recurrent import RECURRENT
 from sofa_fl.engine.windows import Convolve, MaxPool
@@ -196,7 +197,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    if max_norm is not None or scale_grad_by_freq or sparse or _is_shared(weight):
+    if max_norm is not None or scale_grad_by_freq or _is_shared(weight):
         return NotImplemented
     out = _apply(_embedding_rule, input, weight)
     if padding_idx is None:
@@ -204,6 +205,13 @@ def embedding(
     # Torch's own rule forgets that every client has a row that is not trained.
     is_padding = (input == padding_idx % len(weight)).unsqueeze(-1)
     return torch.where(is_padding, out.detach(), out)
+
+
+def embedding_bag(draws: Draws, *args: Any, **options: Any) -> Any:
+    """As torch has it, with a dense gradient."""
+    if len(args) > 7 or not options.get("sparse"):
+        return NotImplemented
+    return functional.embedding_bag(*args, **{**options, "sparse": False})
 
 
 def adaptive_avg_pool2d(draws: Draws, input: Tensor, output_size: Any) -> Any:
@@ -228,37 +236,6 @@ MAPPED: Mapping[Any, Own] = {
     functional.conv2d: conv2d,
     functional.max_pool2d: max_pool2d,
     functional.embedding: embedding,
+    functional.embedding_bag: embedding_bag,
     functional.adaptive_avg_pool2d: adaptive_avg_pool2d,
 }
-# What autocast computes in bf16 and what in float32; it does not reach into mapped functions.
-LOW = {
-    functional.linear, functional.bilinear, functional.conv1d, functional.conv2d,
-    functional.conv3d, functional.conv_transpose1d, functional.conv_transpose2d,
-    functional.conv_transpose3d, torch.matmul, torch.bmm, torch.mm, torch.mv, torch.addmm,
-    torch.baddbmm, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, Tensor.bmm, Tensor.mm,
-    functional.scaled_dot_product_attention, torch.einsum, *RECURRENT,
-}  # fmt: skip
-HIGH = {
-    functional.softmax, torch.softmax, Tensor.softmax, functional.log_softmax, torch.log_softmax,
-    Tensor.log_softmax, functional.layer_norm, functional.group_norm,
-}  # fmt: skip
-
-
-class Mapping16(Rewriting):
-    """Also multiplies in bf16, as autocast does."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        if func in LOW or func in HIGH:
-            dtype = torch.bfloat16 if func in LOW else torch.float32
-            args = [_cast(arg, dtype) for arg in args]
-            kwargs = {name: _cast(arg, dtype) for name, arg in (kwargs or {}).items()}
-        return super().__torch_function__(func, types, args, kwargs)
-
-
-def _cast(arg: Any, dtype: torch.dtype) -> Any:
-    if isinstance(arg, list | tuple):
-        return type(arg)(_cast(one, dtype) for one in arg)
-    is_other = isinstance(arg, Tensor) and arg.is_floating_point() and arg.dtype != dtype
-    return arg.to(dtype) if is_other else arg

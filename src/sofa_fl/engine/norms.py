@@ -10,6 +10,8 @@ from torch.nn import functional
 
 from sofa_fl.engine.draws import Draws, Own
 
+ONE_VALUE = "BatchNorm needs more than one value per channel to train; use larger batches"
+
 
 def batch_norm(
     draws: Draws,
@@ -27,7 +29,7 @@ def batch_norm(
     x = input.float()
     if training:
         if count == 1:
-            raise ValueError("BatchNorm needs more than one value per channel to train")
+            raise ValueError(ONE_VALUE)
         var, mean = torch.var_mean(x, over, correction=0)
         if running_mean is not None and running_var is not None:
             with torch.no_grad():

@@ -15,6 +15,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Noising, Outcome, Task
+from sofa_fl.engine.fit import naming
 from sofa_fl.engine.learner import Learner, each_cross_entropy, optimizer_for, pull_terms
 from sofa_fl.errors import ModelError
 from sofa_fl.models.mix import as_vector
@@ -22,6 +23,7 @@ from sofa_fl.models.networks import seed_draws
 
 CHUNK = 64  # samples whose gradients are in memory at a time
 LOSS_SHARE = 0.1  # of the clip that a sample's loss may be, as one more coordinate of its gradient
+PRIVATELY = "the network cannot be trained with privacy, which takes the gradient of every sample"
 Named = dict[str, Tensor]
 
 
@@ -72,6 +74,7 @@ def noised_loss(total: float, draw: float, noising: Noising, batch_size: int) ->
     return min(max(noisy / batch_size, 0.0), noising.max_loss)
 
 
+@naming(PRIVATELY)
 def train_privately(learner: Learner, task: Task, noising: Noising, source: NoiseSource) -> Outcome:
     """Minimize loss plus pulls, one optimizer step per batch."""
     check_private(learner)

@@ -10,8 +10,10 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from sofa_fl.engine.base import Noising, Outcome, Task
+from sofa_fl.engine.fit import naming
 from sofa_fl.engine.learner import Learner, each_cross_entropy, optimizer_for, pull_terms
 from sofa_fl.engine.private import (
+    PRIVATELY,
     Named,
     SeededNoise,
     check_private,
@@ -26,6 +28,7 @@ from sofa_fl.models.mix import as_vector
 MOST_GRADIENTS = 1 << 28  # numbers of all samples' gradients at a time: a gigabyte
 
 
+@naming(PRIVATELY)
 def train_stack_privately(
     learner: Learner, tasks: Sequence[Task], noising: Sequence[Noising]
 ) -> list[Outcome]:

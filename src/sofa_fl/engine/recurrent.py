@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -61,6 +62,14 @@ def _step_by_step(cell: Cell, biased: bool) -> Layer:
     return layer
 
 
+@contextmanager
+def _without_warning() -> Iterator[None]:
+    """The weights of a layer are a part of those that torch has laid out for cuDNN."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "RNN module weights are not part of")
+        yield
+
+
 def _by_torch(function: Any, biased: bool, training: bool) -> Layer:
     """A layer as torch has it, one at a time."""
 
@@ -69,9 +78,7 @@ def _by_torch(function: Any, biased: bool, training: bool) -> Layer:
     ) -> tuple[Tensor, States]:
         start = tuple(state[None] for state in states)
         given = x.flip(0) if backwards else x
-        with warnings.catch_warnings():
-            # The weights of a layer are a part of those that torch has laid out for cuDNN.
-            warnings.filterwarnings("ignore", "RNN module weights are not part of")
+        with _without_warning() if x.is_cuda else nullcontext():
             out, *last = function(
                 given,
                 start if len(start) > 1 else start[0],
@@ -135,6 +142,21 @@ def _own(function: Any, cell: Cell | None) -> Own:
     return own
 
 
+def lstm_cell(
+    draws: Draws,
+    input: Tensor,
+    states: Sequence[Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> States:
+    """As `torch.lstm_cell`: torch has no rule to map it."""
+    given = functional.linear(input, w_ih, b_ih)
+    biases = [] if b_ih is None or b_hh is None else [b_ih, b_hh]
+    return _lstm_cell(given, (states[0], states[1]), [w_ih, w_hh, *biases], bool(biases))
+
+
 CELLS: dict[Any, Cell] = {
     torch.lstm: _lstm_cell,
     torch.gru: _gru_cell,
@@ -142,4 +164,5 @@ CELLS: dict[Any, Cell] = {
     torch.rnn_relu: _plain_cell(torch.relu),
 }
 RECURRENT = {function: _own(function, cell) for function, cell in CELLS.items()}
+RECURRENT[torch.lstm_cell] = lstm_cell
 RECURRENT_IF_DRAWING = {function: _own(function, None) for function in CELLS}

@@ -6,17 +6,21 @@ Frozen parameters have no rows: all clients of all stacks use the same.
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch._C import _functorch
 
-from sofa_fl.engine.draws import DRAWING, Draws, Rewriting
-from sofa_fl.engine.mapping import MAPPED, Mapping16, apart
+from sofa_fl.engine.drawing import DRAWING
+from sofa_fl.engine.draws import Draws, Rewriting
+from sofa_fl.engine.map_clients import READING, MapClients, MapClients16, UndecidedError
+from sofa_fl.engine.mapping import apart
 from sofa_fl.engine.stacking import stack_layers
 from sofa_fl.models.flat import FlatNetwork, Vector, empty_like
+from sofa_fl.models.kept import Kept
 
 
 class MakeStack(Protocol):
@@ -24,7 +28,13 @@ class MakeStack(Protocol):
 
 
 class Stack:
-    """`num` networks of one kind; `tensors` has theirs by name, with a first dimension of `num`."""
+    """`num` networks of one kind; `tensors` has theirs by name, with a first dimension of `num`.
+
+    Attributes:
+        decided: The network went by values on which all clients agreed; the next may not.
+    """
+
+    decided = False
 
     def __init__(
         self, flat: FlatNetwork, num: int, network: nn.Module, tensors: dict[str, Tensor]
@@ -35,8 +45,7 @@ class Stack:
         self.seeds = torch.zeros(num, dtype=torch.int64, device=flat.device)
         self.step = torch.zeros((), dtype=torch.int64, device=flat.device)
         # All clients of a stack are at the same step, so they can share what counts steps.
-        buffers = dict(network.named_buffers())
-        self.counts = [(buffers[n], first) for n, first in flat.counts.items() if n in buffers]
+        self.kept = Kept(network, but=self.places)
 
     @torch.no_grad()
     def load(self, rows: Tensor, seeds: Sequence[int] = ()) -> None:
@@ -44,8 +53,7 @@ class Stack:
         for name, piece in self.places.items():
             tensor = self.tensors[name]
             tensor.copy_(rows[:, piece].view(tensor.shape))
-        for count, first in self.counts:
-            count.copy_(first)
+        self.kept.restore(always=True)
         self.step.zero_()
         if seeds:
             self.seeds.copy_(torch.tensor(seeds, dtype=torch.int64), non_blocking=True)
@@ -53,7 +61,7 @@ class Stack:
     @torch.no_grad()
     def unload(self) -> list[Vector]:
         """All networks as vectors, each in memory of its own: rows would keep each other alive."""
-        each = [self.tensors[name].reshape(self.num, -1) for name in self.places]
+        each = [self.tensors[name].reshape(self.num, -1).float() for name in self.places]
         rows = list(torch.cat(each, dim=1))
         vectors = [empty_like(row) for row in rows]
         torch._foreach_copy_(vectors, rows)
@@ -67,7 +75,10 @@ class Stack:
     def forward(self, x: Tensor, *, training: bool, bf16: bool = False) -> Tensor:
         """Outputs for all clients' samples, which lie one after the other."""
         self.network.train(training)
+        if not training:
+            self.kept.restore()
         out = self._outputs(x, training, bf16)
+        self.kept.forget()
         if training:
             self.step += 1
         return out
@@ -78,7 +89,15 @@ class Stack:
 
 def _copy(flat: FlatNetwork) -> nn.Module:
     """The network again, with the same frozen parameters: all stacks share them."""
+    flat.kept.restore()
     return copy.deepcopy(flat.network, {id(p): p for p in flat.frozen.values()})
+
+
+def _undecided(_draws: Draws, *_args: Any, **_options: Any) -> NoReturn:
+    raise UndecidedError("a value of all clients' samples is no value of one client")
+
+
+BY_LAYER = {**DRAWING, **dict.fromkeys((*READING, Tensor.tolist), _undecided)}
 
 
 class LayerStack(Stack):
@@ -90,47 +109,76 @@ class LayerStack(Stack):
         super().__init__(flat, num, network, {name: named[name] for name in flat.places})
 
     def _outputs(self, x: Tensor, training: bool, bf16: bool) -> Tensor:
-        given = x.bfloat16() if bf16 else x
-        if not training:
-            outputs: Tensor = self.network(given)
-            return outputs.float()
-        with Rewriting(DRAWING, Draws.at(self.seeds, self.step)):
-            outputs = self.network(given)
+        draws = Draws.at(self.seeds, self.step) if training else Draws(None)
+        with Rewriting(BY_LAYER, draws):
+            outputs: Tensor = self.network(x.bfloat16() if bf16 else x)
         return outputs.float()
 
 
 class MappedStack(Stack):
-    """Any network, mapped over the clients by `torch.func`."""
+    """Any network, mapped over the clients by `torch.func`.
 
-    def __init__(self, flat: FlatNetwork, num: int) -> None:
+    With `own`, each client has its own of what is no part of a model and of what is made in a
+    call, so that a network can write to it what differs from client to client.
+    """
+
+    def __init__(self, flat: FlatNetwork, num: int, *, own: bool = False) -> None:
+        network, self.own = _copy(flat), own
         tensors = {
             name: tensor.new_empty(num, *tensor.shape).requires_grad_(tensor.requires_grad)
             for name, tensor in flat.tensors.items()
         }
-        network = _copy(flat)
         for module in network.modules():
             if isinstance(module, nn.RNNBase):  # lays out what is loaded for cuDNN, unless told not
                 module.flatten_parameters = lambda: None  # type: ignore[method-assign]
         super().__init__(flat, num, network, tensors)
-        self.buffers = [n for n, _ in network.named_buffers() if n in tensors]
+        buffers = dict(network.named_buffers())
+        self.first = {n: b.clone() for n, b in buffers.items() if own and n not in tensors}
+        self.others = {n: b.new_empty(num, *b.shape) for n, b in self.first.items()}
+        self.buffers = [name for name in buffers if name in tensors or name in self.others]
+
+    @torch.no_grad()
+    def load(self, rows: Tensor, seeds: Sequence[int] = ()) -> None:
+        super().load(rows, seeds)
+        self._begin_others()
+
+    def _begin_others(self) -> None:
+        for name, tensor in self.others.items():
+            tensor.copy_(self.first[name].expand_as(tensor))
 
     def _outputs(self, x: Tensor, training: bool, bf16: bool) -> Tensor:
-        rewriting = Mapping16 if bf16 else Rewriting
+        clients = MapClients16 if bf16 else MapClients
+        if not training:
+            self._begin_others()
+        tensors = {**self.tensors, **self.others}
 
         def one(tensors: dict[str, Tensor], seed: Tensor, own: Tensor) -> Any:
             given = dict(tensors)
             draws = Draws.at(seed, self.step) if training else Draws(None)
-            with rewriting(MAPPED, draws):
+            with clients(draws, seed if self.own else None) as mode:
                 out = torch.func.functional_call(self.network, given, (own,))
+            self.decided |= mode.decided
             return out.float(), {name: given[name] for name in self.buffers}
 
-        each = apart(x, self.num)
-        with warnings.catch_warnings():  # what torch maps by a loop is slower, but right
-            warnings.filterwarnings("ignore", "There is a performance drop")
-            out, after = torch.func.vmap(one)(self.tensors, self.seeds, each)
+        with without_warning():
+            out, after = torch.func.vmap(one)(tensors, self.seeds, apart(x, self.num))
         if training:
             with torch.no_grad():
                 for name, value in after.items():
-                    if value is not self.tensors[name]:
-                        self.tensors[name].copy_(value)
+                    if value is not tensors[name]:
+                        tensors[name].copy_(value)
         return out.flatten(0, 1)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def without_warning() -> Iterator[None]:
+    """What torch maps by a loop is slower, but right.
+
+    Python's filters would do, but to change them makes every other warning appear again.
+    """
+    enable = _functorch._set_vmap_fallback_warning_enabled  # type: ignore[attr-defined]
+    enable(False)
+    try:
+        yield
+    finally:
+        enable(True)

@@ -27,13 +27,14 @@ from sofa_fl.engine.base import (
     batch_order,
 )
 from sofa_fl.engine.exams import Sitting, Sums, alike, gather, sittings, summed
+from sofa_fl.engine.fit import naming
 from sofa_fl.engine.learner import cut, each_cross_entropy, each_square, pull_decay
-from sofa_fl.engine.likeness import difference, mixes_samples
+from sofa_fl.engine.map_clients import UndecidedError
 from sofa_fl.engine.private_stack import train_stack_privately
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.stack import LayerStack, MakeStack, MappedStack, Stack
-from sofa_fl.engine.stacking import why_not
+from sofa_fl.engine.stack import Stack
 from sofa_fl.engine.stepper import Pulls, Stepper
+from sofa_fl.engine.ways import choose_way
 from sofa_fl.errors import EngineError
 from sofa_fl.models.flat import on_device
 from sofa_fl.models.networks import NetworkFactory
@@ -76,18 +77,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
         self._steppers: dict[tuple[int, Pulls, Part], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
         self.meanwhile: Callable[[], None] = lambda: None
-        self._make, self.way = self._choose()
-        # Samples of an exam are put together otherwise than in a loop, which must not matter.
-        self._exams_alone = self._make is None or mixes_samples(self._learner)
-
-    def _choose(self) -> tuple[MakeStack | None, str]:
-        """How clients are stacked, if they are, and what to say of it."""
-        learner = self._learner
-        if not (why_not(learner.network) or difference(learner, LayerStack)):
-            return LayerStack, "clients are stacked layer by layer"
-        if (reason := difference(learner, MappedStack)) is None:
-            return MappedStack, "clients are stacked by torch.func"
-        return None, f"clients are trained one by one, since stacked {reason}"
+        self._make, self._exams_alone, self.way = choose_way(self._learner)
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
         if self._make is None:
@@ -100,9 +90,16 @@ class StackedEngine(EngineAround[SequentialEngine]):
         for kind in dict.fromkeys(kinds):
             same = [i for i, other in enumerate(kinds) if other == kind]
             outcomes |= self._in_chunks(
-                same, lambda some: self._train([tasks[i] for i in some], vary)
+                same, lambda some: self._train_some([tasks[i] for i in some], vary)
             )
         return [outcomes[i] for i in range(len(tasks))]
+
+    def _train_some(self, tasks: Sequence[Task], vary: bool) -> list[Outcome]:
+        try:
+            with naming("the network failed in training"):
+                return self._train(tasks, vary)
+        except UndecidedError:  # clients do not go the same way through the network this time
+            return self.engine.train(tasks)
 
     def _train(self, tasks: Sequence[Task], vary: bool) -> list[Outcome]:
         if private := [task.noising for task in tasks if task.noising is not None]:
@@ -257,7 +254,9 @@ class StackedEngine(EngineAround[SequentialEngine]):
 
     def _new_stack(self, num: int) -> Stack:
         assert self._make is not None
-        return self._make(self._learner.flat, num)
+        stack = self._make(self._learner.flat, num)
+        stack.load(self._learner.flat.vector.expand(num, -1))  # numbers, whatever memory has
+        return stack
 
     def close(self) -> None:
         self._steppers, self._stacks = {}, {}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sofa_fl.engine.mapping import Product
+from sofa_fl.engine.norms import ONE_VALUE
 from sofa_fl.engine.windows import Convolve, MaxPool
 
 
@@ -74,10 +75,12 @@ class StackedBatchNorm(Stacked):
         if self.training:
             mean, var = each.mean(over), each.var(over, correction=0)
             count = each.numel() // (self.num * each.shape[2])
+            if count == 1:
+                raise ValueError(ONE_VALUE)
             with torch.no_grad():
                 assert norm.momentum is not None
                 self.running_mean.lerp_(mean, norm.momentum)
-                self.running_var.lerp_(var * count / max(count - 1, 1), norm.momentum)
+                self.running_var.lerp_(var * count / (count - 1), norm.momentum)
         else:
             mean, var = self.running_mean, self.running_var
         shape = (self.num, 1, -1) + (1,) * (each.ndim - 3)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sofa_fl.engine.base import LocalConfig
-from sofa_fl.engine.learner import EachLoss, Store, optimizer_for
+from sofa_fl.engine.learner import EachLoss, Store, gradient_of, optimizer_for
 from sofa_fl.engine.stack import Stack
 
 
@@ -108,20 +108,20 @@ class Stepper:
         each = self.loss(out, y)
         losses = each.view(self.stack.num, -1).mean(dim=1)
         torch.autograd.backward(losses.sum())
-        for weight in self.trained:
-            if weight.grad is None:  # not in use; it decays and is pulled all the same
-                weight.grad = torch.zeros_like(weight)
-        for weight, constant in zip(self.trained, self.constants):
-            assert weight.grad is not None
-            weight.grad.add_(constant)
+        gradients = [gradient_of(weight) for weight in self.trained]
+        for weight, gradient, constant in zip(self.trained, gradients, self.constants):
+            gradient.add_(constant)
             if self.pulls.differ:
                 decay = self.decay.view(-1, *[1] * (weight.ndim - 1))
-                weight.grad.addcmul_(decay, weight.detach())
+                gradient.addcmul_(decay, weight.detach())
         self.optimizer.step()
         self.losses.copy_(losses.detach())
 
     def capture(self) -> None:
-        """Record a step, unless the network waits for the GPU in it: then it is run as it is."""
+        """Record a step, unless the network waits for the GPU in it or counts its calls.
+
+        Then it is run as it is: in a recorded step, numbers of Python's stay what they were.
+        """
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
@@ -129,11 +129,13 @@ class Stepper:
                 self.step()
         torch.cuda.current_stream().wait_stream(aside)
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        counted = self.stack.kept.scalars
         try:
             # Of this thread alone: another may be copying the last models into a checkpoint.
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.step()
-            self.graph = graph
+            if self.stack.kept.scalars == counted:
+                self.graph = graph
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError:

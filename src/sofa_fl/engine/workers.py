@@ -31,7 +31,7 @@ from sofa_fl.engine.learner import EVALUATION_BATCH, optimizer_for
 from sofa_fl.engine.memory import keep_memory
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.task_codec import Embedding, Request, decode, encode, run_requests
-from sofa_fl.errors import EngineError
+from sofa_fl.errors import EngineError, ModelError
 from sofa_fl.models.flat import Vector, check_size, empty_like
 from sofa_fl.models.mix import Mix, Model, write
 from sofa_fl.models.networks import NetworkFactory
@@ -191,6 +191,8 @@ class _Worker:
 
     def receive(self, request: Request) -> Any:
         status, answer = self.pipe.recv()
+        if status == "refused":
+            raise ModelError(answer)
         if status == "error":
             raise EngineError(f"a task failed in a worker process:\n{answer}")
         if isinstance(request, Task):
@@ -222,6 +224,8 @@ def _work(
                 memory[OUT].copy_(result.params)
                 result = np.array(result.losses)
             answer: tuple[str, object] = ("done", result)
+        except ModelError as error:  # a sentence to act on
+            answer = ("refused", str(error))
         except Exception:
             answer = ("error", traceback.format_exc())
         try:

@@ -1,8 +1,8 @@
 """A network as one flat vector: trainable parameters first, then float buffers.
 
 So aggregation is a weighted mean, distance is a norm, and stacking is rows. Frozen parameters are
-no part of the vector: they are the same for all. Nor are integer buffers (BatchNorm counts its
-batches in one): they start anew with every load.
+no part of the vector: they are the same for all. Nor are buffers of which no mean could be taken
+(`is_averaged`; BatchNorm counts its batches in one): they start anew with every load.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
+from sofa_fl.models.kept import Kept
 from sofa_fl.models.networks import frozen_of, hold
 
 Vector = Tensor  # one-dimensional, float32
@@ -31,6 +32,7 @@ class FlatNetwork:
     The network keeps its tensors where torch put them: cuDNN reads 16 bytes at a time and fails on
     tensors that lie closer together, as in a dense vector they would. Frozen parameters share
     memory with those of other networks in this process, and have `frozen_digest` in common.
+    `kept` is what the network keeps beside the vector.
     """
 
     def __init__(self, network: nn.Module, device: str | torch.device = "cpu") -> None:
@@ -45,18 +47,24 @@ class FlatNetwork:
         layers = [name.rpartition(".")[0] for name in names]
         self.first_of_head = layers.index(layers[-1])  # the layer that was registered last
         self.num_head = sum(p.numel() for p in self.weights[self.first_of_head :])
-        if wrong := [n for n, t in self.tensors.items() if t.dtype != torch.float32]:
+        if wrong := [name for name, p in zip(names, self.weights) if p.is_complex()]:
             raise ModelError(
-                f"trainable parameters and float buffers must be float32, these are not: {wrong}"
+                f"trainable parameters must be real, {wrong[0]} is complex; keep its real and "
+                "imaginary parts in one parameter, and read it by torch.view_as_complex"
             )
+        if wrong := [name for name, p in zip(names, self.weights) if p.dtype != torch.float32]:
+            raise ModelError(
+                f"trainable parameters must be float32, these are not: {wrong}; call the network's "
+                "float(), and let local.precision say what training multiplies in"
+            )
+        self._averaged = frozenset(n for n, _ in network.named_buffers() if is_averaged(network, n))
         self._separate()
         self.places: dict[str, slice] = {}  # where in the vector each tensor is
         self.size = 0
         for name, tensor in self.tensors.items():
             self.places[name] = slice(self.size, self.size + tensor.numel())
             self.size += tensor.numel()
-        buffers = network.named_buffers()
-        self.counts = {n: b.clone() for n, b in buffers if not b.is_floating_point()}
+        self.kept = Kept(network, but=self._averaged)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -64,7 +72,7 @@ class FlatNetwork:
         parameters, buffers = self.network.named_parameters(), self.network.named_buffers()
         return {
             **{n: p for n, p in parameters if p.requires_grad},
-            **{n: b for n, b in buffers if b.is_floating_point()},
+            **{n: b for n, b in buffers if n in self._averaged},
         }
 
     @property
@@ -74,11 +82,13 @@ class FlatNetwork:
 
     def _separate(self) -> None:
         """Give each tensor memory of its own: two parameters may have been made of one tensor."""
-        seen = {parameter.data_ptr() for parameter in self.frozen.values()}
+        taken = [_memory(parameter) for parameter in self.frozen.values()]
         for tensor in self.tensors.values():
-            if tensor.numel() and tensor.data_ptr() in seen:
-                tensor.data = tensor.detach().clone()
-            seen.add(tensor.data_ptr())
+            first, last = _memory(tensor)
+            is_shared = any(first < end and start < last for start, end in taken)
+            if is_shared or 0 in tensor.stride():
+                tensor.data = tensor.detach().clone(memory_format=torch.contiguous_format)
+            taken.append(_memory(tensor))
 
     @property
     def vector(self) -> Vector:
@@ -92,10 +102,9 @@ class FlatNetwork:
     @torch.no_grad()
     def load(self, vector: Vector) -> None:
         check_size(vector, self.size)
+        self.kept.restore()
         for name, tensor in self.tensors.items():
             tensor.copy_(vector[self.places[name]].view(tensor.shape))
-        for name, count in self.counts.items():
-            self.network.get_buffer(name).copy_(count)
 
     def pieces(self, vector: Vector) -> list[Tensor]:
         """`vector`, of the trainable numbers, weight by weight."""
@@ -122,10 +131,30 @@ class FlatNetwork:
         def read(tensor: Tensor) -> Tensor:
             piece = places.get(id(tensor))
             numbers = tensor.detach() if piece is None else vector[piece].view(tensor.shape)
-            return numbers.clone()
+            return numbers.to(tensor.dtype, copy=True)
 
         named = self.network.state_dict(keep_vars=True)
         return {name: read(tensor) for name, tensor in named.items()}
+
+
+def is_averaged(network: nn.Module, name: str) -> bool:
+    """Whether a buffer is a part of the model, as running statistics are.
+
+    It is if it has floats, is saved with the network, and can be averaged: a mask of minus
+    infinity cannot.
+    """
+    buffer = network.get_buffer(name)
+    layer, _, own = name.rpartition(".")
+    is_saved = own not in getattr(network.get_submodule(layer), "_non_persistent_buffers_set", ())
+    return buffer.is_floating_point() and is_saved and bool(buffer.isfinite().all())
+
+
+def _memory(tensor: Tensor) -> tuple[int, int]:
+    """From where to where in memory a tensor's numbers lie."""
+    if not tensor.numel():
+        return 0, 0
+    span = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr(), tensor.data_ptr() + (span + 1) * tensor.element_size()
 
 
 def check_size(vector: Vector, size: int) -> None:

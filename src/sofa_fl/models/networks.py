@@ -6,9 +6,12 @@ Frozen parameters are held once per process, and known by a digest.
 from __future__ import annotations
 
 import hashlib
+import random
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
@@ -121,18 +124,33 @@ def seed_draws(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """In here the global generators that networks use (torch, NumPy, Python) start at `seed`."""
+    pythons, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
+    on_gpu = device is not None and device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        seed_draws(seed)
+        random.seed(seed)
+        np.random.seed(seed % (1 << 32))  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(pythons)
+            np.random.set_state(numpys)  # noqa: NPY002
+
+
 def build(factory: NetworkFactory, seed: int) -> nn.Module:
     """A network whose first weights depend on `seed` alone.
 
-    Networks draw their weights from torch's global generator; it is put back afterwards.
+    Networks draw their weights from global generators; they are put back afterwards.
     """
     if isinstance(factory, nn.Module) or not callable(factory):
         raise ModelError(
             "network must be a function that makes a new network, got a "
             f"{type(factory).__name__}; pass network=lambda: {type(factory).__name__}(...)"
         )
-    with torch.random.fork_rng(devices=[]):
-        seed_draws(seed_for(seed, "network"))
+    with seeded(seed_for(seed, "network")):
         network = made(factory)
     parameters: list[tuple[str, object]] = list(network.named_parameters())
     if lazy := [name for name, p in parameters if isinstance(p, UninitializedParameter)]:
@@ -165,6 +183,14 @@ def hold(network: nn.Module, device: torch.device) -> str:
     for key in [key for key, refs in _held.items() if all(ref() is None for ref in refs)]:
         del _held[key]
     return _joint(digests)
+
+
+def let_go(network: nn.Module) -> None:
+    """Share the frozen parameters of a network with no other from now on."""
+    own = {id(parameter) for parameter in frozen_of(network).values()}
+    for key, refs in list(_held.items()):
+        if any(id(ref()) in own for ref in refs):
+            del _held[key]
 
 
 def digest_of(frozen: Mapping[str, Tensor]) -> str:

@@ -9,6 +9,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ class Pretrained(nn.Module):
             )
         self.pad = -1 if pad is None else pad
         self.is_causal = any(getattr(module, "is_causal", False) for module in model.modules())
+        self.masks = Masks()
         if not train_a:
             fix_a(model)
         _train_in_float32(model)
@@ -70,11 +72,31 @@ class Pretrained(nn.Module):
         pairs = seen[:, None, None, :].expand(-1, 1, ids.shape[1], -1)
         if self.is_causal:
             pairs = pairs & pairs.new_ones(ids.shape[1], ids.shape[1]).tril()
-        out = _logits(self.model(**given, **{MASK: pairs}))
+        out = self._outputs(given, pairs, seen)
         if out.ndim == 3:  # of every token: what follows the last one is asked for
             last = seen.sum(dim=1) - 1
             out = out.gather(1, last[:, None, None].expand(-1, 1, out.shape[2])).squeeze(1)
         return out
+
+    def _outputs(self, given: dict[str, Tensor], pairs: Tensor, seen: Tensor) -> Tensor:
+        """With a mask of pairs, or of tokens for a model that takes no other: tried once."""
+        if self.masks.of_pairs is None:
+            try:
+                out = _logits(self.model(**given, **{MASK: pairs}))
+            except (RuntimeError, ValueError, IndexError, TypeError):
+                out = _logits(self.model(**given, **{MASK: seen.long()}))
+                self.masks.of_pairs = False
+                return out
+            self.masks.of_pairs = True
+            return out
+        return _logits(self.model(**given, **{MASK: pairs if self.masks.of_pairs else seen.long()}))
+
+
+@dataclass
+class Masks:
+    """Which masks a model takes; None if that is not known yet."""
+
+    of_pairs: bool | None = None
 
 
 class MeanPooled(nn.Module):

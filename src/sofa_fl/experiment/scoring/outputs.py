@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.data.preprocess import Preprocessing
+from sofa_fl.models.networks import seeded
 
 PORTION = 1000  # samples at a time
 
@@ -85,7 +86,8 @@ class Whole(nn.Module):
 
 @torch.no_grad()
 def outputs_of(whole: Whole, x: NDArray[Any], device: str = "cpu") -> NDArray[np.float32]:
-    """Compute one row of outputs per input."""
+    """Compute one row of outputs per input; a network that draws at random draws the same."""
     whole.to(device).eval()
     parts = torch.split(torch.from_numpy(x.astype(np.float32)), PORTION)
-    return np.concatenate([whole(part.to(device)).cpu().numpy() for part in parts])
+    with seeded(0, torch.device(device)):
+        return np.concatenate([whole(part.to(device)).float().cpu().numpy() for part in parts])
