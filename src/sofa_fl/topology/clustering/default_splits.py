@@ -9,6 +9,7 @@ import numpy as np
 
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
+    ERRORS,
     MUCH,
     NOTABLE,
     asked,
@@ -172,8 +173,8 @@ def is_gain(part: Part, cluster: NodeId, children: Children, evidence: Evidence)
     """Whether the clients of a part lose clearly less by its mean model than by the cluster's.
 
     Clearly: by a tenth of what they lose, since a part that gains little now loses in the end, when
-    it has learned from its own samples only. And by more than chance: Student's t, which asks for
-    more where there are few clients.
+    it has learned from its own samples only. And by more than chance: by two standard errors if it
+    is much, else by Student's t, which asks for more where there are few clients.
     """
     clients = [client for child in part for client in children[child]]
     by_part, by_cluster = evidence.losses(questions_of(part, cluster, children)).reshape(2, -1)
@@ -181,7 +182,8 @@ def is_gain(part: Part, cluster: NodeId, children: Children, evidence: Evidence)
     gain, error = mean_and_error(by_cluster - by_part, counts)
     if gain <= max(NOTABLE * unit, TENTH * float(np.average(by_cluster, weights=counts))):
         return False
-    return gain > MUCH * unit or gain > student(len(clients) - 1) * error
+    errors = ERRORS if gain > MUCH * unit else student(len(clients) - 1)
+    return gain > errors * error
 
 
 def questions_of(part: Part, cluster: NodeId, children: Children) -> list[Question]:
