@@ -139,8 +139,10 @@ class Federation:
 
         They do not if it was heard then and its data are the same.
         """
-        if self.may_miss or client in self.register.flaws:
-            return True
+        return self.may_miss or client in self.register.flaws or self.has_new_data(client)
+
+    def has_new_data(self, client: NodeId) -> bool:
+        """Whether a client's samples are others than in the last round."""
         before = self.data.stage(max(0, self.round - 1)).clients.get(client)
         return self.stage.clients[client] is not before
 

@@ -28,6 +28,8 @@ class MadeUp:
     blind_loss: float = 1.0
     round: int = 0
     on_trial: Collection[NodeId] = ()
+    moved: Collection[NodeId] = ()
+    told_apart: tuple[tuple[NodeId, ...], ...] = ()
     counts: dict[int, int] = field(default_factory=dict)
     asked: list[tuple[Question, bool]] = field(default_factory=list)
     calls: list[set[tuple[Question, bool]]] = field(default_factory=list)

@@ -16,7 +16,7 @@ from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.noised import learned_so_far, rules_by_models
 from sofa_fl.methods.rules.positions import map_of
 from sofa_fl.methods.rules.rule_set import Rules, rules_of
-from sofa_fl.methods.rules.state import SofaState, adapt_membership
+from sofa_fl.methods.rules.state import SofaState, adapt_membership, told_apart_after
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
@@ -64,13 +64,16 @@ class Sofa:
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
         losses = compare_losses(tree, models, fed, known, updates)
-        evidence = FederationEvidence(tree, space, models, fed, state.mixing.on_trial)
+        evidence = FederationEvidence(
+            tree, space, models, fed, on_trial=state.mixing.on_trial, told_apart=state.told_apart
+        )
         tree, edits, models = self.reshape(evidence, rules)  # line 6: SHAPE
         if tree is not evidence.tree:
             losses = compare_losses(tree, models, fed, losses, updates)
         mixing = rules.weigh(tree, models, losses, state.mixing, updates, self.config, fed)
         shared = self.share(tree, space, state.shared, fed)  # line 7
-        state = SofaState(tree, models, losses, mixing, shared, learned)
+        told_apart = told_apart_after(state.told_apart, tree, edits, fed)
+        state = SofaState(tree, models, losses, mixing, shared, learned, told_apart)
         return state, self.notes(state, (*moves, *joins, *edits), updates, space, fed)
 
     def view(self, state: SofaState) -> View:

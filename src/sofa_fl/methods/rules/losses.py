@@ -27,7 +27,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Models, inherit, mean_of
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.models.flat import Vector, distances, mean
-from sofa_fl.topology.clustering.evidence import Question
+from sofa_fl.topology.clustering.evidence import Question, ToldApart, moved_between
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 from sofa_fl.topology.tree.edits import Edit
@@ -113,7 +113,7 @@ class FederationEvidence:
     """The models of a tree's nodes, and the clients that answered in this round (`space`).
 
     Attributes:
-        on_trial: The clients that went on from their own models, for a trial of their parent.
+        on_trial, moved, told_apart: As `Evidence` has them.
         known: What was asked before, by question and whether training samples counted.
     """
 
@@ -122,6 +122,8 @@ class FederationEvidence:
     models: Models
     fed: Federation
     on_trial: Collection[NodeId] = ()
+    moved: Collection[NodeId] = ()
+    told_apart: ToldApart = ()
     known: dict[tuple[Question, bool], float] = field(default_factory=dict)
 
     @property
@@ -187,7 +189,8 @@ class FederationEvidence:
             for (question, more), loss in self.known.items()
             if len(question[1]) == 1 and question[1][0] in tree.parent
         }
-        return replace(self, tree=tree, models=models, known=same)
+        moved = moved_between(self.tree, tree, self.moved)
+        return replace(self, tree=tree, models=models, moved=moved, known=same)
 
 
 @lru_cache(maxsize=256)  # many clients have as many samples

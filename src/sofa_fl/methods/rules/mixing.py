@@ -37,12 +37,14 @@ class Mixing:
         parent_losses: Held-out loss of what its parent stands for, by client, steadied; and the
             parent. Of the round before, it tells how fast the parent still learns.
         trials: The clients that try their parent, of which every other goes on from its own model.
+        alone: The clients that learn more alone, by a trial.
     """
 
     weights: Mapping[NodeId, float] = field(default_factory=dict)
     starts: Mapping[NodeId, float] = field(default_factory=dict)
     parent_losses: Mapping[NodeId, tuple[NodeId, float]] = field(default_factory=dict)
     trials: Mapping[NodeId, Trial] = field(default_factory=dict)
+    alone: tuple[NodeId, ...] = ()
 
     @property
     def on_trial(self) -> list[NodeId]:
@@ -74,6 +76,7 @@ def weigh_by_losses(
     starts = {client: before.starts.get(client, 0.0) for client in tree.clients}
     parent_losses = {c: known for c, known in before.parent_losses.items() if c in tree.members}
     trials = {c: t for c, t in before.trials.items() if c in tree.members and c not in asked}
+    alone = {c for c in before.alone if c in tree.members and c not in asked}
     stands_for: dict[NodeId, Vector] = {tree.root: models[tree.root]}
     parents = {c: losses[c][tree.root] for c in tree.clients if c in asked}  # what m_j loses
     for clusters in levels(tree):  # a whole level is asked at once: that is one exchange
@@ -105,7 +108,8 @@ def weigh_by_losses(
             starts |= chosen.starts
             parent_losses |= chosen.parent_losses
             trials |= chosen.trials
-    return Mixing(weights, starts, parent_losses, trials)
+            alone.update(chosen.alone)
+    return Mixing(weights, starts, parent_losses, trials, tuple(sorted(alone)))
 
 
 def weigh_siblings(
@@ -130,19 +134,22 @@ def weigh_siblings(
     }
     tried = {c: t for c in losses if (t := before.trials.get(c)) and t.parent == parent}
     is_alone = is_better_alone(tried, losses, config.chance, fed)
-    learned |= dict.fromkeys(tried, 0.0 if is_alone else np.inf)
-    starts, undecided = {}, []
-    for (client, row), chance in zip(rows.items(), chances.tolist()):
-        starts[client] = start_weight(row, learned[client], chance, fed.blind_loss)
-        if learned[client] == np.inf and is_left(row, 0.0, chance, fed.blind_loss):
-            undecided.append(client)
+    alone = {*before.alone, *(tried if is_alone else ())}
+    alone = {client for client, row in rows.items() if client in alone and row.argmin()}
+    starts = {
+        client: start_weight(row, learned[client], chance, fed.blind_loss, alone=client in alone)
+        for (client, row), chance in zip(rows.items(), chances.tolist())
+    }
+    undecided = [c for c, row in rows.items() if row.argmin() and not starts[c]]
     is_new = not any(before.parent_losses.get(c, (None,))[0] == parent for c in losses)
-    trials = trials_of(undecided if is_new and config.trials else (), parent, losses)
+    is_due = config.trials and hope and not tried and (is_new or is_power_of_two(fed.round))
+    trials = trials_of(undecided if is_due else (), parent, losses)
     return Mixing(
         weights={client: WEIGHTS[int(row.argmin())] for client, row in rows.items()},
         starts=starts | {client: float(trial.goes_on) for client, trial in trials.items()},
         parent_losses={client: (parent, float(row[0])) for client, row in rows.items()},
         trials=trials,
+        alone=tuple(alone),
     )
 
 
@@ -160,17 +167,26 @@ def what_parent_learned(
     return np.inf if hope and not before.starts.get(client) else 0.0
 
 
-def start_weight(losses: Floats, learned: float, chance: float, blind_loss: float) -> float:
+def start_weight(
+    losses: Floats, learned: float, chance: float, blind_loss: float, *, alone: bool
+) -> float:
     """Where a client starts: 0 is its parent, 1 its own model, and between them is a mixture.
 
-    `losses` are those of the mixtures. A client that leaves its parent goes on from what it serves,
-    or from its own model if that is as good but for a trifle: a mixture undoes what it learned.
+    `losses` are those of the mixtures. A client leaves its parent if it learns more `alone`, if it
+    gains enough (`is_left`), or if the parent is worse for it than a blind guess. It then goes on
+    from what it serves, or from its own model if that is as good but for a trifle: a mixture undoes
+    what it learned.
     """
-    if not is_left(losses, learned, chance, blind_loss):
-        return 0.0
     best = float(losses.min())
+    is_misled = best < blind_loss <= losses[0]
+    if not (alone or is_misled or is_left(losses, learned, chance, blind_loss)):
+        return 0.0
     is_trifle = losses[-1] - best < TRIFLE * (blind_loss - best)
     return 1.0 if is_trifle else WEIGHTS[int(losses.argmin())]
+
+
+def is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
 
 
 def after_moves(mixing: Mixing, before: Tree, after: Tree) -> Mixing:
@@ -181,6 +197,7 @@ def after_moves(mixing: Mixing, before: Tree, after: Tree) -> Mixing:
         {c: a for c, a in mixing.starts.items() if c in after.members and c not in moved},
         {c: loss for c, loss in mixing.parent_losses.items() if c in after.members},
         {c: trial for c, trial in mixing.trials.items() if c in after.members and c not in moved},
+        tuple(c for c in mixing.alone if c in after.members and c not in moved),
     )
 
 

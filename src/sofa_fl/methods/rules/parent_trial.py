@@ -7,12 +7,14 @@ for a round, and the rest start from the parent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sofa_fl.federation import Federation
+from sofa_fl.topology.clustering.default_edits import ERRORS, mean_and_error
 from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import NodeId
 
@@ -57,12 +59,11 @@ def is_better_alone(
     alone = {client: trial for client, trial in tried.items() if trial.goes_on}
     if not alone:
         return False
-    samples, all_samples = counts(list(alone), fed), counts(list(tried), fed)
-    own_loss = np.average([losses[client][-1] for client in alone], weights=samples)
-    before = np.average([trial.own_loss for trial in alone.values()], weights=samples)
-    parents = [trial.parent_loss - losses[client][0] for client, trial in tried.items()]
-    more = before - own_loss - np.average(parents, weights=all_samples)
-    return bool(more > chance * (fed.blind_loss - own_loss) / samples.sum() ** 0.5)
+    by_own = [trial.own_loss - losses[client][-1] for client, trial in alone.items()]
+    by_parent = [trial.parent_loss - losses[client][0] for client, trial in tried.items()]
+    own, own_error = mean_and_error(np.array(by_own), counts(list(alone), fed))
+    parent, parent_error = mean_and_error(np.array(by_parent), counts(list(tried), fed))
+    return bool(own - parent > ERRORS * math.hypot(own_error, parent_error))
 
 
 def counts(clients: Sequence[NodeId], fed: Federation) -> Floats:

@@ -21,6 +21,7 @@ from sofa_fl.methods.rules.mixing import Mixing, after_moves
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import Shared
 from sofa_fl.topology.clustering.default_edits import descend
+from sofa_fl.topology.clustering.evidence import ToldApart
 from sofa_fl.topology.clustering.shape import find_leaves, find_takeover, with_prunes
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Join, Split, apply_all
@@ -40,6 +41,8 @@ class SofaState:
         mixing: How far every node goes its own way.
         shared: What clients share.
         learned: The sum of every client's updates, where models are noised.
+        told_apart: The clusters that splits have made, split by split, while their data are the
+            same: SHAPE does not merge them again.
     """
 
     tree: Tree
@@ -48,6 +51,7 @@ class SofaState:
     mixing: Mixing
     shared: Shared
     learned: Models = field(default_factory=dict)
+    told_apart: ToldApart = ()
 
 
 class ModelStore(dict[NodeId, Vector]):
@@ -86,7 +90,23 @@ def after_edits(state: SofaState, edits: Sequence[Edit], fed: Federation) -> Sof
     ledger = ledger.record(tree, pools, fed.owned)
     mixing = after_moves(state.mixing, state.tree, tree)
     learned = {c: vector for c, vector in state.learned.items() if c in tree.members}
-    return SofaState(tree, params, losses, mixing, Shared(pools, ledger), learned)
+    told_apart = told_apart_after(state.told_apart, tree, (), fed)
+    return SofaState(tree, params, losses, mixing, Shared(pools, ledger), learned, told_apart)
+
+
+def told_apart_after(
+    before: ToldApart, tree: Tree, edits: Sequence[Edit], fed: Federation
+) -> ToldApart:
+    """The clusters of a tree that splits have told apart, now or before; none with new data."""
+    splits = [*before, *(edit.into for edit in edits if isinstance(edit, Split))]
+    present = fed.stage.clients
+
+    def is_same(cluster: NodeId) -> bool:
+        clients = tree.clients_of(cluster) if cluster in tree.parent else ()
+        return bool(clients) and not any(c in present and fed.has_new_data(c) for c in clients)
+
+    same = (tuple(cluster for cluster in into if is_same(cluster)) for into in splits)
+    return tuple(into for into in same if len(into) > 1)
 
 
 def adapt_membership(

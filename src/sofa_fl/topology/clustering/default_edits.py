@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -33,6 +34,7 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     """Move the clients for whom the model of another cluster clearly loses less than the parent's.
 
     From the root down, always to the child cluster that loses least; of those on the way, the best.
+    The clusters above its own are not among them: a client has their models already.
     """
     clients = known_clients(tree, tree.root, evidence)
     parents = {
@@ -56,7 +58,9 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     now = dict(zip(parents, ask(list(parents.items()))))
     edits: list[Edit] = []
     for client, way in descend(tree, list(parents), ask).items():
-        loss, onto = min((loss, node) for node, loss in way.items())
+        above = tree.path(client)
+        others = [(loss, node) for node, loss in way.items() if node not in above]
+        loss, onto = min(others, default=(math.inf, client))
         if loss < now[client] - GAIN * evidence.blind_loss:
             edits.append(Graft(client, onto))
     return edits
@@ -109,12 +113,16 @@ def descend(
 
 
 def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
-    """Merge sibling clusters that can use each other's models, those that lose least first."""
+    """Merge sibling clusters that can use each other's models, those that lose least first.
+
+    Those that were told apart after they had trained together are not merged again.
+    """
+    apart = {pair for into in evidence.told_apart for pair in combinations(sorted(into), 2)}
     pairs, times = list[tuple[NodeId, NodeId]](), Counter[NodeId]()
     for a, b, _ in evidence.space.sibling_pairs(tree):  # the nearest first
         if min(times[a], times[b]) < NEAREST:
             times.update((a, b))
-            if is_due(NodeId(a + b), evidence, config):
+            if is_due(NodeId(a + b), evidence, config) and (min(a, b), max(a, b)) not in apart:
                 pairs.append((a, b))
     below = {node: known_clients(tree, node, evidence) for pair in pairs for node in pair}
     questions = [

@@ -19,8 +19,7 @@ from sofa_fl.topology.clustering.default_edits import (
 )
 from sofa_fl.topology.clustering.dmac import Nearness, dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
-from sofa_fl.topology.clustering.fast import may_be_clear
-from sofa_fl.topology.clustering.separation import Separation, stands_out, student
+from sofa_fl.topology.clustering.separation import student
 from sofa_fl.topology.geometry.principal import without_noise
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -35,55 +34,91 @@ Children = dict[NodeId, list[NodeId]]  # of a cluster, and the clients below eac
 def find_splits(
     tree: Tree, evidence: Evidence, config: ShapeConfig, neighbors: Nearness | None = None
 ) -> list[Edit]:
-    """Put together the children of a cluster that DMAC sees as one, if they gain by that.
+    """Put together the children of a cluster that DMAC sees as one.
 
-    For every cluster, DMAC looks at the clients below it as they are now. A cluster that it finds
-    and that consists of several of the children, not of all, becomes a part.
+    For every cluster, DMAC looks at the clients below it as they are now. What it is certain of, as
+    in the first tree, becomes a part: one that is of no use costs nothing, since how far it goes
+    its own way is chosen by its losses. Other clients that it sees as one must gain by a model of
+    their own.
     With the plain `Neighbors` the edits are the same as by default, and it takes longer.
     """
     families = {cluster: known_children(tree, cluster, evidence) for cluster in tree.clusters}
     families = {cluster: children for cluster, children in families.items() if len(children) > 2}
-    proposed = {c: proposed_parts(below, evidence, neighbors) for c, below in families.items()}
+    proposed = {c: groups_of_clients(below, evidence, neighbors) for c, below in families.items()}
     gaining = parts_that_gain(proposed, families, evidence)
     alone = [(k, (c,)) for c in families if not gaining[c] for k in lone_clients(families[c])]
     asked(evidence, alone, more=True)  # all at once, as in `find_grafts`
+    beside = {c: tuple(sorted(lone_clients(below))) for c, below in families.items()}
+    beside = {c: part for c, part in beside.items() if 2 <= len(part) < len(families[c])}
+    asked(evidence, [q for c, part in beside.items() for q in questions_of(part, c, families[c])])
     splits: dict[NodeId, list[Part]] = {}
     for cluster, children in families.items():  # parents before children
         parts = gaining[cluster] or suited(cluster, children, evidence)
+        if not parts and (part := beside.get(cluster)):
+            parts = [part] if is_gain(part, cluster, children, evidence, MUCH) else []
         taken = {child for part in parts for child in part}
         rest = tuple(child for child in tree.children[cluster] if child not in taken)
         if parts and rest and tree.parent[cluster] is not None:  # nothing stays between
             parts.append(rest)
+        parts = parts or outermost(certain_parts(children, evidence, neighbors))
         if parts:
             splits[cluster] = parts
     return splits_of(tree, splits)
 
 
-def proposed_parts(
+def groups_of_clients(
     children: Children, evidence: Evidence, neighbors: Nearness | None = None
 ) -> list[Part]:
-    """The sets of several children, not all, that are clusters of DMAC; outer ones before inner.
+    """The sets of several clients, not of all children, that DMAC sees as one; outer ones first.
 
     DMAC looks at what differs by more than noise (`without_noise`).
-    Where some of them are on trial, distances tell these from the others and say nothing else.
     """
-    if any(child in evidence.on_trial for child in children):
+    lone = set(lone_clients(children))
+    if len(lone) < 2:
         return []
+    space = space_of(children, evidence)
+    tree = dmac(without_noise(space), DmacConfig(certain=False), 0, neighbors)
+    return [part for part in parts_of(tree, children, evidence) if lone.issuperset(part)]
+
+
+def certain_parts(
+    children: Children, evidence: Evidence, neighbors: Nearness | None = None
+) -> list[Part]:
+    """The sets of several clients, or of several clusters, that DMAC is certain of; outer first.
+
+    Clients that moved in this round are where their old siblings are.
+    """
+    if any(child in evidence.moved for child in children):
+        return []
+    lone = set(lone_clients(children))
+    tree = dmac(space_of(children, evidence), DmacConfig(), 0, neighbors)
+    parts = parts_of(tree, children, evidence)
+    return [part for part in parts if lone.isdisjoint(part) or lone.issuperset(part)]
+
+
+def space_of(children: Children, evidence: Evidence) -> Space:
+    """The space of the clients below some children."""
     space = evidence.space
     clients = tuple(client for below in children.values() for client in below)
     rows = [space.row_of[client] for client in clients]
     positions, weights = space.positions[rows], space.weights[rows]
-    some = replace(space, clients=clients, positions=positions, weights=weights)
-    if neighbors is None and not may_be_clear([len(below) for below in children.values()], some):
+    return replace(space, clients=clients, positions=positions, weights=weights)
+
+
+def parts_of(tree: Tree, children: Children, evidence: Evidence) -> list[Part]:
+    """The clusters of a tree that are sets of several of the children, not of all; outer first.
+
+    Where some of the children are on trial, distances tell these from the others and nothing else.
+    """
+    if any(child in evidence.on_trial for child in children):
         return []
-    tree = dmac(without_noise(some), DmacConfig(certain=False), 0, neighbors)
     parts = list[Part]()
     for cluster in tree.clusters[1:]:  # parents before children
         inside = set(tree.clients_of(cluster))
-        part = tuple(child for child, below in children.items() if inside.issuperset(below))
+        part = tuple(sorted(c for c, below in children.items() if inside.issuperset(below)))
         is_union = len(inside) == sum(len(children[child]) for child in part)
-        if is_union and 1 < len(part) < len(children) and is_clear(part, children, some):
-            parts.append(tuple(sorted(part)))
+        if is_union and 1 < len(part) < len(children):
+            parts.append(part)
     return parts
 
 
@@ -109,12 +144,7 @@ def parts_that_gain(
         asked(evidence, questions)
         for cluster, parts in outer.items():
             children = families[cluster]
-            gaining = [
-                part
-                for part in parts
-                if is_gain(part, cluster, children, evidence)
-                and is_compatible(part, children, evidence)
-            ]
+            gaining = [part for part in parts if is_gain(part, cluster, children, evidence)]
             found[cluster] += gaining
             taken = {child for part in gaining for child in part}
             inner = [part for part in left[cluster] if part not in parts]
@@ -132,32 +162,6 @@ def outermost(parts: Sequence[Part]) -> list[Part]:
     return found
 
 
-def is_clear(part: Part, children: Children, space: Space) -> bool:
-    """Whether a part stands out clearly, if there are clusters in it: these have trained apart."""
-    if all(len(children[child]) == 1 for child in part):
-        return True
-    rows = {c: np.array([space.row_of[k] for k in below]) for c, below in children.items()}
-    test = Separation(space)
-    inner = test.within([rows[child] for child in part])
-    others = np.concatenate([rows[child] for child in children if child not in part])
-    outer = test.between(np.concatenate([rows[child] for child in part]), others)
-    return inner is not None and stands_out(inner, outer, test.clearly)
-
-
-def is_compatible(part: Part, children: Children, evidence: Evidence) -> bool:
-    """Whether clusters in a part can learn from the others: their mean loses little more for them.
-
-    A level above clusters that contradict each other would serve nobody.
-    """
-    if all(len(children[child]) == 1 for child in part):
-        return True
-    asks = [(client, child) for child in part for client in children[child]]
-    questions = [(c, part) for c, _ in asks] + [(c, (child,)) for c, child in asks]
-    together, apart = evidence.losses(questions).reshape(2, -1)
-    counts = sample_counts(evidence, [client for client, _ in asks])
-    return bool(np.average(together - apart, weights=counts) <= MUCH * evidence.blind_loss)
-
-
 def suited(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part]:
     """The clients whom the cluster's model suits, as one part, if it is worse than none for some.
 
@@ -169,7 +173,9 @@ def suited(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part
     return [tuple(stay)] if 2 <= len(stay) < len(clients) else []
 
 
-def is_gain(part: Part, cluster: NodeId, children: Children, evidence: Evidence) -> bool:
+def is_gain(
+    part: Part, cluster: NodeId, children: Children, evidence: Evidence, least: float = NOTABLE
+) -> bool:
     """Whether the clients of a part lose clearly less by its mean model than by the cluster's.
 
     Clearly: by a tenth of what they lose, since a part that gains little now loses in the end, when
@@ -180,7 +186,7 @@ def is_gain(part: Part, cluster: NodeId, children: Children, evidence: Evidence)
     by_part, by_cluster = evidence.losses(questions_of(part, cluster, children)).reshape(2, -1)
     counts, unit = sample_counts(evidence, clients), evidence.blind_loss
     gain, error = mean_and_error(by_cluster - by_part, counts)
-    if gain <= max(NOTABLE * unit, TENTH * float(np.average(by_cluster, weights=counts))):
+    if gain <= max(least * unit, TENTH * float(np.average(by_cluster, weights=counts))):
         return False
     errors = ERRORS if gain > MUCH * unit else student(len(clients) - 1)
     return gain > errors * error

@@ -14,6 +14,7 @@ from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit
 
 Question = tuple[NodeId, tuple[NodeId, ...]]  # a client, and nodes: what loses their mean for it?
+ToldApart = tuple[tuple[NodeId, ...], ...]
 
 
 class Evidence(Protocol):
@@ -25,6 +26,10 @@ class Evidence(Protocol):
         blind_loss: The loss of a prediction that ignores the input: the unit for losses.
         on_trial: The clients that trained from their own models in this round, where siblings
             trained from their parent's: how far apart these are says no more than that.
+        moved: The clients whose parent has changed since they trained: where they are says where
+            they come from.
+        told_apart: Clusters that a split made in an earlier round, split by split: their clients
+            had trained from one model, and went different ways.
     """
 
     @property
@@ -35,6 +40,10 @@ class Evidence(Protocol):
     def blind_loss(self) -> float: ...
     @property
     def on_trial(self) -> Collection[NodeId]: ...
+    @property
+    def moved(self) -> Collection[NodeId]: ...
+    @property
+    def told_apart(self) -> ToldApart: ...
     def samples(self, client: NodeId) -> int:
         """How many held-out samples a client has."""
         ...
@@ -65,6 +74,8 @@ class DistanceEvidence:
     blind_loss: float = 1.0
     round: int = 0
     on_trial: Collection[NodeId] = ()
+    moved: Collection[NodeId] = ()
+    told_apart: ToldApart = ()
 
     def samples(self, client: NodeId) -> int:
         return 1
@@ -81,7 +92,7 @@ class DistanceEvidence:
         return losses
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> DistanceEvidence:
-        return replace(self, tree=tree)
+        return replace(self, tree=tree, moved=moved_between(self.tree, tree, self.moved))
 
     def _mean(self, nodes: tuple[NodeId, ...]) -> Floats:
         clients = [c for node in nodes for c in self.tree.clients_of(node)]
@@ -90,3 +101,8 @@ class DistanceEvidence:
             return np.full(self.space.positions.shape[1], np.inf)
         weights = self.space.weights[rows]
         return np.asarray(np.average(self.space.positions[rows], axis=0, weights=weights))
+
+
+def moved_between(before: Tree, after: Tree, moved: Collection[NodeId] = ()) -> set[NodeId]:
+    """The clients whose parent is another after some edits, besides those that `moved` before."""
+    return {*moved, *(c for c in after.clients if after.parent[c] != before.parent.get(c))}
