@@ -12,8 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sofa_fl.engine import stacked
 from sofa_fl.engine.base import Pull
+from sofa_fl.engine.precision import multiplying_in_tf32
+from sofa_fl.engine.recall import round_up
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.stacked import StackedEngine, multiplying_in_tf32, round_up
+from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.stepper import Pulls
 from sofa_fl.models.mix import Mix
 from sofa_fl.models.rows import rows_of
