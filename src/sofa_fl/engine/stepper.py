@@ -112,9 +112,10 @@ class Stepper:
         with self.stack.home():
             torch.autograd.backward(losses.sum())
         gradients = [gradient_of(weight) for weight in self.trained]
-        for weight, gradient, constant in zip(self.trained, gradients, self.constants):
-            gradient.add_(constant)
-            if self.pulls.differ:
+        if self.pulls.some:
+            torch._foreach_add_(gradients, self.constants)  # on a GPU, few kernels for all
+        if self.pulls.differ:
+            for weight, gradient in zip(self.trained, gradients):
                 decay = self.decay.view(-1, *[1] * (weight.ndim - 1))
                 gradient.addcmul_(decay, weight.detach())
         self.optimizer.step()
