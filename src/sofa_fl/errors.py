@@ -9,6 +9,8 @@ SofaError
 └── TopologyError  an edit or a constructor call that would break the tree
 """
 
+import traceback
+
 
 class SofaError(Exception):
     """Base of all errors that are shown to a user as one sentence, without a traceback."""
@@ -36,6 +38,17 @@ class RunError(SofaError, RuntimeError):
 
 class TopologyError(SofaError, ValueError):
     """An edit or a constructor call would break an invariant of the tree."""
+
+
+def release(error: BaseException | None) -> None:
+    """Let go of what the functions held that an error has ended, after which something goes on.
+
+    Before torch 2.13 a checkpoint (`torch.utils`) in which something is raised hooks itself to
+    all tensors that are saved later, for as long as its variables are there.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def printable(text: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +26,14 @@ from sofa_fl.topology.tree import NodeId
 SHAPE = (1, 8, 8)
 NUM_CLASSES = 4
 LOCAL = LocalConfig(batches=6, batch_size=16, learning_rate=1e-2)
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
+    ),
+]
 
 EngineMaker = Callable[[NetworkFactory, FederatedData, LocalConfig], SureEngine]
 

@@ -15,7 +15,7 @@ from sofa_fl.engine.select import EngineName, make_engine, pick_engine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine
-from sofa_fl.errors import EngineError
+from sofa_fl.errors import EngineError, ModelError
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import NetworkFactory, network_factory
 from tests.engine.cases import DATA, LOCAL
@@ -110,6 +110,27 @@ def test_auto_goes_to_the_cpu_if_all_fail_on_the_gpu(monkeypatch: pytest.MonkeyP
     on_gpu(monkeypatch, {"stacked": "A", "sequential": "B"})
     sentences = "stacked fails on the GPU: A; sequential fails on the GPU: B"
     assert picked("auto") == (SequentialEngine, f"on the CPU; {sentences}")
+
+
+def test_auto_goes_to_the_cpu_if_nothing_could_be_tried_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a process that has used CUDA, no other can be forked that does."""
+
+    def refuse(*_args: object) -> SureEngine:
+        raise ModelError("two devices (net.py, line 7)")
+
+    on_gpu(monkeypatch, {})
+    monkeypatch.setattr(select, "_failures", lambda *_: {})
+    monkeypatch.setattr(select, "make_engine", refuse)
+    sentences = "; ".join(
+        f"{name} fails on the GPU: two devices (net.py, line 7)"
+        for name in ("stacked", "sequential")
+    )
+    assert picked("auto") == (SequentialEngine, f"on the CPU; {sentences}")
+    monkeypatch.setattr(select, "has_gpu", lambda: False)
+    with pytest.raises(ModelError, match="two devices"):
+        picked("auto")
 
 
 @pytest.mark.parametrize(("workers", "kind"), [(1.2, WorkersEngine), (1.5, SequentialEngine)])

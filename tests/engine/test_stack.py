@@ -12,8 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sofa_fl.engine import stacked
 from sofa_fl.engine.base import Pull
+from sofa_fl.engine.mapping import Product
+from sofa_fl.engine.precision import multiplying_in_tf32
+from sofa_fl.engine.recall import round_up
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.stacked import StackedEngine, multiplying_in_tf32, round_up
+from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.stepper import Pulls
 from sofa_fl.models.mix import Mix
 from sofa_fl.models.rows import rows_of
@@ -125,3 +128,14 @@ def test_the_precision_of_scores_is_that_of_scores_alone() -> None:
     with multiplying_in_tf32(True):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
+
+
+def test_a_product_in_low_precision_has_gradients_of_the_weights_precision() -> None:
+    x = torch.randn(2, 5, 3).bfloat16().requires_grad_()
+    weight = torch.randn(2, 4, 3).requires_grad_()
+    out = Product.apply(x, weight)  # type: ignore[no-untyped-call]
+    assert out.dtype == torch.bfloat16
+    d_x, d_weight = torch.autograd.grad(out.float().square().sum(), [x, weight])
+    assert (d_x.dtype, d_weight.dtype) == (torch.bfloat16, torch.float32)
+    expected = torch.bmm(2 * out.detach().transpose(1, 2).float(), x.detach().float())
+    torch.testing.assert_close(d_weight, expected, rtol=2e-2, atol=2e-2)

@@ -9,14 +9,7 @@ from torch.nn import functional
 
 from sofa_fl.engine import windows
 from sofa_fl.engine.windows import Convolve, MaxPool
-
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
-    ),
-]
+from tests.engine.cases import DEVICES
 
 
 def last(x: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ class Learner:
     def check_fit(self) -> None:
         """Raise if the network cannot be trained on the data or does not fit the targets."""
         x, y = self.stores["train"].batch(torch.arange(min(2, len(self.stores["train"].y))))
-        self.habits = habits_of(self.flat, x)
+        self.habits = self.flat.home.trying(lambda: habits_of(self.flat, x))
         self.draws_backwards: bool | None = None  # not known until something is trained
         self.num_outputs = num_outputs = self.habits.num_outputs
         top = int(max(store.y.max() for store in self.stores.values())) if self.is_classifier else 0
@@ -95,7 +95,9 @@ class Learner:
     def try_training(self, x: Tensor) -> None:
         """See once what the network does in training; raise if it cannot be trained."""
         if self.draws_backwards is None:
-            self.draws_backwards = draws_backwards(self.flat, x[:SAMPLES], self.num_outputs)
+            some, num = x[:SAMPLES], self.num_outputs
+            tried = self.flat.home.trying(lambda: draws_backwards(self.flat, some, num))
+            self.draws_backwards = tried
 
     def initial(self, seed: int) -> Vector:
         return FlatNetwork(build(self.factory, seed)).vector.to(self.device)
@@ -118,7 +120,7 @@ class Learner:
         seed = torch.tensor(task.seed, device=self.device)
         # What draws in a way that is not ours draws from global generators: seed them too.
         what = f"the network failed in training{' in bf16' if in_bf16 else ''}"
-        with seeded(task.seed, self.device), naming(what):
+        with self.flat.home(), seeded(task.seed, self.device), naming(what):
             for step, batch in enumerate(rows):
                 x, y = self.stores["train"].batch(batch)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):
@@ -149,7 +151,7 @@ class Learner:
         """Outputs and targets of a batch, which depend on no other: draws begin anew with it."""
         x, y = store.batch(rows)
         self.flat.kept.restore()
-        with naming("the network failed in evaluation"):
+        with self.flat.home(), naming("the network failed in evaluation"):
             if not self.habits.draws_when_scored:
                 return self.network(x), y
             draws = Draws.at(torch.zeros((), dtype=torch.int64, device=self.device), 0)

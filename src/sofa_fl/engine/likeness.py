@@ -15,6 +15,7 @@ from sofa_fl.engine.map_clients import UndecidedError
 from sofa_fl.engine.mapping import apart
 from sofa_fl.engine.reasons import DRAWS, KEEPS, reason_of
 from sofa_fl.engine.stack import LayerStack, MakeStack, Stack
+from sofa_fl.errors import release
 from sofa_fl.models.networks import seeded
 
 SAMPLES = 8
@@ -65,7 +66,9 @@ class Comparison:
         except torch.cuda.OutOfMemoryError:
             return "stacked networks do not fit into the GPU's memory"
         except Exception as error:  # whatever a network's own code may raise when it is mapped
-            return reason_of(error)
+            trouble = reason_of(error)
+            release(error)
+            return trouble
         tolerance = 5e-2 if self.learner.local.precision == "tf32" else 1e-2
         for number, mine in enumerate(found):
             expected = alone(number)
@@ -104,7 +107,8 @@ class Comparison:
 
         def first(given: Tensor) -> Tensor:
             self.flat.kept.restore()
-            out: Tensor = network(given.clone())[0]
+            with self.flat.home():
+                out: Tensor = network(given.clone())[0]
             return out
 
         expected = first(x)
@@ -125,7 +129,8 @@ class Comparison:
         for step in range(STEPS):
             x = torch.cat([self.batch(i + step) for i in clients])
             out = apart(stack.forward(x, training=True), len(SEEDS))
-            gradients.append(_gradients(out.square().mean(dim=(1, 2)).sum(), stack.weights))
+            with stack.home():
+                gradients.append(_gradients(out.square().mean(dim=(1, 2)).sum(), stack.weights))
             outs.append(out.detach())
         after = stack.unload()
         return [
@@ -152,8 +157,9 @@ class Comparison:
         with seeded(SEEDS[client], self.device):
             generators = python_generators()
             for step in range(STEPS):
-                out = self.learner.forward(self.batch(client + step), Draws.at(seed, step))
-                gradients.append(_gradients(out.square().mean(), self.flat.weights))
+                with self.flat.home():
+                    out = self.learner.forward(self.batch(client + step), Draws.at(seed, step))
+                    gradients.append(_gradients(out.square().mean(), self.flat.weights))
                 outs.append(out.detach())
             draws = python_generators() != generators
         self.cause = DRAWS if draws else KEEPS if self.flat.kept.has_left_tensors else ""
@@ -176,7 +182,8 @@ class Comparison:
     def _scored_alone(self, client: int) -> Seen:
         self.flat.load(self.vectors[client])
         self.learner.network.eval()
-        return {"outputs": self.learner.network(self.batch(client))}
+        with self.flat.home():
+            return {"outputs": self.learner.network(self.batch(client))}
 
 
 def _gradients(loss: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:

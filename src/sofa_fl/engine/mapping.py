@@ -64,10 +64,14 @@ def _apply(rule: Rule, *args: Any) -> Tensor:
 
 
 class Product(torch.autograd.Function):
-    """`(num, batch, in)` with `(num, out, in)`; the weights' gradient comes as they lie."""
+    """`(num, batch, in)` with `(num, out, in)`; the weights' gradient comes as they lie.
+
+    They are multiplied in the inputs' type. Their gradient has their own, and is summed in it.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.kind, weight = weight.dtype, weight.to(x.dtype)
         ctx.save_for_backward(x, weight)
         return torch.bmm(x, weight.transpose(1, 2))
 
@@ -75,8 +79,11 @@ class Product(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         d_x = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
-        d_weight = torch.bmm(gradient.transpose(1, 2), x) if ctx.needs_input_grad[1] else None
-        return d_x, d_weight
+        if not ctx.needs_input_grad[1]:
+            return d_x, None
+        if x.is_cuda and x.dtype != ctx.kind and hasattr(torch.ops.aten.bmm, "dtype"):
+            return d_x, torch.bmm(gradient.transpose(1, 2), x, out_dtype=ctx.kind)
+        return d_x, torch.bmm(gradient.transpose(1, 2), x).to(ctx.kind)
 
 
 def _linear_rule(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

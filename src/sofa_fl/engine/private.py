@@ -119,7 +119,8 @@ def clipped_sums(
     fixed = {n: p for n, p in named.items() if n not in trained} | dict(network.named_buffers())
 
     def loss_of(weights: Named, x: Tensor, y: Tensor) -> Tensor:
-        out = functional_call(network, {**weights, **fixed}, (x[None],))
+        with learner.flat.home():
+            out = functional_call(network, {**weights, **fixed}, (x[None],))
         return each_cross_entropy(out.float() + prior, y[None])[0]
 
     each = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")

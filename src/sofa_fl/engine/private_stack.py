@@ -83,7 +83,8 @@ class _Stack:
         self.priors = learner.offsets([task.prior for task in tasks])
 
         def loss_of(weights: Named, own: Named, prior: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            out = functional_call(network, {**weights, **own}, (x[None],))
+            with learner.flat.home():
+                out = functional_call(network, {**weights, **own}, (x[None],))
             return each_cross_entropy(out.float() + prior, y[None])[0]
 
         of_samples = vmap(

@@ -16,6 +16,7 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.trial import failure_on_gpu, has_gpu
 from sofa_fl.engine.workers import WorkersEngine, can_fork, num_cores
+from sofa_fl.errors import ModelError
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.topology.tree import NodeId
 
@@ -44,11 +45,15 @@ def pick_engine(
         engine = make_engine(name, factory, data, local)
         return Pick(name, engine, _way(engine))
     refused = _failures(factory, data, local) if has_gpu() else {}
-    engines: dict[Name, SureEngine] = {
-        candidate: make_engine(candidate, factory, data, local)
-        for candidate in _candidates(data)
-        if candidate not in refused
-    }
+    engines: dict[Name, SureEngine] = {}
+    for candidate in _candidates(data):
+        if candidate not in refused:
+            try:
+                engines[candidate] = make_engine(candidate, factory, data, local)
+            except ModelError as error:  # where nothing was tried: CUDA was in use before
+                if not has_gpu():
+                    raise
+                refused[candidate] = str(error)
     said = "".join(f"; {each} fails on the GPU: {why}" for each, why in refused.items())
     if not engines:  # on the GPU: nothing that was tried there got through
         torch.set_num_threads(1)

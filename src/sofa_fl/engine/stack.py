@@ -41,6 +41,7 @@ class Stack:
     ) -> None:
         self.num, self.size, self.network, self.tensors = num, flat.size, network, tensors
         self.places, self.num_trainable = flat.places, flat.num_trainable
+        self.home = flat.home
         self.weights = [tensor for tensor in tensors.values() if tensor.requires_grad]
         self.seeds = torch.zeros(num, dtype=torch.int64, device=flat.device)
         self.step = torch.zeros((), dtype=torch.int64, device=flat.device)
@@ -77,7 +78,8 @@ class Stack:
         self.network.train(training)
         if not training:
             self.kept.restore()
-        out = self._outputs(x, training, bf16)
+        with self.home():
+            out = self._outputs(x, training, bf16)
         self.kept.forget()
         if training:
             self.step += 1

@@ -6,8 +6,8 @@ the same length are stacked, data stay on the device, and each client's draws ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -27,15 +27,17 @@ from sofa_fl.engine.base import (
     batch_order,
 )
 from sofa_fl.engine.exams import Sitting, Sums, alike, gather, sittings, summed
-from sofa_fl.engine.fit import naming
 from sofa_fl.engine.learner import cut, each_cross_entropy, each_square, pull_decay
 from sofa_fl.engine.map_clients import UndecidedError
+from sofa_fl.engine.precision import multiplying_in_tf32
 from sofa_fl.engine.private_stack import train_stack_privately
+from sofa_fl.engine.reasons import reason_of
+from sofa_fl.engine.recall import recall, round_up
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stack import Stack
 from sofa_fl.engine.stepper import Pulls, Stepper
 from sofa_fl.engine.ways import choose_way
-from sofa_fl.errors import EngineError
+from sofa_fl.errors import EngineError, release
 from sofa_fl.models.flat import on_device
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.models.rows import rows_of, sums_of
@@ -44,17 +46,20 @@ EXAM_SAMPLES = 20_000  # forwarded at once, over all models: 4 GB of patches for
 FEWEST = 64  # of these, if memory does not last
 SITTING = 512  # samples of one model in one row of a stack
 WORTH = 1024  # samples: what it takes a GPU as long to forward as it takes to start another stack
+RECORDED = "a step is not recorded as a CUDA graph"
 KEPT = 2  # steppers kept for the next call; each has its own memory
 KEPT_ROWS = 1024  # models that all stacks for exams hold together: few large ones, all small ones
 
 T = TypeVar("T")
+logger = logging.getLogger("sofa_fl")
 
 
 class StackedEngine(EngineAround[SequentialEngine]):
     """Stacks up to `width` clients at a time; fewer where memory does not last.
 
     A network of layers that have a stacked form runs on those; any other that torch can map is
-    mapped over the clients; the rest are trained one by one. `way` says which it is.
+    mapped over the clients; the rest are trained one by one, and so are those that fail in a
+    stack later on. `way` says which it is.
 
     Attributes:
         meanwhile: Called in a training that a GPU is busy with, while there is nothing else to do.
@@ -95,11 +100,29 @@ class StackedEngine(EngineAround[SequentialEngine]):
         return [outcomes[i] for i in range(len(tasks))]
 
     def _train_some(self, tasks: Sequence[Task], vary: bool) -> list[Outcome]:
-        try:
-            with naming("the network failed in training"):
-                return self._train(tasks, vary)
-        except UndecidedError:  # clients do not go the same way through the network this time
+        if self._make is None:
             return self.engine.train(tasks)
+        trouble = ""
+        try:
+            return self._train(tasks, vary)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except UndecidedError:  # clients do not go the same way through the network this time
+            pass
+        except Exception as error:  # whose fault it is, the plain engine finds out
+            trouble = reason_of(error)
+            release(error)
+        outcomes = self.engine.train(tasks)
+        if trouble:
+            self.close()
+            self._make = None
+            self._say(f"clients are trained one by one, since {trouble}")
+        return outcomes
+
+    def _say(self, way: str) -> None:
+        """Take another way, which is not the one that was announced."""
+        self.way = way
+        logger.warning("%s", way)
 
     def _train(self, tasks: Sequence[Task], vary: bool) -> list[Outcome]:
         if private := [task.noising for task in tasks if task.noising is not None]:
@@ -140,8 +163,19 @@ class StackedEngine(EngineAround[SequentialEngine]):
 
         All are started before the first answer is waited for.
         """
-        if self._exams_alone:
-            return self.engine.sums(asked)
+        if not self._exams_alone:
+            try:
+                return self._sums(asked)
+            except Exception as error:
+                if isinstance(error, EngineError) and not isinstance(error, UndecidedError):
+                    raise  # there is no memory, and alone there is not more
+                self._exams_alone, trouble = True, reason_of(error)
+                release(error)
+            self._stacks = {}
+            self._say(f"{self.way}; models are scored one by one, since {trouble}")
+        return self.engine.sums(asked)
+
+    def _sums(self, asked: Sequence[Sitting]) -> list[list[Sums]]:
         lengths = [sitting.num_samples for sitting in asked]
         order = sorted(range(len(asked)), key=lengths.__getitem__)
         started: dict[int, Tensor] = {}
@@ -239,11 +273,14 @@ class StackedEngine(EngineAround[SequentialEngine]):
 
         def make() -> Stepper:
             stack, store = self._new_stack(num), learner.stores["train"]
-            return Stepper(
+            stepper = Stepper(
                 stack, store, self._loss, learner.local, pulls, learner.num_outputs, span
             )
+            if stepper.why_not and RECORDED not in self.way:
+                self.way += f"; {RECORDED}, since {stepper.why_not}"
+            return stepper
 
-        return _recall(self._steppers, (num, pulls, part), make, KEPT)
+        return recall(self._steppers, (num, pulls, part), make, KEPT)
 
     def _stack(self, num: int) -> Stack:
         stack = self._stacks.pop(num, None)
@@ -260,34 +297,3 @@ class StackedEngine(EngineAround[SequentialEngine]):
 
     def close(self) -> None:
         self._steppers, self._stacks = {}, {}
-
-
-K = TypeVar("K")
-
-
-@contextmanager
-def multiplying_in_tf32(is_so: bool) -> Iterator[None]:
-    """In here, if `is_so`, a GPU multiplies float32 with a ten-bit mantissa."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if is_so else before)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def round_up(num: int) -> int:
-    """The next of few numbers: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 and so on."""
-    step = max(1, (1 << (num - 1).bit_length()) // 8)
-    return -(-num // step) * step
-
-
-def _recall(kept: dict[K, T], key: K, make: Callable[[], T], most: int) -> T:
-    """`kept[key]`, made if need be; of the others only those used last are kept."""
-    value = kept.pop(key) if key in kept else None
-    if value is None:
-        while len(kept) >= most:
-            kept.pop(next(iter(kept)))
-        value = make()
-    kept[key] = value
-    return value

@@ -6,14 +6,14 @@ unchanged: whatever has no weights does not care whose samples it is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from sofa_fl.engine.mapping import Product
 from sofa_fl.engine.norms import ONE_VALUE
-from sofa_fl.engine.windows import Convolve, MaxPool
+from sofa_fl.engine.windows import Convolve, FirstLayer, MaxPool, gpu_kernels
 
 
 class Stacked(nn.Module):
@@ -41,7 +41,7 @@ class Stacked(nn.Module):
 class StackedLinear(Stacked):
     def forward(self, x: Tensor) -> Tensor:
         each = x.reshape(self.num, -1, x.shape[-1])
-        out: Tensor = Product.apply(each, self.weight.to(x.dtype))  # type: ignore[no-untyped-call]
+        out: Tensor = Product.apply(each, self.weight)  # type: ignore[no-untyped-call]
         if self.bias is not None:
             out = out + self.bias[:, None].to(x.dtype)
         return out.view(*x.shape[:-1], out.shape[-1])
@@ -53,12 +53,37 @@ class StackedConv2d(Stacked):
     def forward(self, x: Tensor) -> Tensor:
         (conv,) = self.layer
         assert isinstance(conv, nn.Conv2d)
-        top, left = conv.padding if isinstance(conv.padding, tuple) else (0, 0)
-        x = nn.functional.pad(x.permute(0, 2, 3, 1), (0, 0, left, left, top, top))
+        x, (top, left) = x.permute(0, 2, 3, 1), _padding(conv)
+        if top or left:
+            x = nn.functional.pad(x, (0, 0, left, left, top, top))
         weight = self.weight.permute(0, 3, 4, 2, 1)  # (num, rows, columns, in, out)
         bias = None if self.bias is None else self.bias.to(x.dtype)
         out: Tensor = Convolve.apply(x, weight.to(x.dtype), bias)  # type: ignore[no-untyped-call]
         return out.permute(0, 3, 1, 2)
+
+
+class StackedFirst(StackedConv2d):
+    """A convolution and the `after` of it, pooling and ReLU: at once where x needs no gradient."""
+
+    def __init__(self, layer: nn.Module, num: int, after: Sequence[nn.Module]) -> None:
+        super().__init__(layer, num)
+        self.after = tuple(after)  # in a tuple, as in the network: they have no weights
+        (pool,) = (m for m in after if isinstance(m, StackedMaxPool))
+        self.size = pool.size
+
+    def forward(self, x: Tensor) -> Tensor:
+        (conv,) = self.layer
+        assert isinstance(conv, nn.Conv2d)
+        is_small = x[:, 0].numel() * max(x.shape[1], self.weight.shape[1]) < 1 << 31
+        if x.is_cuda and not x.requires_grad and is_small and gpu_kernels() is not None:
+            last = x.permute(0, 2, 3, 1)
+            given = (self.weight, self.bias, _padding(conv), self.size)
+            joined: Tensor = FirstLayer.apply(last, *given)  # type: ignore[no-untyped-call]
+            return joined.permute(0, 3, 1, 2)
+        out = super().forward(x)
+        for module in self.after:
+            out = module(out)
+        return out
 
 
 class StackedBatchNorm(Stacked):
@@ -102,6 +127,13 @@ class StackedMaxPool(nn.Module):
         return out.permute(0, 3, 1, 2)
 
 
+def _padding(conv: nn.Conv2d) -> tuple[int, int]:
+    """Rows above and below, columns on either side."""
+    if isinstance(conv.padding, str):  # "valid"
+        return 0, 0
+    return conv.padding[0], conv.padding[1]
+
+
 def _rows(tensor: Tensor, num: int) -> nn.Parameter:
     """A row per client; of a frozen tensor, the same one for all."""
     if not tensor.requires_grad:
@@ -109,6 +141,7 @@ def _rows(tensor: Tensor, num: int) -> nn.Parameter:
     return nn.Parameter(tensor.new_empty(num, *tensor.shape))
 
 
+MOST_NUMBERS, MOST_OUT = 64, 128  # of a window and of its outputs, to be held by a processor
 LAYERS: dict[type[nn.Module], Callable[[nn.Module, int], nn.Module]] = {
     nn.Linear: StackedLinear,
     nn.Conv2d: StackedConv2d,
@@ -125,7 +158,23 @@ def stack_layers(network: nn.Module, num: int) -> nn.Module:
         return StackedMaxPool(network)
     for name, child in network.named_children():
         setattr(network, name, stack_layers(child, num))
+    if type(network) is nn.Sequential:
+        _join_first(network)
     return network
+
+
+def _join_first(network: nn.Sequential) -> None:
+    """Make one layer of a convolution of few numbers and the pooling and ReLU that follow it."""
+    named = [(n, m) for n, m in network.named_children() if type(m) is not nn.Identity]
+    for (name, conv), *after in zip(named, named[1:], named[2:]):
+        kinds = {type(module) for _, module in after}
+        if type(conv) is not StackedConv2d or kinds != {StackedMaxPool, nn.ReLU}:
+            continue
+        if conv.weight[0, 0].numel() < MOST_NUMBERS and conv.weight.shape[1] <= MOST_OUT:
+            joined = StackedFirst(conv.layer[0], conv.num, [module for _, module in after])
+            setattr(network, name, joined)
+            for other, _ in after:
+                setattr(network, other, nn.Identity())
 
 
 def why_not(network: nn.Module) -> str | None:

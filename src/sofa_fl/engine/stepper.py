@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sofa_fl.engine.base import LocalConfig
+from sofa_fl.engine.capture import record
 from sofa_fl.engine.learner import EachLoss, Store, gradient_of, optimizer_for
 from sofa_fl.engine.stack import Stack
 
@@ -65,6 +66,7 @@ class Stepper:
             group["lr"] = self.rate  # a captured step reads it where it is
         self.bf16 = local.precision == "bf16"
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.why_not = ""  # there is no graph, where there could be one
         if device.type == "cuda":
             self.capture()
 
@@ -107,11 +109,13 @@ class Stepper:
         out = (out.view(self.stack.num, -1, out.shape[1]) + self.offsets[:, None]).view(out.shape)
         each = self.loss(out, y)
         losses = each.view(self.stack.num, -1).mean(dim=1)
-        torch.autograd.backward(losses.sum())
+        with self.stack.home():
+            torch.autograd.backward(losses.sum())
         gradients = [gradient_of(weight) for weight in self.trained]
-        for weight, gradient, constant in zip(self.trained, gradients, self.constants):
-            gradient.add_(constant)
-            if self.pulls.differ:
+        if self.pulls.some:
+            torch._foreach_add_(gradients, self.constants)  # on a GPU, few kernels for all
+        if self.pulls.differ:
+            for weight, gradient in zip(self.trained, gradients):
                 decay = self.decay.view(-1, *[1] * (weight.ndim - 1))
                 gradient.addcmul_(decay, weight.detach())
         self.optimizer.step()
@@ -128,16 +132,11 @@ class Stepper:
             for _ in range(2):  # what is compiled or allocated once must be before
                 self.step()
         torch.cuda.current_stream().wait_stream(aside)
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         counted = self.stack.kept.scalars
-        try:
-            # Of this thread alone: another may be copying the last models into a checkpoint.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self.step()
-            if self.stack.kept.scalars == counted:
-                self.graph = graph
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError:
-            torch.cuda.set_stream(stream)  # a capture that fails stays on its own
-            torch.cuda.synchronize()
+        recorded = record(self.step)
+        if isinstance(recorded, str):
+            self.why_not = recorded
+        elif self.stack.kept.scalars != counted:
+            self.why_not = "the network counts its calls"
+        else:
+            self.graph = recorded

@@ -91,7 +91,7 @@ class Convolve(torch.autograd.Function):
     """`(num · batch, height, width, in)` with `(num, rows, columns, in, out)`: one product each.
 
     The bias is added by the product where there is room for it: rows of a length that is no
-    multiple of four are lengthened for the sake of the processor anyhow.
+    multiple of four (of eight in bf16) are lengthened for the sake of the processor anyhow.
     """
 
     @staticmethod
@@ -105,7 +105,7 @@ class Convolve(torch.autograd.Function):
     ) -> Tensor:
         num, rows, columns, _, num_out = weight.shape
         flat = weight.reshape(num, -1, num_out)
-        room = -flat.shape[1] % 4
+        room = -flat.shape[1] % max(4, 16 // x.element_size())  # 16 bytes, on a GPU
         if room:
             last = flat.new_zeros(num, 1, num_out) if bias is None else bias[:, None]
             flat = functional.pad(torch.cat([flat, last], dim=1), (0, 0, 0, room - 1))
@@ -162,6 +162,37 @@ class MaxPool(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (which,) = ctx.saved_tensors
         return kernels(gradient).unpool(gradient, which, *ctx.sizes), None
+
+
+class FirstLayer(torch.autograd.Function):
+    """Convolution, max-pooling and ReLU of images that need no gradient, on a GPU.
+
+    `(num · batch, height, width, in)` with `(num, out, in, rows, columns)`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Pair, size: int
+    ) -> Tensor:
+        from sofa_fl.engine import first_layer
+
+        x, weight = x.contiguous(), weight.detach().contiguous()
+        out: Tensor
+        out, which = first_layer.convolve_and_pool(x, weight, bias, padding, size)
+        ctx.save_for_backward(x, which, weight)
+        ctx.sizes, ctx.has_bias = (padding, size), bias is not None
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        from sofa_fl.engine import first_layer
+
+        x, which, weight = ctx.saved_tensors
+        num, num_out, *kernel = weight.shape
+        each = first_layer.gradients(gradient.contiguous(), which, x, weight, *ctx.sizes)
+        d_weight = each[:, :-1].reshape(num, *kernel[1:], kernel[0], num_out)
+        d_bias = each[:, -1] if ctx.has_bias else None
+        return None, d_weight.permute(0, 4, 3, 1, 2), d_bias, None, None
 
 
 def kernels(like: Tensor) -> Any:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
+from sofa_fl.models.home import Home
 from sofa_fl.models.kept import Kept
 from sofa_fl.models.networks import frozen_of, hold
 
@@ -32,11 +33,12 @@ class FlatNetwork:
     The network keeps its tensors where torch put them: cuDNN reads 16 bytes at a time and fails on
     tensors that lie closer together, as in a dense vector they would. Frozen parameters share
     memory with those of other networks in this process, and have `frozen_digest` in common.
-    `kept` is what the network keeps beside the vector.
+    `kept` is what the network keeps beside the vector, `home` where it makes tensors.
     """
 
     def __init__(self, network: nn.Module, device: str | torch.device = "cpu") -> None:
         self.device = torch.device(device)
+        self.home = Home(self.device)
         self.frozen_digest = hold(network, self.device)
         self.network = network.to(device)
         self.weights = [p for p in network.parameters() if p.requires_grad]

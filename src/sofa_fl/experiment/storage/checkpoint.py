@@ -16,7 +16,6 @@ import typing
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union
@@ -27,7 +26,6 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.storage.checksum import checksum_while
 from sofa_fl.experiment.storage.disk import (
     DamagedError,
     create,
@@ -37,6 +35,7 @@ from sofa_fl.experiment.storage.disk import (
     temporary_for,
     write_all,
 )
+from sofa_fl.experiment.storage.slices import write_checked
 
 T = TypeVar("T")
 Tensors = dict[str, torch.Tensor | NDArray[Any]]
@@ -177,7 +176,7 @@ def _write(file: io.FileIO, packed: Packed) -> None:
     checksum = zlib.crc32(text[:_SUM_AT] + bytes(_SUM_SIZE) + text[_SUM_AT + _SUM_SIZE :])
     for run in _runs(names, tensors):
         numbers = _numbers([tensors.pop(name) for name in run])
-        checksum = checksum_while(numbers, checksum, partial(write_all, file, numbers))
+        checksum = write_checked(file, numbers, checksum)
     end = file.tell()
     file.seek(_SUM_AT)
     write_all(file, _hex(checksum))

@@ -1,4 +1,4 @@
-"""The CRC-32 of many bytes by several threads, the same as `zlib.crc32` gives.
+"""The CRC-32 of bytes out of those of their parts, the same as `zlib.crc32` gives.
 
 One thread takes as long to check a checkpoint as the disk takes to write it. A checksum is a
 polynomial over two elements, modulo that of CRC-32: so those of parts can be put together.
@@ -6,34 +6,10 @@ polynomial over two elements, modulo that of CRC-32: so those of parts can be pu
 
 from __future__ import annotations
 
-import os
-import zlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 POLYNOMIAL = 0xEDB88320  # without its highest term; the highest bit is the constant term
 ONE, BYTE = 1 << 31, 1 << 23  # 1, and x to the power of 8
-LARGE = 1 << 25  # bytes whose checksum takes some ten milliseconds
-THREADS = 4
-
-
-def checksum_while(data: memoryview, checksum: int, work: Callable[[], None]) -> int:
-    """Continue a checksum over `data`, and do `work` in the meantime.
-
-    With few bytes, the work comes first.
-    """
-    num = min(THREADS, os.cpu_count() or 1)
-    if data.nbytes < LARGE:
-        work()
-        return zlib.crc32(data, checksum)
-    size = -(-data.nbytes // num)
-    parts = [data[start : start + size] for start in range(0, data.nbytes, size)]
-    with ThreadPoolExecutor(num, "checksum") as threads:
-        sums = threads.map(zlib.crc32, parts)  # crc32 releases the interpreter's lock
-        work()
-        for part, part_sum in zip(parts, sums):
-            checksum = joined(checksum, part_sum, part.nbytes)
-    return checksum
 
 
 def joined(first: int, second: int, num_bytes: int) -> int:
@@ -52,6 +28,7 @@ def _product(a: int, b: int) -> int:
     return product
 
 
+@cache  # parts have few lengths
 def _power(base: int, exponent: int) -> int:
     power = ONE
     while exponent:
