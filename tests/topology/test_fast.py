@@ -13,10 +13,10 @@ from sofa_fl.topology.clustering import default_splits
 from sofa_fl.topology.clustering import fast as module
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import proposed_parts
-from sofa_fl.topology.clustering.dmac import Neighbors, dmac
+from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import default_tree_rules, shape
-from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
+from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 from tests.topology.strategies import ALL, WAYS, ids, node, space_of, tied_places, tree_of
 from tests.topology.worlds import apart

@@ -20,8 +20,7 @@ from sofa_fl.topology.clustering.default_edits import (
 from sofa_fl.topology.clustering.dmac import Nearness, dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.fast import may_be_clear
-from sofa_fl.topology.clustering.separation import Separation, stands_out, student
-from sofa_fl.topology.geometry.principal import without_noise
+from sofa_fl.topology.clustering.separation import Separation, stands_out, student, without_noise
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, splits_of

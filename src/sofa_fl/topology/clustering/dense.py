@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sofa_fl.topology.clustering.dmac import TIE, linked
 from sofa_fl.topology.clustering.separation import Separation, power_of
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.geometry.space import TIE, Floats, Space, linked
 from sofa_fl.topology.tree import Rows
 
 MOST = 512  # clients: for more, one number per node is faster than one per pair

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.dmac import TIE, Neighbors, linked
 from sofa_fl.topology.clustering.separation import Separation, power_of
-from sofa_fl.topology.geometry.space import ROUNDING, Floats, Space, unit_rows
+from sofa_fl.topology.geometry.space import ROUNDING, TIE, Floats, Neighbors, Space, unit_rows
 from sofa_fl.topology.tree import Rows
 
 BLOCK = 1 << 20  # distances measured at a time
@@ -81,16 +80,8 @@ class FastNeighbors(Neighbors):
         a, b = [*a, self._row[self._nearest[equal]]], [*b, self._row[equal]]
         return np.concatenate(a), np.concatenate(b)
 
-    def mutual(self) -> list[Rows]:
-        a, b = self.links()
-        if len(a) > len(np.unique(a)):  # there are ties
-            return linked(a, b)
-        pairs = np.stack([a, b], axis=1)[a < b]
-        return list(pairs[np.argsort(pairs[:, 0])])
-
     def join(self, groups: Sequence[Rows]) -> Rows:
-        is_pairs = all(len(group) == 2 for group in groups)  # as they are, without ties
-        new = self._join_pairs(np.array(groups)) if is_pairs else super().join(groups)
+        new = super().join(groups)
         gone = self._slot[np.concatenate(groups)]
         free = np.zeros(len(self._row), dtype=bool)
         free[gone] = True
@@ -104,19 +95,6 @@ class FastNeighbors(Neighbors):
         if 2 * len(self.alive) < len(self._row):
             self._drop_free_slots()
         self._add(self._slot[new])
-        return new
-
-    def _join_pairs(self, pairs: Rows) -> Rows:
-        """As `Neighbors.join`, all pairs at once."""
-        new = np.arange(self.size, self.size + len(pairs))
-        weights, positions = self.weights[pairs], self.positions[pairs]
-        total = weights.sum(axis=1)
-        means = (positions * weights[:, :, None]).sum(axis=1) / total[:, None]
-        squares = ((positions - means[:, None]) ** 2).sum(axis=2) + self.variances[pairs]
-        self.weights[new], self.positions[new] = total, means
-        self.variances[new] = (squares * weights).sum(axis=1) / total
-        self.size += len(pairs)
-        self.alive = np.append(np.setdiff1d(self.alive, pairs), new)
         return new
 
     def _drop_free_slots(self) -> None:
@@ -159,7 +137,7 @@ class FastNeighbors(Neighbors):
 
     def _paired(self, a: Rows, b: Rows) -> Floats:
         x, y = self._row[a], self._row[b]
-        variances = self.variances[x], self.variances[y]
+        variances = self.variances[x] + self.variances[y]
         return paired_distances(self._space, self.positions[x], self.positions[y], variances)
 
     def _add(self, new: Rows) -> None:
@@ -187,9 +165,7 @@ class FastNeighbors(Neighbors):
             self._stale[changed] = False
 
 
-def paired_distances(
-    space: Space, a: Floats, b: Floats, variances: tuple[Floats | float, Floats | float]
-) -> Floats:
+def paired_distances(space: Space, a: Floats, b: Floats, variances: Floats | float = 0.0) -> Floats:
     """As `Space.distances`, of each position in `a` to that in the same row of `b`."""
     if space.metric == "cosine":
         if space.linkage == "centroid":
@@ -200,7 +176,7 @@ def paired_distances(
     else:
         squares = np.einsum("ij,ij->i", a - b, a - b)
         if space.linkage == "average":
-            squares = squares + variances[0] + variances[1]
+            squares = squares + variances
         distances = np.sqrt(squares)
     rounding = ROUNDING * (space.lengths(a) + space.lengths(b))
     return np.where(distances <= rounding, 0.0, distances)

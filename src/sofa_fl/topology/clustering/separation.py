@@ -1,15 +1,16 @@
-"""The separation test: whether a group of clients stands out against others.
+"""What is more than noise: a group of clients that stands out, and directions that do.
 
-It compares the distances within the group to those between the group and the others. Distances are
-to the power in which noise adds up (squares, for the euclidean metric): that of two clients is what
-tells them apart, plus the noise of each. Every client counts once, whatever its weight.
+The separation test compares the distances within a group to those between the group and others.
+Distances are to the power in which noise adds up (squares, for the euclidean metric): that of two
+clients is what tells them apart, plus the noise of each. Every client counts once, whatever its
+weight.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 
@@ -28,6 +29,11 @@ DEVIATIONS = 1.5  # and more by this many standard deviations of the distances
 CHANCE = 0.002  # and by more than would happen this often if there were no difference
 FAMILY = 0.05  # the same, of all groups of this size that could have been picked
 BLOCK = 1 << 20  # distances measured at a time
+
+FEW_DIRECTIONS = 8  # of fewer none can be told to be noise
+RARELY = 2.02  # what Tracy and Widom's largest variance exceeds with a probability of 1%
+VANISHING = 1e-9  # variances below this fraction of the largest are none
+TINY = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +205,46 @@ def without_chance(tree: Tree, space: Space) -> Tree:
             for cluster in gone:
                 draft.reparent(dict.fromkeys(draft.children[cluster], parent), drop=[cluster])
     return draft.done()
+
+
+def without_noise(space: Space) -> Space:
+    """The space with the directions only in which clients differ by more than noise.
+
+    The noise of a client spreads over all directions, while groups differ in few. Of two distances
+    in many directions, noise decides which is larger; without it, groups are apart.
+    If nothing stands out, all clients are at one place. With few directions, or by another metric
+    than the euclidean, which knows no directions, the space is as it was.
+    """
+    if space.metric != "euclidean":
+        return space
+    centred = space.positions - space.positions.mean(axis=0)
+    axes, lengths, _ = np.linalg.svd(centred, full_matrices=False)
+    variances = lengths**2
+    variances = variances[variances > VANISHING * variances.max(initial=0.0)]
+    if len(variances) < FEW_DIRECTIONS:
+        return space
+    k = num_signals(variances)
+    positions = axes[:, :k] * lengths[:k] if k else np.zeros((len(axes), 1))
+    return replace(space, positions=positions)
+
+
+def num_signals(variances: Floats) -> int:
+    """How many of the variances along principal directions, the largest first, are not noise."""
+    k = 0
+    while k < len(variances) - 2 and variances[k] > most_by_noise(variances[k:]):
+        k += 1
+    return k
+
+
+def most_by_noise(variances: Floats) -> float:
+    """The largest variance that noise may have, if all but the largest are noise.
+
+    The variances of noise fill a band from (1 - w)² to (1 + w)² of their mean (Marchenko and Pastur
+    1967), so the smallest tells how wide it is. The largest of few varies around the upper edge
+    (Johnstone 2001); w² is the ratio of the number of clients to that of directions.
+    """
+    mean, n = float(variances.mean()), float(len(variances) + 1)
+    w = max(1 - math.sqrt(float(variances.min()) / mean), TINY)
+    m = n / w**2
+    spread = (math.sqrt(n) + math.sqrt(m)) * math.cbrt(1 / math.sqrt(n) + 1 / math.sqrt(m)) / m
+    return mean * ((1 + w) ** 2 + RARELY * spread)

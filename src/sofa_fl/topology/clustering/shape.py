@@ -124,7 +124,7 @@ def find_joins(
     if not clusters:
         return joins_onto(tree, dict.fromkeys(new, tree.root))
     rows, at = [space.row_of[client] for client in new], nodes.rows(clusters)
-    distances = space.distances(space.positions[rows], nodes.positions[at], 0, nodes.variances[at])
+    distances = space.distances(space.positions[rows], nodes.positions[at], nodes.variances[at])
     nearest = distances.argmin(axis=1).tolist()
     return joins_onto(tree, {client: clusters[k] for client, k in zip(new, nearest)})
 
