@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering import dmac as module
+from sofa_fl.topology.clustering import dense as module
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dense import DenseNodes, DenseSeparation
 from sofa_fl.topology.clustering.dmac import Candidate, build_by_gaps, dmac, outer_pairs

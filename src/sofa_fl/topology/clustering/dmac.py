@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dense import DenseNodes, DenseSeparation, is_dense
+from sofa_fl.topology.clustering.dense import DenseNodes, quickest
 from sofa_fl.topology.clustering.fast import FastNeighbors
 from sofa_fl.topology.clustering.separation import Pairs, Separation, stands_out, without_chance
 from sofa_fl.topology.geometry.space import TIE, Neighbors, Space, linked
@@ -139,9 +139,7 @@ def build_by_gaps(space: Space, first: int, neighbors: Nearness | None = None) -
     flat tree. Every gap is looked for where it is, not in all distances together: groups need not
     be equally tight.
     """
-    fits = neighbors is None and is_dense(space)
-    nodes = DenseNodes(space) if fits else (neighbors or FastNeighbors)(space)
-    separation = DenseSeparation(space) if fits else Separation(space)
+    nodes, separation = (neighbors(space), Separation(space)) if neighbors else quickest(space)
     clients = [np.array([row]) for row in range(len(space.clients))]  # of every row
     undecided: dict[int, Candidate] = {}
     clusters: dict[int, list[int]] = {}  # the parts of each

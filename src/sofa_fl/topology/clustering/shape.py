@@ -129,14 +129,6 @@ def find_joins(
     return joins_onto(tree, {client: clusters[k] for client, k in zip(new, nearest)})
 
 
-def attach_newcomers(
-    tree: Tree, space: Space, suited: Mapping[NodeId, NodeId] | None = None
-) -> tuple[Tree, list[Edit]]:
-    """The tree after the joins of newcomers, and these."""
-    joins = find_joins(tree, space, suited)
-    return apply_all(tree, joins), joins
-
-
 def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
     """Every client joins the cluster named; where a client is alone, all make one with it."""
     if tree.root not in tree.members:

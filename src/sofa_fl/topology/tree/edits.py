@@ -129,7 +129,8 @@ class Split:
         _check_known(tree, self.node)
         children = list(tree.children[self.node])
         grouped = [n for group in self.groups for n in group]
-        if len(set(grouped)) < len(grouped) or not set(grouped) <= set(children):
+        is_divided = all(self.groups) and len(set(grouped)) == len(grouped)
+        if not is_divided or not set(grouped) <= set(children):
             raise TopologyError(f"groups {self.groups} of {self.node} do not divide {children}")
         is_whole = len(grouped) == len(children)
         if not 1 + is_whole <= len(set(self.into)) == len(self.into) == len(self.groups):
@@ -137,8 +138,6 @@ class Split:
                 f"split of {self.node} needs an id for each part, and two parts if no child stays, "
                 f"got ids {self.into} for {self.groups}"
             )
-        if not all(self.groups):
-            raise TopologyError(f"split of {self.node} makes an empty group: {self.groups}")
         _check_new(tree, *self.into)
         up = tree.parent[self.node]
         stays = up is None or not is_whole
