@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from itertools import combinations
+from operator import add
 
 import numpy as np
 from scipy.special import stdtrit
@@ -95,7 +96,7 @@ class Separation:
 
     def between(self, a: Rows, b: Rows) -> Pairs:
         """The pairs of one client of `a` and one of `b`."""
-        return _total([_pairs(self._distances(block, b)) for block in _blocks(a, len(b))])
+        return reduce(add, (_pairs(self._distances(block, b)) for block in _blocks(a, len(b))))
 
     def are_outliers(self, others: Rows, group: Rows, among: int) -> bool:
         """Whether `others` are outside of a group, but no farther than its outermost might be."""
@@ -117,7 +118,7 @@ class Separation:
             if later.any():
                 found.append(_pairs(self._distances(block, rows[start:])[later]))
             start += len(block)
-        return _total(found)
+        return reduce(add, found)
 
     def noise(self, groups: Sequence[Rows]) -> float:
         """How much the distances vary between clients of one group, and of the same two groups.
@@ -151,11 +152,6 @@ def _pairs(distances: Floats) -> Pairs:
     mean = float(distances.mean())
     deviations = distances.ravel() - mean
     return Pairs(distances.size, mean, float(deviations @ deviations))
-
-
-def _total(blocks: Sequence[Pairs]) -> Pairs:
-    first, *rest = blocks
-    return sum(rest, first)
 
 
 def without_chance(tree: Tree, space: Space) -> Tree:

@@ -160,9 +160,8 @@ class Space:
             )
         if len(self.weights) != len(self.clients) or not np.all(self.weights > 0):
             raise TopologyError("every client needs a weight above zero")
-        if not np.isfinite(self.positions).all():
-            rows = np.flatnonzero(~np.isfinite(self.positions).all(axis=1))
-            bad = [self.clients[row] for row in rows]
+        rows = np.flatnonzero(~np.isfinite(self.positions).all(axis=1))
+        if bad := [self.clients[row] for row in rows]:
             raise TopologyError(f"positions of clients {bad} are not finite")
         if self.metric == "manhattan" and self.linkage == "average":
             raise TopologyError("average linkage needs the euclidean or the cosine metric")

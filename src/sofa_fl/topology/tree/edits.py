@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.tree.tree import NodeId, Tree, walk
@@ -211,13 +212,11 @@ def merges_of(tree: Tree, pairs: Iterable[tuple[NodeId, NodeId]]) -> list[Edit]:
 
 def splits_of(tree: Tree, parts: Mapping[NodeId, Sequence[tuple[NodeId, ...]]]) -> list[Edit]:
     """Split clusters into these parts of their children, each a new cluster."""
-    edits: list[Edit] = []
-    next_id = tree.next_id
-    for cluster, groups in parts.items():
-        into = tuple(NodeId(next_id + k) for k in range(len(groups)))
-        edits.append(Split(cluster, into, tuple(groups)))
-        next_id += len(groups)
-    return edits
+    ids = map(NodeId, count(tree.next_id))
+    return [
+        Split(cluster, tuple(next(ids) for _ in groups), tuple(groups))
+        for cluster, groups in parts.items()
+    ]
 
 
 def apply_all(tree: Tree, edits: Sequence[Edit]) -> Tree:
