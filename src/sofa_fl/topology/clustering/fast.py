@@ -13,11 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.separation import Separation, power_of
+from sofa_fl.topology.clustering.separation import Separation, blocks, power_of
 from sofa_fl.topology.geometry.space import ROUNDING, TIE, Floats, Neighbors, Space, unit_rows
 from sofa_fl.topology.tree import Rows
 
-BLOCK = 1 << 20  # distances measured at a time
 ROUGHLY = 1e-6  # a relative error that means of distances may have, and more
 TRIFLE = 1e-9  # a relative error that rough distances may have besides the error they state
 EPS = float(np.finfo(np.float64).eps)
@@ -66,9 +65,7 @@ class FastNeighbors(Neighbors):
         a, b = [self._row[slots]], [self._row[self._nearest[slots]]]
         equal = slots[self._distance[slots] == 0]
         tied = self._row[(self._row >= 0) & self._tied]
-        step = max(1, BLOCK // len(self._row))
-        for start in range(0, len(tied), step):
-            rows = tied[start : start + step]
+        for rows in blocks(tied, len(self._row)):
             distances = self.distances(rows, self.alive)
             least = distances.min(axis=1)
             at, to = np.nonzero((distances <= least[:, None] * (1 + TIE)) & (least > 0)[:, None])
@@ -109,9 +106,8 @@ class FastNeighbors(Neighbors):
 
     def _measure(self, slots: Rows) -> None:
         """Find the nearest of `slots` among all."""
-        step = max(1, BLOCK // len(self._row))
-        for start in range(0, len(slots), step):
-            self._measure_block(slots[start : start + step])
+        for block in blocks(slots, len(self._row)):
+            self._measure_block(block)
 
     def _measure_block(self, slots: Rows) -> tuple[Floats, Floats]:
         """Note the nearest of `slots`; return their rough distances to all, and the error."""
@@ -142,9 +138,7 @@ class FastNeighbors(Neighbors):
 
     def _add(self, new: Rows) -> None:
         """Find the nearest of new nodes, and whose nearest they are."""
-        step = max(1, BLOCK // len(self._row))
-        for start in range(0, len(new), step):
-            slots = new[start : start + step]
+        for slots in blocks(new, len(self._row)):
             rough, error = self._measure_block(slots)
             bound = (rough * (1 - 4 * TRIFLE) - error[:, None]).min(axis=0)
             maybe = np.flatnonzero(bound <= self._distance**self._rough.power)

@@ -96,12 +96,12 @@ class Separation:
 
     def between(self, a: Rows, b: Rows) -> Pairs:
         """The pairs of one client of `a` and one of `b`."""
-        return reduce(add, (_pairs(self._distances(block, b)) for block in _blocks(a, len(b))))
+        return reduce(add, (_pairs(self._distances(block, b)) for block in blocks(a, len(b))))
 
     def are_outliers(self, others: Rows, group: Rows, among: int) -> bool:
         """Whether `others` are outside of a group, but no farther than its outermost might be."""
-        blocks, m = _blocks(group, len(group)), len(others)
-        sums = np.concatenate([self._distances(block, group).sum(axis=1) for block in blocks])
+        every, m = blocks(group, len(group)), len(others)
+        sums = np.concatenate([self._distances(block, group).sum(axis=1) for block in every])
         means = sums / (len(group) - 1)
         gap = self.between(group, others).mean - means.mean()
         return bool(gap <= means.std(ddof=1) * picked(m, m, among))
@@ -113,7 +113,7 @@ class Separation:
         rows = np.concatenate(parts)
         part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         start, found = 0, list[Pairs]()
-        for block in _blocks(rows, len(rows)):
+        for block in blocks(rows, len(rows)):
             later = part_of[start:] > part_of[start : start + len(block), None]
             if later.any():
                 found.append(_pairs(self._distances(block, rows[start:])[later]))
@@ -142,7 +142,7 @@ class Separation:
         return np.asarray(distances)
 
 
-def _blocks(rows: Rows, width: int) -> Iterator[Rows]:
+def blocks(rows: Rows, width: int) -> Iterator[Rows]:
     """Rows in blocks: the distances of each to `width` others fit into memory."""
     step = max(1, BLOCK // width)
     return (rows[start : start + step] for start in range(0, len(rows), step))
