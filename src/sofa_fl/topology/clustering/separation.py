@@ -16,6 +16,7 @@ from itertools import combinations
 from operator import add
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from scipy.special import stdtrit
 
 from sofa_fl.topology.geometry.space import Floats, Space
@@ -131,12 +132,15 @@ class Separation:
         return (sum(each.scatter for each in pairs) / degrees) ** 0.5 if degrees else 0.0
 
     def _distances(self, a: Rows, b: Rows) -> Floats:
-        """To the power of the metric. Squares by one matrix product: what may be rounding is 0."""
+        """To the power of the metric, by one matrix product: what may be its rounding is zero."""
         x, y = self._positions[a], self._positions[b]
-        if self._space.metric != "euclidean":
-            return self._space.distances(x, y)
-        squares = np.einsum("ij,ij->i", x, x)
-        distances = np.add.outer(squares, np.einsum("ij,ij->i", y, y)) - 2 * (x @ y.T)
+        if self._space.metric == "manhattan":
+            return np.asarray(cdist(x, y, "cityblock"))
+        if self._space.metric == "cosine":
+            squares, distances = np.ones(len(x)), 1 - x @ y.T
+        else:
+            squares = np.einsum("ij,ij->i", x, x)
+            distances = np.add.outer(squares, np.einsum("ij,ij->i", y, y)) - 2 * (x @ y.T)
         error = 17 * (x.shape[1] + 2) * np.finfo(np.float64).eps * squares
         distances[distances <= error[:, None]] = 0.0
         return np.asarray(distances)
