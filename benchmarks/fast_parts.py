@@ -13,9 +13,9 @@ from timing import space_of, timed
 
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dense import is_dense
-from sofa_fl.topology.clustering.dmac import Nearness, Neighbors, dmac
+from sofa_fl.topology.clustering.dmac import Nearness, dmac
 from sofa_fl.topology.clustering.fast import FastNeighbors
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.geometry.space import Floats, Neighbors
 from sofa_fl.topology.tree import Tree
 
 LARGEST_REPEATED = 3000  # clients; above, plain neighbors take minutes, and once is enough

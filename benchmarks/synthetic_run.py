@@ -11,7 +11,7 @@ import yaml
 
 from sofa_fl.experiment.storage.events import edit_to_json
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
 
 CONFIG = {"method": "sofa", "seed": 0, "data": {"name": "mnist"}, "sharing": {"ratio": 0.1}}
 
@@ -55,10 +55,10 @@ def events(
             for _ in range(rng.integers(0, 3 + num_clients // 100)):
                 edits += reshape(tree, rng)
                 for edit in edits[-1:]:
-                    tree = edit.apply(tree)
+                    tree = apply_all(tree, [edit])
             while (lone := prunable(tree)) is not None:
                 edits.append(Prune(lone))
-                tree = edits[-1].apply(tree)
+                tree = apply_all(tree, [edits[-1]])
         error = np.exp(-1.2 - 0.12 * round + talent + rng.normal(0, 0.1, num_clients))
         accuracy = np.clip(1 - error, 0.05, 1.0)
         for client in positions:

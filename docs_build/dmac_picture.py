@@ -15,8 +15,8 @@ import numpy as np
 from svg import COLOURS, line, node, picture, text
 
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import Neighbors, linked, paper_dmac
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.clustering.dmac import paper_dmac
+from sofa_fl.topology.geometry.space import Neighbors, Space, linked
 from sofa_fl.topology.tree import NodeId, Tree
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"

@@ -17,6 +17,7 @@ from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.history import tree_in
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Leave, apply_all
 from study.design.drift_settings import BAD
 from study.design.run_plan import Entry
 from study.rows.row_files import Row
@@ -77,7 +78,7 @@ def changes_of(config: Config) -> list[int]:
 
 def honest_ari(tree: Tree, truth: Sequence[int], bad: Collection[NodeId]) -> float:
     """How well a tree agrees with the true groups, without bad clients."""
-    left = tree.reparent({}, drop=[client for client in tree.clients if client in bad])
+    left = apply_all(tree, [Leave(client) for client in tree.clients if client in bad])
     return ari(left, [truth[client] for client in left.clients])
 
 

@@ -22,6 +22,7 @@ from sofa_fl.experiment.storage.events import edit_from_json
 from sofa_fl.experiment.storage.saving import RunProgress
 from sofa_fl.guard import Register
 from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import apply_all
 from tests.experiment.cases import TINY, events_of, own_data, summary_of, tiny
 from tests.experiment.test_resume import killed
 
@@ -151,7 +152,7 @@ def test_folding_the_edits_over_the_first_tree_gives_the_last(tmp_path: Path) ->
     for event in rest:
         for record in event["edits"]:
             kinds.add(record["edit"])
-            tree = edit_from_json(record).apply(tree)
+            tree = apply_all(tree, [edit_from_json(record)])
         assert tree.parent == {int(node): up for node, up in event["tree"].items()}
     assert {"join", "leave"} <= kinds
     assert result.summary["edits"]["leave"] == 4

@@ -27,6 +27,7 @@ from sofa_fl.methods.registry import title_of
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
+from sofa_fl.topology.tree.edits import apply_all
 from tests.engine.cases import NUM_CLASSES, SHAPE, make_data
 from tests.experiment.cases import METHODS, TINY, events_of, own_data, summary_of, tiny
 
@@ -78,7 +79,7 @@ def test_folding_the_edits_over_the_first_tree_gives_the_last(tmp_path: Path) ->
         tree = Tree(parent, tuple(map(NodeId, range(9))), 1 + max(parent))
         for event in rest:
             for record in event["edits"]:
-                tree = edit_from_json(record).apply(tree)
+                tree = apply_all(tree, [edit_from_json(record)])
                 num_edits += 1
             assert tree.parent == {int(node): up for node, up in event["tree"].items()}
         assert tree == result.tree

@@ -120,7 +120,7 @@ def test_compare_does_not_measure_what_is_known() -> None:
     FED.engine.exams.clear()
     assert compare_losses(TREE, MODELS, FED, known=known) == known
     assert FED.engine.exams == []
-    moved = Graft(CLIENTS[0], B).apply(TREE)
+    moved = apply_all(TREE, [Graft(CLIENTS[0], B)])
     losses = compare_losses(moved, MODELS, FED, known=known)
     (exam,) = FED.engine.exams
     assert torch.equal(as_vector(exam.params), MODELS[B])

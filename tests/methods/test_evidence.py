@@ -17,7 +17,7 @@ from sofa_fl.topology.clustering.default_splits import find_splits
 from sofa_fl.topology.clustering.evidence import Question
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Graft
+from sofa_fl.topology.tree.edits import Graft, apply_all
 from tests.methods.cases import Spy, federation
 
 FED = federation(spy=True)  # three groups of three clients, each with a target of its own
@@ -94,12 +94,12 @@ def test_after_an_edit_means_are_asked_again_and_nodes_that_stay_are_not() -> No
     known = evidence()
     known.losses([(NodeId(0), (A,)), (NodeId(0), (A, B))])
     moved = Graft(CLIENTS[0], B)
-    after, seen = known.after(moved.apply(TREE), [moved]), spied()
+    after, seen = known.after(apply_all(TREE, [moved]), [moved]), spied()
     after.losses([(NodeId(0), (A,))])
     assert not seen.exams
     found = after.losses([(NodeId(0), (A, B))])
     assert len(seen.exams) == 1
-    mean = mean_of((A, B), moved.apply(TREE), MODELS, FED)
+    mean = mean_of((A, B), apply_all(TREE, [moved]), MODELS, FED)
     assert found[0] == FED.held_out([(NodeId(0), mean)])[0].loss
 
 

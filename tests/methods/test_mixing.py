@@ -27,7 +27,7 @@ from sofa_fl.methods.rules.mixing import (
 )
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Graft
+from sofa_fl.topology.tree.edits import Graft, apply_all
 from tests.methods.cases import Spy, federation
 
 FED = federation(spy=True)  # three groups of three clients, each with a target of its own
@@ -166,7 +166,7 @@ def test_a_client_that_left_stays_away_and_one_that_moved_starts_from_its_new_pa
     second = Mixing()
     for _ in range(3):
         second = weigh(TREE, models, second, CLIENTS, CONFIG)
-    moved = Graft(CLIENTS[0], B).apply(TREE)
+    moved = apply_all(TREE, [Graft(CLIENTS[0], B)])
     third = weigh(moved, models, second, CLIENTS, CONFIG)
     assert third.starts[CLIENTS[0]] > 0
     assert CLIENTS[0] not in third.trials
@@ -181,7 +181,7 @@ def test_a_client_that_left_stays_away_and_one_that_moved_starts_from_its_new_pa
 def test_a_trial_ends_with_its_tree_and_waits_for_those_who_were_not_asked() -> None:
     models = apart()
     first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    moved = Graft(CLIENTS[0], B).apply(TREE)
+    moved = apply_all(TREE, [Graft(CLIENTS[0], B)])
     assert set(after_moves(first, TREE, moved).trials) == set(CLIENTS[1:])
     second = weigh(TREE, models, first, CLIENTS[:3], CONFIG)
     assert set(second.trials) == set(CLIENTS[3:])

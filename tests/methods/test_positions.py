@@ -92,7 +92,7 @@ def test_equal_models_stay_equal() -> None:
     vectors = [m.clone() for m in models(3) for _ in range(5)]
     rows = sketched(vectors, Sketch(SIZE, NUM_ENTRIES, 0), 3)
     space = Space(tuple(map(NodeId, range(15))), rows, np.ones(15))
-    apart = space.distances(rows, rows, np.zeros(15), np.zeros(15))
+    apart = space.distances(rows, rows)
     for group in range(3):
         assert apart[5 * group : 5 * group + 5, 5 * group : 5 * group + 5].max() < 1e-6
 

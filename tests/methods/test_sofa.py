@@ -190,7 +190,6 @@ def test_positions_keep_the_distances_of_what_they_stand_for(kind: str) -> None:
     start = {"weights": 0.0, "updates": 1.0}[kind]
     full = np.stack([(u.model - start * as_vector(u.start)).numpy() for u in updates.values()])
     expected = np.linalg.norm(full[:, None] - full[None], axis=2)
-    zeros = np.zeros(len(full))
-    distances = space.distances(space.positions, space.positions, zeros, zeros)
+    distances = space.distances(space.positions, space.positions)
     np.testing.assert_allclose(distances, expected, atol=1e-4)
     assert space.weights.tolist() == [len(fed.owned[c]) for c in fed.clients]

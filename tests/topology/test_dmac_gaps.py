@@ -10,8 +10,9 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import Neighbors, dendrogram, dmac
+from sofa_fl.topology.clustering.dmac import dendrogram, dmac
 from sofa_fl.topology.clustering.separation import without_chance
+from sofa_fl.topology.geometry.space import Neighbors
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import generic_places, like_models, nested, space_of, tree_of
 from tests.topology.worlds import apart
@@ -152,9 +153,9 @@ def test_groups_need_not_be_equally_tight(seed: int) -> None:
 def test_joining_all_mutual_pairs_at_once_is_classical(seed: int) -> None:
     rng = np.random.default_rng(seed)
     positions = generic_places(rng, int(rng.integers(2, 60)), 4, bool(seed % 2))
-    tree = dendrogram(Neighbors(space_of(positions, linkage="average")))
-    found = {frozenset(clients.tolist()) for clients in tree.clients}
-    sets = [frozenset([row]) for row in range(len(positions))]
+    found, expected = ([frozenset([row]) for row in range(len(positions))] for _ in range(2))
+    for members in dendrogram(Neighbors(space_of(positions, linkage="average"))):
+        found.append(frozenset().union(*(found[member] for member in members)))
     for first, second in linkage(pdist(positions) ** 2, "average")[:, :2].astype(int):
-        sets.append(sets[first] | sets[second])
-    assert found == set(sets)
+        expected.append(expected[first] | expected[second])
+    assert set(found) == set(expected)

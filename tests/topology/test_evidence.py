@@ -7,7 +7,7 @@ import pytest
 
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.tree.edits import Graft
+from sofa_fl.topology.tree.edits import Graft, apply_all
 from tests.topology.strategies import ids, node, space_of, tree_of
 
 TREE = tree_of([[0, 1], [2, 3]])  # 4: 5 and 6
@@ -32,6 +32,6 @@ def test_clients_without_a_position_do_not_count() -> None:
 def test_after_edits_it_knows_the_new_tree() -> None:
     evidence = DistanceEvidence(TREE, space_of([0, 4, 10, 20]), blind_loss=7.0, round=3)
     moved = Graft(node(2), node(5))
-    after = evidence.after(moved.apply(TREE), [moved])
+    after = evidence.after(apply_all(TREE, [moved]), [moved])
     assert (after.blind_loss, after.round) == (7.0, 3)
     assert after.losses([(node(3), ids(6)), (node(0), ids(5))]) == pytest.approx([0, (14 / 3) ** 2])

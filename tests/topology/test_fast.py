@@ -9,14 +9,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering import default_splits
+from sofa_fl.topology.clustering import default_splits, separation
 from sofa_fl.topology.clustering import fast as module
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import proposed_parts
-from sofa_fl.topology.clustering.dmac import Neighbors, dmac
+from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import default_tree_rules, shape
-from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
+from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 from tests.topology.strategies import ALL, WAYS, ids, node, space_of, tied_places, tree_of
 from tests.topology.worlds import apart
@@ -88,7 +88,7 @@ def test_the_same_with_hundreds_of_clients(kind: str) -> None:
 def test_blocks_of_distances_make_no_difference(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(separation, "BLOCK", block)
     for seed, kind in enumerate(KINDS):
         space = case(seed, kind, 30, ("euclidean", "average"))
         for increase in (None, 1.2):

@@ -5,31 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering import gaps
+from sofa_fl.topology.clustering import dense as module
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dense import DenseNodes, DenseSeparation
-from sofa_fl.topology.clustering.dmac import Dendrogram, Neighbors, dmac
-from sofa_fl.topology.clustering.gaps import _Join, _outer_pairs, build_by_gaps
+from sofa_fl.topology.clustering.dmac import Candidate, build_by_gaps, dmac, outer_pairs
 from sofa_fl.topology.clustering.separation import Pairs, Separation
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import Neighbors, Space
 from tests.topology.strategies import space_of
 
 
-def join(size: int, mean: float) -> _Join:
-    return _Join(Pairs(10, mean, 0.1), size)
+def candidate(size: int, mean: float, *clusters: Candidate) -> Candidate:
+    return Candidate(Pairs(10, mean, 0.1), size, clusters=list(clusters))
 
 
 def test_a_join_adds_up_the_clusters_that_it_keeps_and_those_of_joins_that_are_none() -> None:
-    total = join(20, 9.0)
-    total.keep(1, join(3, 2.0))
-    total.keep(2, join(4, 5.0))
-    assert (total.parts, total.sum_within, total.num_within) == ([1, 2], 26.0, 7)
+    total = candidate(20, 9.0, candidate(3, 2.0), candidate(4, 5.0))
+    total.parts = [1, 2]
     for first in (3, 5):
-        other = join(6, 7.0)
-        other.keep(first, join(2, 1.0))
-        other.parts.append(first + 1)
+        other = candidate(6, 7.0, candidate(2, 1.0))
+        other.parts = [first, first + 1]
         total.take_over(other)
-    assert (total.parts, total.sum_within, total.num_within) == ([1, 2, 3, 4, 5, 6], 30.0, 11)
+    assert total.parts == [1, 2, 3, 4, 5, 6]
+    assert [cluster.size for cluster in total.clusters] == [3, 4, 2, 2]
     assert total.pairs.num == 30
     near = Pairs(10, total.pairs.mean, 0.1)  # so that it is no cluster
     expected = (30.0 + (20 - 11) * total.pairs.mean) / 20
@@ -40,7 +37,7 @@ def test_the_pairs_of_each_member_are_those_with_all_others() -> None:
     space = space_of(np.random.default_rng(0).normal(size=(7, 3)), linkage="average")
     rows = [np.array([0, 1]), np.array([2]), np.array([3, 4, 5]), np.array([6])]
     test = Separation(space)
-    total, outer = _outer_pairs(Dendrogram([], rows), test, range(4))
+    total, outer = outer_pairs(test, rows)
     assert total == test.within(rows)
     for member, pairs in zip(rows, outer, strict=True):
         others = np.setdiff1d(np.arange(7), member)
@@ -73,8 +70,8 @@ def test_few_clients_take_the_dense_form_unless_neighbors_are_named(
         taken.append("separation")
         return DenseSeparation(space)
 
-    monkeypatch.setattr(gaps, "DenseNodes", nodes)
-    monkeypatch.setattr(gaps, "DenseSeparation", separation)
+    monkeypatch.setattr(module, "DenseNodes", nodes)
+    monkeypatch.setattr(module, "DenseSeparation", separation)
     space = space_of(np.random.default_rng(2).normal(size=(num, 3)), linkage="average")
     build_by_gaps(space, num, Neighbors if plain else None)
     assert taken == (["nodes", "separation"] if num == 20 and not plain else [])

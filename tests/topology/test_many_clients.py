@@ -15,7 +15,7 @@ from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import find_prunes, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, Graft, MutableTree, Prune, apply_all
+from sofa_fl.topology.tree.edits import Edit, Graft, Prune, apply_all
 from tests.topology.strategies import ALL, ids, nested, node, only, space_of
 from tests.topology.worlds import made_up
 
@@ -44,7 +44,7 @@ def test_a_chain_is_a_tree() -> None:
     assert tree.is_compact
     assert len(tree.path(node(MANY - 1))) == MANY
     assert len(tree.clients_of(tree.root)) == MANY
-    other = Graft(node(0), tree.clusters[-1]).apply(MutableTree(tree)).done()
+    other = apply_all(tree, [Graft(node(0), tree.clusters[-1])])
     assert other.path(node(0)) == (*tree.path(node(MANY - 1))[:-1], node(0))
 
 

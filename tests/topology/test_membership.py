@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.topology.clustering.shape import (
-    attach_newcomers,
     find_joins,
     find_leaves,
     find_takeover,
@@ -55,14 +54,9 @@ def test_of_two_clusters_as_near_a_newcomer_joins_the_tighter_one() -> None:
     assert joins == [Join(node(20), node(6)), Join(node(21), node(7))]
 
 
-def test_newcomers_are_attached_to_the_tree() -> None:
-    space = space_at(THERE | {20: 0.4})
-    assert attach_newcomers(TREE, space) == (
-        apply_all(TREE, find_joins(TREE, space)),
-        [Join(node(20), node(6))],
-    )
+def test_a_newcomer_joins_whom_it_suits_where_nothing_is_near() -> None:
     unknown = space_at({20: 0.4})
-    assert attach_newcomers(TREE, unknown, {node(20): node(7)})[1] == [Join(node(20), node(7))]
+    assert find_joins(TREE, unknown, {node(20): node(7)}) == [Join(node(20), node(7))]
 
 
 def test_newcomers_do_not_wait_for_each_other() -> None:

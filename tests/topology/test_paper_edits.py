@@ -9,12 +9,11 @@ import pytest
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.dmac import Neighbors
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.fast import FastNeighbors
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.clustering.shape import paper_tree_rules, shape
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from tests.topology.paper_reference import (

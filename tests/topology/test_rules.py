@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.dmac import Neighbors, dmac
+from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence, Evidence
 from sofa_fl.topology.clustering.shape import (
     TreeRules,
@@ -13,7 +13,7 @@ from sofa_fl.topology.clustering.shape import (
     paper_tree_rules,
     shape,
 )
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import Neighbors, Space
 from sofa_fl.topology.tree import Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, apply_all
 from tests.topology.strategies import ALL, CLOUDS, node, only, space_of, tree_of

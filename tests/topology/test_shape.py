@@ -65,7 +65,7 @@ def test_the_edits_lead_from_the_first_tree_to_the_last(
     assert seen == replace(evidence, tree=after)
     tree, used = case.tree, set(case.tree.parent)
     for edit in edits:
-        tree = edit.apply(tree)
+        tree = apply_all(tree, [edit])
         new = set(tree.parent) - used
         assert all(each >= case.tree.next_id for each in new), "an id came back"
         used |= new

@@ -14,7 +14,6 @@ from sofa_fl.topology.clustering.fast import paired_distances
 from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
 from tests.topology.strategies import METRICS, WAYS, ids, node, rows_of, tree_of
 
-NONE = 0.0, 0.0  # variances
 SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
     "euclidean": "euclidean",
     "manhattan": "cityblock",
@@ -43,7 +42,7 @@ def cluster_distance(space: Space) -> float:
     rows = [rows_of(nodes)[node(8)], rows_of(nodes)[node(9)]]
     positions, variances = nodes.positions[rows], nodes.variances[rows]
     all_pairs = nodes.distances(ids(8, 9), ids(8, 9))
-    paired = paired_distances(space, positions[:1], positions[1:], (variances[:1], variances[1:]))
+    paired = paired_distances(space, positions[:1], positions[1:], variances[0] + variances[1])
     assert_allclose(paired, all_pairs[0, 1])
     return float(all_pairs[0, 1])
 
@@ -59,7 +58,7 @@ def test_distances_are_those_of_scipy(metric: Metric) -> None:
     some = space.distances(space.positions[[2]], space.positions[[5, 7, 2]])
     assert some.shape == (1, 3)
     assert_allclose(some[0], expected[2, [5, 7, 2]], atol=1e-12)
-    paired = paired_distances(space, space.positions[[2, 3]], space.positions[[5, 3]], NONE)
+    paired = paired_distances(space, space.positions[[2, 3]], space.positions[[5, 3]])
     assert_allclose(paired, [expected[2, 5], 0], atol=1e-12)
 
 
@@ -69,8 +68,8 @@ def test_distances_have_a_row_and_a_column_for_each(way: tuple[Metric, Linkage])
     space = random_space(np.random.default_rng(2), 5, *way)
     one = space.positions[:1]
     expected = all_between(space)[:, :1]
-    for variances in [(), (0.0,), (0.0, 0.0), (np.zeros(5), 0.0), (0.0, np.zeros(1))]:
-        distances = space.distances(space.positions, one, *variances)
+    for variances in (0.0, np.zeros((5, 1)), np.zeros(1)):
+        distances = space.distances(space.positions, one, variances)
         assert distances.shape == (5, 1)
         assert_allclose(distances, expected)
 
@@ -245,7 +244,7 @@ def test_what_counts_as_rounding_goes_by_the_length_in_the_metric(metric: Metric
     assert pairs[0, 1] == 0.0
     assert pairs[0, 2] > 0
     every = np.zeros(4, dtype=np.intp)
-    paired = paired_distances(space, space.positions[every], space.positions, NONE)
+    paired = paired_distances(space, space.positions[every], space.positions)
     assert (paired == 0).tolist() == (pairs[0] == 0).tolist()
 
 
@@ -255,8 +254,8 @@ def test_no_two_directions_are_farther_apart_than_opposite_ones(linkage: Linkage
     space = Space(ids(*range(200)), directions, np.ones(200), "cosine", linkage)
     a, b = space.positions, -space.positions
     assert (1 - np.einsum("ij,ij->i", a, b)).max() > 2, "by rounding"
-    assert space.distances(a, b).max() == paired_distances(space, a, b, NONE).max() == 2
-    assert space.distances(a, a).min() == paired_distances(space, a, a, NONE).min() == 0
+    assert space.distances(a, b).max() == paired_distances(space, a, b).max() == 2
+    assert space.distances(a, a).min() == paired_distances(space, a, a).min() == 0
 
 
 def test_variances_are_zero_unless_named() -> None:
@@ -265,8 +264,9 @@ def test_variances_are_zero_unless_named() -> None:
     expected = np.sqrt(((a - b) ** 2).sum(axis=1))
     assert_allclose(np.diag(space.distances(a, b)), expected)
     assert_allclose(np.diag(space.distances(a, b, 3.0)), np.sqrt(expected**2 + 3))
-    assert_allclose(np.diag(space.distances(a, b, 0.0, 2.0)), np.sqrt(expected**2 + 2))
-    assert_allclose(paired_distances(space, a, b, (3.0, 2.0)), np.sqrt(expected**2 + 5))
+    each = np.diag(space.distances(a, b, np.array([3.0, 2.0])))
+    assert_allclose(each, np.sqrt(expected**2 + [3, 2]))
+    assert_allclose(paired_distances(space, a, b, 3.0), np.sqrt(expected**2 + 3))
 
 
 def test_siblings_as_near_as_each_other_come_in_their_order() -> None:

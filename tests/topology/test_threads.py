@@ -6,8 +6,8 @@ import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import Neighbors, dmac, one_thread
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.clustering.dmac import dmac, one_thread
+from sofa_fl.topology.geometry.space import Neighbors, Space
 from tests.topology.strategies import space_of
 
 

@@ -126,10 +126,11 @@ def test_compact_is_two_children_or_more(drawn: int | list[int | list[int]], com
     assert tree_of(drawn).is_compact is compact
 
 
-def test_reparent_moves_and_drops(tree: Tree) -> None:
-    moved = tree.reparent({node(2): node(6), node(3): node(7), node(4): node(7)}, drop=ids(8))
+def test_reparent_moves(tree: Tree) -> None:
+    moved = tree.reparent({node(2): node(6), node(8): node(7)})
     assert moved.path(node(2)) == ids(6, 2)
-    assert moved.clusters == ids(6, 7)
+    assert moved.path(node(8)) == ids(6, 7, 8)
+    assert moved.clients == tree.clients
     assert moved.next_id == tree.next_id == 9
     assert tree.clusters == ids(6, 7, 8), "the tree before is as it was"
 
@@ -137,15 +138,12 @@ def test_reparent_moves_and_drops(tree: Tree) -> None:
 def test_reparent_makes_no_room_for_an_id_of_the_past(tree: Tree) -> None:
     grown = tree.reparent({node(20): node(6)})
     assert grown.next_id == 21
-    assert grown.reparent({}, drop=ids(20)).next_id == 21
+    assert grown.reparent({}).next_id == 21
 
 
 def test_reparent_checks_what_it_makes(tree: Tree) -> None:
     with pytest.raises(TopologyError, match="have children"):
         tree.reparent({node(0): node(1)})
-    with pytest.raises(TopologyError, match="a tree needs a client"):
-        tree.reparent({}, drop=ids(*range(6)))
-    assert tree.reparent({}, drop=ids(0)).clients == ids(1, 2, 3, 4, 5)
 
 
 def test_a_very_deep_tree_needs_no_recursion() -> None:

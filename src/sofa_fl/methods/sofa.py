@@ -20,10 +20,10 @@ from sofa_fl.methods.rules.state import SofaState, adapt_membership, told_apart_
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
-from sofa_fl.topology.clustering.shape import attach_newcomers, shape
+from sofa_fl.topology.clustering.shape import find_joins, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
+from sofa_fl.topology.tree.edits import Edit, apply_all
 
 
 @register("sofa", "SOFA-FL", SofaConfig, section="sofa")
@@ -60,7 +60,8 @@ class Sofa:
             return replace(state, params=models), Notes(edits=moves, path_loss=state.losses)
         rules, learned = self.rules_for(updates, state.learned, fed)
         space = rules.embed(updates, self.config, fed)
-        tree, joins = attach_newcomers(state.tree, space, local.suited)
+        joins = find_joins(state.tree, space, local.suited)
+        tree = apply_all(state.tree, joins)
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
         losses = compare_losses(tree, models, fed, known, updates)

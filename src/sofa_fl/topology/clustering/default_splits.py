@@ -19,8 +19,7 @@ from sofa_fl.topology.clustering.default_edits import (
 )
 from sofa_fl.topology.clustering.dmac import Nearness, dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
-from sofa_fl.topology.clustering.separation import student
-from sofa_fl.topology.geometry.principal import without_noise
+from sofa_fl.topology.clustering.separation import student, without_noise
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, splits_of

@@ -10,13 +10,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sofa_fl.topology.clustering.dmac import TIE, linked
+from sofa_fl.topology.clustering.fast import FastNeighbors
 from sofa_fl.topology.clustering.separation import Separation, power_of
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.geometry.space import TIE, Floats, Space, linked
 from sofa_fl.topology.tree import Rows
 
 MOST = 512  # clients: for more, one number per node is faster than one per pair
 LARGEST = 1e100  # the square of a larger number may be infinite
+
+
+def quickest(space: Space) -> tuple[FastNeighbors | DenseNodes, Separation]:
+    """The nodes that DMAC joins, and the separation test, in the form that takes least time."""
+    if is_dense(space):
+        return DenseNodes(space), DenseSeparation(space)
+    return FastNeighbors(space), Separation(space)
 
 
 def is_dense(space: Space) -> bool:

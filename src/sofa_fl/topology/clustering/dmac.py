@@ -1,25 +1,28 @@
-"""DMAC, dynamic multi-branch agglomerative clustering: the first tree (the paper's Algorithm 1)."""
+"""DMAC, dynamic multi-branch agglomerative clustering: the first tree.
+
+The paper's (Algorithm 1) joins all pairs below a threshold, step by step. Ours has no threshold:
+which joins of the nearest are clusters, the gaps above them say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Protocol
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from threadpoolctl import ThreadpoolController
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.separation import without_chance
-from sofa_fl.topology.geometry.space import Floats, NodeArrays, Space
+from sofa_fl.topology.clustering.dense import DenseNodes, quickest
+from sofa_fl.topology.clustering.fast import FastNeighbors
+from sofa_fl.topology.clustering.separation import Pairs, Separation, stands_out, without_chance
+from sofa_fl.topology.geometry.space import TIE, Neighbors, Space, linked
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
-TIE = 1e-9  # distances that differ by less than this fraction count as equal
+Nearness = Callable[[Space], Neighbors]
 _controller = cache(ThreadpoolController)  # to look for all libraries takes milliseconds
 
 
@@ -34,113 +37,6 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-class Neighbors(NodeArrays):
-    """The nodes that are joined, by row: the clients of a space first, then every join.
-
-    Attributes:
-        alive: The rows that have not been joined to another, in ascending order.
-        size: The number of rows in use.
-    """
-
-    def __init__(self, space: Space) -> None:
-        n = len(space.clients)
-        super().__init__(space, 2 * n - 1)  # every join leaves fewer nodes than before
-        self.positions[:n], self.weights[:n] = space.positions, space.weights
-        self.size, self.alive = n, np.arange(n)
-
-    def distances(self, a: Rows, b: Rows) -> Floats:
-        """D of every node in `a` to every one in `b`; infinite to itself."""
-        distances = self.between(a, b)
-        distances[a[:, None] == b[None, :]] = np.inf
-        return distances
-
-    def within(self, gamma: float) -> Rows:
-        """Nodes among which are all that have another within `gamma` times the smallest D."""
-        return self.alive
-
-    def nearest(self) -> tuple[Rows, Rows]:
-        """Every node, and its nearest; several times, if several are as near."""
-        distances = self.distances(self.alive, self.alive)
-        rows, columns = np.nonzero(distances <= distances.min(axis=1)[:, None] * (1 + TIE))
-        return self.alive[rows], self.alive[columns]
-
-    def links(self) -> tuple[Rows, Rows]:
-        """The ends of the links between nodes that are each other's nearest, either way round."""
-        nodes, nearest = self.nearest()
-        both = np.isin(nodes * self.size + nearest, nearest * self.size + nodes)
-        return nodes[both], nearest[both]
-
-    def mutual(self) -> list[Rows]:
-        """The groups of nodes that are each other's nearest."""
-        return linked(*self.links())
-
-    def join(self, groups: Sequence[Rows]) -> Rows:
-        """Aggregate each group to a new node; return the new nodes' rows."""
-        new = np.arange(self.size, self.size + len(groups))
-        for row, group in zip(new.tolist(), groups):
-            self.aggregate(row, group)
-        self.size += len(groups)
-        self.alive = np.append(np.setdiff1d(self.alive, np.concatenate(groups)), new)
-        return new
-
-
-class Nodes(Protocol):
-    """What `dendrogram` needs of the nodes that it joins."""
-
-    size: int
-
-    @property
-    def alive(self) -> Sized: ...
-
-    def mutual(self) -> list[Rows]: ...
-
-    def join(self, groups: Sequence[Rows]) -> object: ...
-
-
-Nearness = Callable[[Space], Neighbors]
-
-
-def linked(a: Rows, b: Rows) -> list[Rows]:
-    """The groups of nodes linked by `a` – `b`, each ascending, the groups by their first."""
-    nodes, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
-    links = coo_array((np.ones(len(a)), (ends[: len(a)], ends[len(a) :])), shape=(len(nodes),) * 2)
-    group_of = connected_components(links, directed=False)[1]
-    order = np.argsort(group_of, kind="stable")
-    return np.split(nodes[order], np.flatnonzero(np.diff(group_of[order])) + 1)
-
-
-@dataclass(frozen=True)
-class Dendrogram:
-    """Joins by row: the clients of a space are the first rows, every join is one more.
-
-    Attributes:
-        joins: The members of each join, all of them earlier rows.
-        clients: The rows of the clients in every row.
-    """
-
-    joins: list[list[int]]
-    clients: list[Rows]
-
-
-def dendrogram(nodes: Nodes) -> Dendrogram:
-    """Join the nearest until one is left; those at the same distance in one.
-
-    With average linkage, joining two that are each other's nearest brings nobody nearer to
-    anybody: so all such pairs can be joined at once, and the tree is that of one join at a time.
-    """
-    joins = list[list[int]]()
-    clients = [np.array([row]) for row in range(nodes.size)]
-    rank = list(range(nodes.size))  # a new node takes the rank of its first member
-    while len(nodes.alive) > 1:
-        groups = sorted(nodes.mutual(), key=lambda group: min(rank[r] for r in group))
-        nodes.join(groups)
-        for group in groups:
-            joins.append(group.tolist())
-            clients.append(np.concatenate([clients[member] for member in group]))
-            rank.append(rank[group[0]])
-    return Dendrogram(joins, clients)
-
-
 @one_thread()
 def dmac(
     space: Space, config: DmacConfig, first: int = 0, neighbors: Nearness | None = None
@@ -151,8 +47,6 @@ def dmac(
     that may join. With the plain `Neighbors` the tree is the same as by default, and it takes
     longer.
     """
-    from sofa_fl.topology.clustering.gaps import build_by_gaps  # it is made of what is here
-
     if config.increase is not None:
         return paper_dmac(space, config, first, neighbors)
     tree = build_by_gaps(space, max(first, 1 + max(space.clients)), neighbors)
@@ -169,8 +63,6 @@ def paper_dmac(
     Pairs that share a node are joined to one cluster, which stands at the weighted mean of its
     clients. Chosen: distances that only rounding tells apart are equal.
     """
-    from sofa_fl.topology.clustering.fast import FastNeighbors  # it is made of what is here
-
     if (gamma := config.increase) is None:
         raise TopologyError(
             "the paper's DMAC needs the increasing factor gamma, got none: set dmac.increase"
@@ -188,3 +80,117 @@ def paper_dmac(
         for cluster, group in zip(nodes.join(groups), groups):
             parent |= {ids[member]: ids[cluster] for member in group}
     return Tree({ids[nodes.size - 1]: None, **parent}, space.clients, first + nodes.size - num)
+
+
+def dendrogram(nodes: Neighbors | DenseNodes) -> list[list[int]]:
+    """Join the nearest until one is left, those at the same distance in one: the rows joined.
+
+    With average linkage, joining two that are each other's nearest brings nobody nearer to
+    anybody: so all such pairs can be joined at once, and the tree is that of one join at a time.
+    """
+    joins = list[list[int]]()
+    rank = list(range(nodes.size))  # a new node takes the rank of its first member
+    while len(nodes.alive) > 1:
+        groups = sorted(nodes.mutual(), key=lambda group: min(rank[r] for r in group))
+        nodes.join(groups)
+        joins += [group.tolist() for group in groups]
+        rank += [rank[group[0]] for group in groups]
+    return joins
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A join that may become a cluster.
+
+    Attributes:
+        pairs: The pairs of clients of different parts.
+        size: The number of clients.
+        parts: The rows of the parts.
+        clusters: Those of the parts that are clusters.
+    """
+
+    pairs: Pairs
+    size: int
+    parts: list[int] = field(default_factory=list)
+    clusters: list[Candidate] = field(default_factory=list)
+
+    def take_over(self, other: Candidate) -> None:
+        """Take the parts of a join that is no cluster."""
+        self.pairs += other.pairs
+        self.parts += other.parts
+        self.clusters += other.clusters
+
+    def tightness(self, outer: Pairs, factor: float) -> float:
+        """How far apart the clients are; if this is no cluster, as far as those of its parts."""
+        if stands_out(self.pairs, outer, factor):
+            return self.pairs.mean
+        alone = self.size - sum(cluster.size for cluster in self.clusters)
+        within = sum(cluster.size * cluster.pairs.mean for cluster in self.clusters)
+        return (within + alone * self.pairs.mean) / self.size
+
+
+def build_by_gaps(space: Space, first: int, neighbors: Nearness | None = None) -> Tree:
+    """Build the tree of those joins above which there is a gap; ids of clusters from `first` on.
+
+    Nodes are joined two by two, the nearest first. A join stays a cluster if its clients are
+    farther from those it is joined to next than its own parts are from each other, clearly and not
+    by chance (`stands_out`); else its parts become parts of that next join. So where distances grow
+    without a gap, all joins become one wide cluster, and clients that differ only by noise get a
+    flat tree. Every gap is looked for where it is, not in all distances together: groups need not
+    be equally tight.
+    """
+    nodes, separation = (neighbors(space), Separation(space)) if neighbors else quickest(space)
+    clients = [np.array([row]) for row in range(len(space.clients))]  # of every row
+    undecided: dict[int, Candidate] = {}
+    clusters: dict[int, list[int]] = {}  # the parts of each
+    for row, members in enumerate(dendrogram(nodes), len(clients)):
+        pairs, outer = outer_pairs(separation, [clients[member] for member in members])
+        clients.append(np.concatenate([clients[member] for member in members]))
+        join = Candidate(pairs, len(clients[row]))
+        joined = [undecided.pop(member, None) for member in members]  # None for clients
+        tightness = {
+            at: (child.size, child.tightness(outer[at], separation.factor))
+            for at, child in enumerate(joined)
+            if child is not None
+        }
+        for at, (member, child) in enumerate(zip(members, joined)):
+            if child is None:
+                join.parts.append(member)
+                continue
+            alone = join.size == child.size + 1  # the other may only be noisier than the rest
+            factor = separation.clearly if alone else separation.factor
+            others = [tightness[k] for k in tightness if k != at]
+            if stands_out(child.pairs, outer[at], factor, halfway(child, others)):
+                clusters[member] = child.parts
+                join.parts.append(member)
+                join.clusters.append(child)
+            else:
+                join.take_over(child)
+        undecided[row] = join
+    clusters |= {row: root.parts for row, root in undecided.items()}
+    ids = dict(enumerate(space.clients)) | {r: NodeId(first + k) for k, r in enumerate(clusters)}
+    parent: dict[NodeId, NodeId | None] = {ids[len(clients) - 1]: None}
+    parent |= {ids[part]: ids[row] for row, parts in clusters.items() for part in parts}
+    return Tree(parent, space.clients, first + len(clusters))
+
+
+def halfway(join: Candidate, others: Sequence[tuple[int, float]]) -> float:
+    """Halfway between the tightness of a join and that of the others, given with their sizes."""
+    if not others:
+        return 0.0
+    mean = sum(size * tightness for size, tightness in others) / sum(size for size, _ in others)
+    return (join.pairs.mean + mean) / 2
+
+
+def outer_pairs(separation: Separation, groups: Sequence[Rows]) -> tuple[Pairs, list[Pairs]]:
+    """The pairs of clients of different groups: all, and those of each group."""
+    if len(groups) == 2:
+        pairs = separation.between(*groups)
+        return pairs, [pairs, pairs]
+    outer = []
+    for at, group in enumerate(groups):
+        others = np.concatenate([*groups[:at], *groups[at + 1 :]])
+        outer.append(separation.between(group, others))
+    total = separation.within(groups)
+    assert total is not None  # there are several groups
+    return total, outer

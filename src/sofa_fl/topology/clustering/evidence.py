@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol, Self
 
 import numpy as np
@@ -81,15 +81,9 @@ class DistanceEvidence:
         return 1
 
     def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
-        asked = defaultdict[tuple[NodeId, ...], list[int]](list)
-        for number, (_, nodes) in enumerate(questions):
-            asked[nodes].append(number)
-        rows = np.array([self.space.row_of[client] for client, _ in questions], dtype=np.intp)
-        losses = np.zeros(len(questions))
-        for nodes, numbers in asked.items():  # all clients that are asked about a model at once
-            apart = self.space.positions[rows[numbers]] - self._mean(nodes)
-            losses[numbers] = (apart[:, None, :] @ apart[:, :, None])[:, 0, 0]
-        return losses
+        mean, positions, row_of = cache(self._mean), self.space.positions, self.space.row_of
+        apart = (positions[row_of[client]] - mean(nodes) for client, nodes in questions)
+        return np.array([difference @ difference for difference in apart])
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> DistanceEvidence:
         return replace(self, tree=tree, moved=moved_between(self.tree, tree, self.moved))

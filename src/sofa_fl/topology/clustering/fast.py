@@ -13,13 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.dmac import TIE, Neighbors, linked
-from sofa_fl.topology.clustering.separation import Separation, power_of
-from sofa_fl.topology.geometry.space import ROUNDING, Floats, Space, unit_rows
+from sofa_fl.topology.clustering.separation import blocks, power_of
+from sofa_fl.topology.geometry.space import ROUNDING, TIE, Floats, Neighbors, Space, unit_rows
 from sofa_fl.topology.tree import Rows
 
-BLOCK = 1 << 20  # distances measured at a time
-ROUGHLY = 1e-6  # a relative error that means of distances may have, and more
 TRIFLE = 1e-9  # a relative error that rough distances may have besides the error they state
 EPS = float(np.finfo(np.float64).eps)
 
@@ -67,9 +64,7 @@ class FastNeighbors(Neighbors):
         a, b = [self._row[slots]], [self._row[self._nearest[slots]]]
         equal = slots[self._distance[slots] == 0]
         tied = self._row[(self._row >= 0) & self._tied]
-        step = max(1, BLOCK // len(self._row))
-        for start in range(0, len(tied), step):
-            rows = tied[start : start + step]
+        for rows in blocks(tied, len(self._row)):
             distances = self.distances(rows, self.alive)
             least = distances.min(axis=1)
             at, to = np.nonzero((distances <= least[:, None] * (1 + TIE)) & (least > 0)[:, None])
@@ -81,16 +76,8 @@ class FastNeighbors(Neighbors):
         a, b = [*a, self._row[self._nearest[equal]]], [*b, self._row[equal]]
         return np.concatenate(a), np.concatenate(b)
 
-    def mutual(self) -> list[Rows]:
-        a, b = self.links()
-        if len(a) > len(np.unique(a)):  # there are ties
-            return linked(a, b)
-        pairs = np.stack([a, b], axis=1)[a < b]
-        return list(pairs[np.argsort(pairs[:, 0])])
-
     def join(self, groups: Sequence[Rows]) -> Rows:
-        is_pairs = all(len(group) == 2 for group in groups)  # as they are, without ties
-        new = self._join_pairs(np.array(groups)) if is_pairs else super().join(groups)
+        new = super().join(groups)
         gone = self._slot[np.concatenate(groups)]
         free = np.zeros(len(self._row), dtype=bool)
         free[gone] = True
@@ -106,19 +93,6 @@ class FastNeighbors(Neighbors):
         self._add(self._slot[new])
         return new
 
-    def _join_pairs(self, pairs: Rows) -> Rows:
-        """As `Neighbors.join`, all pairs at once."""
-        new = np.arange(self.size, self.size + len(pairs))
-        weights, positions = self.weights[pairs], self.positions[pairs]
-        total = weights.sum(axis=1)
-        means = (positions * weights[:, :, None]).sum(axis=1) / total[:, None]
-        squares = ((positions - means[:, None]) ** 2).sum(axis=2) + self.variances[pairs]
-        self.weights[new], self.positions[new] = total, means
-        self.variances[new] = (squares * weights).sum(axis=1) / total
-        self.size += len(pairs)
-        self.alive = np.append(np.setdiff1d(self.alive, pairs), new)
-        return new
-
     def _drop_free_slots(self) -> None:
         kept = np.flatnonzero(self._row >= 0)
         new_slot = np.zeros(len(self._row), dtype=np.intp)
@@ -131,9 +105,8 @@ class FastNeighbors(Neighbors):
 
     def _measure(self, slots: Rows) -> None:
         """Find the nearest of `slots` among all."""
-        step = max(1, BLOCK // len(self._row))
-        for start in range(0, len(slots), step):
-            self._measure_block(slots[start : start + step])
+        for block in blocks(slots, len(self._row)):
+            self._measure_block(block)
 
     def _measure_block(self, slots: Rows) -> tuple[Floats, Floats]:
         """Note the nearest of `slots`; return their rough distances to all, and the error."""
@@ -159,14 +132,12 @@ class FastNeighbors(Neighbors):
 
     def _paired(self, a: Rows, b: Rows) -> Floats:
         x, y = self._row[a], self._row[b]
-        variances = self.variances[x], self.variances[y]
+        variances = self.variances[x] + self.variances[y]
         return paired_distances(self._space, self.positions[x], self.positions[y], variances)
 
     def _add(self, new: Rows) -> None:
         """Find the nearest of new nodes, and whose nearest they are."""
-        step = max(1, BLOCK // len(self._row))
-        for start in range(0, len(new), step):
-            slots = new[start : start + step]
+        for slots in blocks(new, len(self._row)):
             rough, error = self._measure_block(slots)
             bound = (rough * (1 - 4 * TRIFLE) - error[:, None]).min(axis=0)
             maybe = np.flatnonzero(bound <= self._distance**self._rough.power)
@@ -187,9 +158,7 @@ class FastNeighbors(Neighbors):
             self._stale[changed] = False
 
 
-def paired_distances(
-    space: Space, a: Floats, b: Floats, variances: tuple[Floats | float, Floats | float]
-) -> Floats:
+def paired_distances(space: Space, a: Floats, b: Floats, variances: Floats | float = 0.0) -> Floats:
     """As `Space.distances`, of each position in `a` to that in the same row of `b`."""
     if space.metric == "cosine":
         if space.linkage == "centroid":
@@ -200,7 +169,7 @@ def paired_distances(
     else:
         squares = np.einsum("ij,ij->i", a - b, a - b)
         if space.linkage == "average":
-            squares = squares + variances[0] + variances[1]
+            squares = squares + variances
         distances = np.sqrt(squares)
     rounding = ROUNDING * (space.lengths(a) + space.lengths(b))
     return np.where(distances <= rounding, 0.0, distances)
@@ -264,30 +233,3 @@ class RoughDistances:
         if self._space.linkage == "average":
             squares += self._variances[rows]
         return np.asarray(squares)
-
-
-def may_be_clear(sizes: Sequence[int], space: Space) -> bool:
-    """Whether several groups of clients, not all, may stand out clearly from the others together.
-
-    The groups are the first clients of the space, the next, and so on. Distances within a part are
-    on average at least those of the two nearest groups, and distances to the others at most those
-    of the two farthest: all follow from the groups' means. Groups of one client need not stand out
-    clearly (`is_clear`), so with two of those anything may be a part.
-    """
-    if space.metric == "manhattan" or sizes.count(1) > 1:
-        return True
-    positions = space.positions
-    if space.metric == "euclidean":
-        positions = positions - positions.mean(axis=0)
-    starts, num = np.cumsum([0, *sizes[:-1]]), np.array(sizes)
-    squares = np.einsum("ij,ij->i", positions, positions)
-    means = np.add.reduceat(positions, starts) / num[:, None]
-    if space.metric == "euclidean":
-        mean_squares = np.add.reduceat(squares, starts) / num
-        distances = np.add.outer(mean_squares, mean_squares) - 2 * means @ means.T
-    else:
-        distances = 1 - means @ means.T
-    distances = distances[~np.eye(len(sizes), dtype=bool)]
-    least, most = float(distances.min()), float(distances.max())
-    is_certain = least > ROUGHLY * float(squares.max())  # rounding makes no difference
-    return not is_certain or most * (1 + ROUGHLY) >= least * Separation(space).clearly

@@ -1,17 +1,19 @@
-"""The separation test: whether a group of clients stands out against others.
+"""What is more than noise: a group of clients that stands out, and directions that do.
 
-It compares the distances within the group to those between the group and the others. Distances are
-to the power in which noise adds up (squares, for the euclidean metric): that of two clients is what
-tells them apart, plus the noise of each. Every client counts once, whatever its weight.
+The separation test compares the distances within a group to those between the group and others.
+Distances are to the power in which noise adds up (squares, for the euclidean metric): that of two
+clients is what tells them apart, plus the noise of each. Every client counts once, whatever its
+weight.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, reduce
 from itertools import combinations
+from operator import add
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -22,12 +24,16 @@ from sofa_fl.topology.tree import NodeId, Rows, Tree
 from sofa_fl.topology.tree.edits import MutableTree
 
 FACTOR = 1.06  # distances to others are at least this many times those within the group
-CLEARLY = 1.5  # the same, where there may be another reason: one client may be noisier than the
-# rest, and clusters that train apart drift apart
+CLEARLY = 1.5  # the same against a single client, which may only be noisier than the rest
 DEVIATIONS = 1.5  # and more by this many standard deviations of the distances
 CHANCE = 0.002  # and by more than would happen this often if there were no difference
 FAMILY = 0.05  # the same, of all groups of this size that could have been picked
 BLOCK = 1 << 20  # distances measured at a time
+
+FEW_DIRECTIONS = 8  # of fewer none can be told to be noise
+RARELY = 2.02  # what Tracy and Widom's largest variance exceeds with a probability of 1%
+VANISHING = 1e-9  # variances below this fraction of the largest are none
+TINY = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +96,12 @@ class Separation:
 
     def between(self, a: Rows, b: Rows) -> Pairs:
         """The pairs of one client of `a` and one of `b`."""
-        return _total([_pairs(self._distances(block, b)) for block in _blocks(a, len(b))])
+        return reduce(add, (_pairs(self._distances(block, b)) for block in blocks(a, len(b))))
 
     def are_outliers(self, others: Rows, group: Rows, among: int) -> bool:
         """Whether `others` are outside of a group, but no farther than its outermost might be."""
-        blocks, m = _blocks(group, len(group)), len(others)
-        sums = np.concatenate([self._distances(block, group).sum(axis=1) for block in blocks])
+        every, m = blocks(group, len(group)), len(others)
+        sums = np.concatenate([self._distances(block, group).sum(axis=1) for block in every])
         means = sums / (len(group) - 1)
         gap = self.between(group, others).mean - means.mean()
         return bool(gap <= means.std(ddof=1) * picked(m, m, among))
@@ -107,12 +113,12 @@ class Separation:
         rows = np.concatenate(parts)
         part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         start, found = 0, list[Pairs]()
-        for block in _blocks(rows, len(rows)):
+        for block in blocks(rows, len(rows)):
             later = part_of[start:] > part_of[start : start + len(block), None]
             if later.any():
                 found.append(_pairs(self._distances(block, rows[start:])[later]))
             start += len(block)
-        return _total(found)
+        return reduce(add, found)
 
     def noise(self, groups: Sequence[Rows]) -> float:
         """How much the distances vary between clients of one group, and of the same two groups.
@@ -139,7 +145,7 @@ class Separation:
         return np.asarray(distances)
 
 
-def _blocks(rows: Rows, width: int) -> Iterator[Rows]:
+def blocks(rows: Rows, width: int) -> Iterator[Rows]:
     """Rows in blocks: the distances of each to `width` others fit into memory."""
     step = max(1, BLOCK // width)
     return (rows[start : start + step] for start in range(0, len(rows), step))
@@ -149,11 +155,6 @@ def _pairs(distances: Floats) -> Pairs:
     mean = float(distances.mean())
     deviations = distances.ravel() - mean
     return Pairs(distances.size, mean, float(deviations @ deviations))
-
-
-def _total(blocks: Sequence[Pairs]) -> Pairs:
-    first, *rest = blocks
-    return sum(rest, first)
 
 
 def without_chance(tree: Tree, space: Space) -> Tree:
@@ -199,3 +200,46 @@ def without_chance(tree: Tree, space: Space) -> Tree:
             for cluster in gone:
                 draft.reparent(dict.fromkeys(draft.children[cluster], parent), drop=[cluster])
     return draft.done()
+
+
+def without_noise(space: Space) -> Space:
+    """The space with the directions only in which clients differ by more than noise.
+
+    The noise of a client spreads over all directions, while groups differ in few. Of two distances
+    in many directions, noise decides which is larger; without it, groups are apart.
+    If nothing stands out, all clients are at one place. With few directions, or by another metric
+    than the euclidean, which knows no directions, the space is as it was.
+    """
+    if space.metric != "euclidean":
+        return space
+    centred = space.positions - space.positions.mean(axis=0)
+    axes, lengths, _ = np.linalg.svd(centred, full_matrices=False)
+    variances = lengths**2
+    variances = variances[variances > VANISHING * variances.max(initial=0.0)]
+    if len(variances) < FEW_DIRECTIONS:
+        return space
+    k = num_signals(variances)
+    positions = axes[:, :k] * lengths[:k] if k else np.zeros((len(axes), 1))
+    return replace(space, positions=positions)
+
+
+def num_signals(variances: Floats) -> int:
+    """How many of the variances along principal directions, the largest first, are not noise."""
+    k = 0
+    while k < len(variances) - 2 and variances[k] > most_by_noise(variances[k:]):
+        k += 1
+    return k
+
+
+def most_by_noise(variances: Floats) -> float:
+    """The largest variance that noise may have, if all but the largest are noise.
+
+    The variances of noise fill a band from (1 - w)² to (1 + w)² of their mean (Marchenko and Pastur
+    1967), so the smallest tells how wide it is. The largest of few varies around the upper edge
+    (Johnstone 2001); w² is the ratio of the number of clients to that of directions.
+    """
+    mean, n = float(variances.mean()), float(len(variances) + 1)
+    w = max(1 - math.sqrt(float(variances.min()) / mean), TINY)
+    m = n / w**2
+    spread = (math.sqrt(n) + math.sqrt(m)) * math.cbrt(1 / math.sqrt(n) + 1 / math.sqrt(m)) / m
+    return mean * ((1 + w) ** 2 + RARELY * spread)

@@ -124,17 +124,9 @@ def find_joins(
     if not clusters:
         return joins_onto(tree, dict.fromkeys(new, tree.root))
     rows, at = [space.row_of[client] for client in new], nodes.rows(clusters)
-    distances = space.distances(space.positions[rows], nodes.positions[at], 0, nodes.variances[at])
+    distances = space.distances(space.positions[rows], nodes.positions[at], nodes.variances[at])
     nearest = distances.argmin(axis=1).tolist()
     return joins_onto(tree, {client: clusters[k] for client, k in zip(new, nearest)})
-
-
-def attach_newcomers(
-    tree: Tree, space: Space, suited: Mapping[NodeId, NodeId] | None = None
-) -> tuple[Tree, list[Edit]]:
-    """The tree after the joins of newcomers, and these."""
-    joins = find_joins(tree, space, suited)
-    return apply_all(tree, joins), joins
 
 
 def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:

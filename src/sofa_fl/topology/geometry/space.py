@@ -5,13 +5,15 @@ A cluster's position is the weighted mean of its clients' positions: derived, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
@@ -21,6 +23,7 @@ Floats = NDArray[np.float64]
 Metric = Literal["euclidean", "manhattan", "cosine"]
 Linkage = Literal["centroid", "average"]
 ROUNDING = 1e-12  # by this fraction of its length a position may depend on how it was computed
+TIE = 1e-9  # distances that differ by less than this fraction count as equal
 
 
 class NodeArrays:
@@ -47,9 +50,8 @@ class NodeArrays:
 
     def between(self, a: Rows | list[int], b: Rows | list[int]) -> Floats:
         """The distances D of all rows in `a` to all in `b`."""
-        return self._space.distances(
-            self.positions[a], self.positions[b], self.variances[a], self.variances[b]
-        )
+        variances = np.add.outer(self.variances[a], self.variances[b])
+        return self._space.distances(self.positions[a], self.positions[b], variances)
 
 
 class NodePositions(NodeArrays):
@@ -87,6 +89,52 @@ class NodePositions(NodeArrays):
         return spread / scale if scale > 0 else 0.0
 
 
+class Neighbors(NodeArrays):
+    """The nodes that DMAC joins, by row: the clients of a space first, then every join.
+
+    Attributes:
+        alive: The rows that have not been joined to another, in ascending order.
+        size: The number of rows in use.
+    """
+
+    def __init__(self, space: Space) -> None:
+        n = len(space.clients)
+        super().__init__(space, 2 * n - 1)  # every join leaves fewer nodes than before
+        self.positions[:n], self.weights[:n] = space.positions, space.weights
+        self.size, self.alive = n, np.arange(n)
+
+    def distances(self, a: Rows, b: Rows) -> Floats:
+        """D of every node in `a` to every one in `b`; infinite to itself."""
+        distances = self.between(a, b)
+        distances[a[:, None] == b[None, :]] = np.inf
+        return distances
+
+    def within(self, gamma: float) -> Rows:
+        """Nodes among which are all that have another within `gamma` times the smallest D."""
+        return self.alive
+
+    def nearest(self) -> tuple[Rows, Rows]:
+        """Every node, and its nearest; several times, if several are as near."""
+        distances = self.distances(self.alive, self.alive)
+        rows, columns = np.nonzero(distances <= distances.min(axis=1)[:, None] * (1 + TIE))
+        return self.alive[rows], self.alive[columns]
+
+    def mutual(self) -> list[Rows]:
+        """The groups of nodes that are each other's nearest."""
+        nodes, nearest = self.nearest()
+        both = np.isin(nodes * self.size + nearest, nearest * self.size + nodes)
+        return linked(nodes[both], nearest[both])
+
+    def join(self, groups: Sequence[Rows]) -> Rows:
+        """Aggregate each group to a new node; return the new nodes' rows."""
+        new = np.arange(self.size, self.size + len(groups))
+        for row, group in zip(new.tolist(), groups):
+            self.aggregate(row, group)
+        self.size += len(groups)
+        self.alive = np.append(np.setdiff1d(self.alive, np.concatenate(groups)), new)
+        return new
+
+
 @dataclass(frozen=True)
 class Space:
     """The positions of the clients: row `i` of `positions` and `weights` is that of `clients[i]`.
@@ -112,21 +160,18 @@ class Space:
             )
         if len(self.weights) != len(self.clients) or not np.all(self.weights > 0):
             raise TopologyError("every client needs a weight above zero")
-        if not np.isfinite(self.positions).all():
-            rows = np.flatnonzero(~np.isfinite(self.positions).all(axis=1))
-            bad = [self.clients[row] for row in rows]
+        rows = np.flatnonzero(~np.isfinite(self.positions).all(axis=1))
+        if bad := [self.clients[row] for row in rows]:
             raise TopologyError(f"positions of clients {bad} are not finite")
         if self.metric == "manhattan" and self.linkage == "average":
             raise TopologyError("average linkage needs the euclidean or the cosine metric")
         if self.metric == "cosine":  # only directions count
             object.__setattr__(self, "positions", unit_rows(self.positions))
 
-    def distances(
-        self, a: Floats, b: Floats, variance_a: Floats | float = 0.0, variance_b: Floats | float = 0
-    ) -> Floats:
+    def distances(self, a: Floats, b: Floats, variances: Floats | float = 0.0) -> Floats:
         """Distance of every position in `a` to every one in `b`.
 
-        The variances are those of the nodes at these positions: `average` linkage needs them.
+        `average` linkage needs the variances of the nodes at these positions, those of both added.
         What rounding alone can make is no distance: equal clients, whose means differ in the last
         digit, must not be told apart.
         """
@@ -139,9 +184,6 @@ class Space:
         else:
             distances = np.asarray(cdist(a, b))
             if self.linkage == "average":
-                variances = np.add.outer(
-                    np.zeros(len(a)) + variance_a, np.zeros(len(b)) + variance_b
-                )
                 distances = np.sqrt(distances**2 + variances)
         distances[distances <= ROUNDING * np.add.outer(self.lengths(a), self.lengths(b))] = 0.0
         return distances
@@ -200,3 +242,12 @@ def unit_rows(vectors: Floats) -> Floats:
     """The directions of the rows; a row of zeros has none and stays."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(length > 0, length, 1))
+
+
+def linked(a: Rows, b: Rows) -> list[Rows]:
+    """The groups of nodes linked by `a` – `b`, each ascending, the groups by their first."""
+    nodes, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
+    links = coo_array((np.ones(len(a)), (ends[: len(a)], ends[len(a) :])), shape=(len(nodes),) * 2)
+    group_of = connected_components(links, directed=False)[1]
+    order = np.argsort(group_of, kind="stable")
+    return np.split(nodes[order], np.flatnonzero(np.diff(group_of[order])) + 1)

@@ -1,4 +1,4 @@
-"""All that happens to a tree, as values: `edit.apply(tree)` is a new tree.
+"""All that happens to a tree, as values: `apply_all(tree, edits)` is a new tree.
 
 SHAPE grafts, prunes, merges and splits; clients join and leave.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import count
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.tree.tree import NodeId, Tree, walk
@@ -26,8 +26,7 @@ class MutableTree:
         children = {node: dict.fromkeys(below) for node, below in tree.children.items()}
         self.children: dict[NodeId, dict[NodeId, None]] = defaultdict(dict, children)
         self.next_id = tree.next_id
-        self._clients = dict.fromkeys(tree.clients)
-        self.members = self._clients.keys()  # a view: it follows what happens to the clients
+        self.members = dict.fromkeys(tree.clients)  # in order
 
     def walk(self, start: NodeId) -> Iterator[NodeId]:
         """Nodes of the subtree at `start`, parents first."""
@@ -38,8 +37,8 @@ class MutableTree:
         moves: Mapping[NodeId, NodeId | None],
         drop: Sequence[NodeId] = (),
         join: Sequence[NodeId] = (),
-    ) -> MutableTree:
-        """As `Tree.reparent`, in place."""
+    ) -> None:
+        """Put nodes below others, then drop some; those of `join` are clients, last in order."""
         for node, up in moves.items():
             self._cut(node)
             self.parent[node] = up
@@ -49,10 +48,9 @@ class MutableTree:
             self._cut(node)
             del self.parent[node]
             self.children.pop(node, None)
-            self._clients.pop(node, None)
-        self._clients.update(dict.fromkeys(join))
+            self.members.pop(node, None)
+        self.members |= dict.fromkeys(join)
         self.next_id = max(self.next_id, 1 + max(moves, default=NodeId(-1)))
-        return self
 
     def _cut(self, node: NodeId) -> None:
         above = self.parent.get(node)
@@ -61,11 +59,10 @@ class MutableTree:
 
     def done(self) -> Tree:
         """The tree, checked."""
-        return Tree(self.parent, tuple(self._clients), self.next_id)
+        return Tree(self.parent, tuple(self.members), self.next_id)
 
 
 AnyTree = Tree | MutableTree
-H = TypeVar("H", Tree, MutableTree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +72,11 @@ class Graft:
     node: NodeId
     onto: NodeId
 
-    def apply(self, tree: H) -> H:
+    def apply(self, tree: MutableTree) -> None:
         _check_known(tree, self.node, self.onto)
         if self.onto in tree.walk(self.node):
             raise TopologyError(f"cannot graft {self.node} onto its own descendant {self.onto}")
-        return tree.reparent({self.node: self.onto})
+        tree.reparent({self.node: self.onto})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +85,14 @@ class Prune:
 
     node: NodeId
 
-    def apply(self, tree: H) -> H:
+    def apply(self, tree: MutableTree) -> None:
         _check_known(tree, self.node)
         if self.node in tree.members:
             raise TopologyError(f"cannot prune {self.node}: it is a client")
         children = tree.children[self.node]
         if len(children) > 1:
             raise TopologyError(f"cannot prune {self.node}: it has {len(children)} children")
-        return tree.reparent(dict.fromkeys(children, tree.parent[self.node]), drop=[self.node])
+        tree.reparent(dict.fromkeys(children, tree.parent[self.node]), drop=[self.node])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +102,16 @@ class Merge:
     nodes: tuple[NodeId, ...]
     into: NodeId
 
-    def apply(self, tree: H) -> H:
+    def apply(self, tree: MutableTree) -> None:
         _check_known(tree, *self.nodes)
         parents = {tree.parent[node] for node in self.nodes}
         if not 2 <= len(set(self.nodes)) == len(self.nodes) or len(parents) != 1:
             raise TopologyError(f"cannot merge {self.nodes}: they are not siblings")
-        if clients := tree.members & set(self.nodes):
-            raise TopologyError(f"cannot merge {sorted(clients)}: clients are never merged")
+        if clients := [node for node in self.nodes if node in tree.members]:
+            raise TopologyError(f"cannot merge {clients}: clients are never merged")
         _check_new(tree, self.into)
         moved = {child: self.into for node in self.nodes for child in tree.children[node]}
-        return tree.reparent({self.into: parents.pop(), **moved}, drop=self.nodes)
+        tree.reparent({self.into: parents.pop(), **moved}, drop=self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +126,12 @@ class Split:
     into: tuple[NodeId, ...]
     groups: tuple[tuple[NodeId, ...], ...]
 
-    def apply(self, tree: H) -> H:
+    def apply(self, tree: MutableTree) -> None:
         _check_known(tree, self.node)
-        children = tree.children[self.node]
+        children = list(tree.children[self.node])
         grouped = [n for group in self.groups for n in group]
-        if len(set(grouped)) < len(grouped) or not set(grouped) <= set(children):
+        is_divided = all(self.groups) and len(set(grouped)) == len(grouped)
+        if not is_divided or not set(grouped) <= set(children):
             raise TopologyError(f"groups {self.groups} of {self.node} do not divide {children}")
         is_whole = len(grouped) == len(children)
         if not 1 + is_whole <= len(set(self.into)) == len(self.into) == len(self.groups):
@@ -141,14 +139,12 @@ class Split:
                 f"split of {self.node} needs an id for each part, and two parts if no child stays, "
                 f"got ids {self.into} for {self.groups}"
             )
-        if not all(self.groups):
-            raise TopologyError(f"split of {self.node} makes an empty group: {self.groups}")
         _check_new(tree, *self.into)
         up = tree.parent[self.node]
         stays = up is None or not is_whole
         parts = dict.fromkeys(self.into, self.node if stays else up)
         moved = {c: part for part, group in zip(self.into, self.groups) for c in group}
-        return tree.reparent({**parts, **moved}, drop=[] if stays else [self.node])
+        tree.reparent({**parts, **moved}, drop=[] if stays else [self.node])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +158,17 @@ class Join:
     onto: NodeId
     above: NodeId | None = None
 
-    def apply(self, tree: H) -> H:
+    def apply(self, tree: MutableTree) -> None:
         _check_known(tree, self.onto)
         if self.node in tree.parent:
             raise TopologyError(f"{self.node} cannot join: it is in the tree already")
-        if self.onto not in tree.members:
-            return tree.reparent({self.node: self.onto}, join=[self.node])
-        if tree.parent[self.onto] is not None or self.above is None:
-            raise TopologyError(f"{self.node} cannot join under {self.onto}: it is a client")
-        _check_new(tree, self.above)
-        return tree.reparent(
-            {self.above: None, self.onto: self.above, self.node: self.above}, join=[self.node]
-        )
+        moves: dict[NodeId, NodeId | None] = {self.node: self.onto}
+        if self.onto in tree.members:
+            if tree.parent[self.onto] is not None or self.above is None:
+                raise TopologyError(f"{self.node} cannot join under {self.onto}: it is a client")
+            _check_new(tree, self.above)
+            moves = {self.above: None, self.onto: self.above, self.node: self.above}
+        tree.reparent(moves, join=[self.node])
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,24 +177,24 @@ class Leave:
 
     node: NodeId
 
-    def apply(self, tree: H) -> H:
+    def apply(self, tree: MutableTree) -> None:
         _check_known(tree, self.node)
         if self.node not in tree.members:
             raise TopologyError(f"{self.node} cannot leave: it is a cluster")
         if len(tree.members) == 1:
             raise TopologyError(f"{self.node} cannot leave: a tree needs a client")
-        return tree.reparent({}, drop=[self.node])
+        tree.reparent({}, drop=[self.node])
 
 
 Edit = Graft | Prune | Merge | Split | Join | Leave
 
 
-def _check_known(tree: AnyTree, *ids: NodeId) -> None:
+def _check_known(tree: MutableTree, *ids: NodeId) -> None:
     if unknown := [node for node in ids if node not in tree.parent]:
         raise TopologyError(f"nodes {unknown} are not in the tree")
 
 
-def _check_new(tree: AnyTree, *ids: NodeId) -> None:
+def _check_new(tree: MutableTree, *ids: NodeId) -> None:
     if old := [node for node in ids if node < tree.next_id]:
         raise TopologyError(f"ids {old} are not new: the next free id is {tree.next_id}")
 
@@ -217,13 +212,11 @@ def merges_of(tree: Tree, pairs: Iterable[tuple[NodeId, NodeId]]) -> list[Edit]:
 
 def splits_of(tree: Tree, parts: Mapping[NodeId, Sequence[tuple[NodeId, ...]]]) -> list[Edit]:
     """Split clusters into these parts of their children, each a new cluster."""
-    edits: list[Edit] = []
-    next_id = tree.next_id
-    for cluster, groups in parts.items():
-        into = tuple(NodeId(next_id + k) for k in range(len(groups)))
-        edits.append(Split(cluster, into, tuple(groups)))
-        next_id += len(groups)
-    return edits
+    ids = map(NodeId, count(tree.next_id))
+    return [
+        Split(cluster, tuple(next(ids) for _ in groups), tuple(groups))
+        for cluster, groups in parts.items()
+    ]
 
 
 def apply_all(tree: Tree, edits: Sequence[Edit]) -> Tree:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Reversible, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,9 +45,8 @@ class Tree:
             raise TopologyError(f"a tree needs a client, and each once, got {self.clients}")
         if missing := self.members - self.parent.keys():
             raise TopologyError(f"clients {sorted(missing)} are not in the tree")
-        if len(self._walked) < len(self.parent):
-            stranded = sorted(self.parent.keys() - set(self._walked))
-            raise TopologyError(f"nodes {stranded} do not hang from root {roots[0]}")
+        if stranded := self.parent.keys() - set(self.walk()):
+            raise TopologyError(f"nodes {sorted(stranded)} do not hang from root {roots[0]}")
         if parents := [client for client in self.clients if self.children[client]]:
             raise TopologyError(f"clients {parents} have children; only clusters may")
         if self.next_id <= max(self.parent):
@@ -60,12 +58,11 @@ class Tree:
 
     @cached_property
     def children(self) -> Mapping[NodeId, tuple[NodeId, ...]]:
-        below: defaultdict[NodeId | None, list[NodeId]] = defaultdict(list)
+        below: dict[NodeId, list[NodeId]] = {node: [] for node in self.parent}
         for node, up in self.parent.items():
-            below[up].append(node)
-        children: dict[NodeId, tuple[NodeId, ...]] = dict.fromkeys(self.parent, ())
-        children |= {up: tuple(nodes) for up, nodes in below.items() if up is not None}
-        return children
+            if up is not None:
+                below[up].append(node)
+        return {node: tuple(nodes) for node, nodes in below.items()}
 
     @cached_property
     def members(self) -> frozenset[NodeId]:
@@ -75,7 +72,7 @@ class Tree:
     @cached_property
     def clusters(self) -> tuple[NodeId, ...]:
         """Inner nodes, parents before children."""
-        return tuple(node for node in self._walked if node not in self.members)
+        return tuple(node for node in self.walk() if node not in self.members)
 
     @property
     def is_compact(self) -> bool:
@@ -98,19 +95,12 @@ class Tree:
         return () if up is None else tuple(n for n in self.children[up] if n != node)
 
     def clients_of(self, node: NodeId) -> tuple[NodeId, ...]:
-        if node in self.members:  # as most nodes that rules ask about are
-            return (node,)
-        nodes = self._walked if node == self.root else self.walk(node)
-        return tuple(n for n in nodes if n in self.members)
-
-    @cached_property
-    def _walked(self) -> list[NodeId]:
-        return list(self.walk())
+        return tuple(n for n in self.walk(node) if n in self.members)
 
     @cached_property
     def level(self) -> Mapping[NodeId, int]:
         """Longest distance down to a leaf: clients are at 0, the root is highest."""
-        level = dict.fromkeys(self._walked, 0)
+        level = dict.fromkeys(self.walk(), 0)
         for cluster in reversed(self.clusters):
             level[cluster] = max((1 + level[child] for child in self.children[cluster]), default=0)
         return level
@@ -120,19 +110,10 @@ class Tree:
         """Level of the root: 0 for one client alone, 1 for a flat tree."""
         return self.level[self.root]
 
-    def reparent(
-        self,
-        moves: Mapping[NodeId, NodeId | None],
-        drop: Sequence[NodeId] = (),
-        join: Sequence[NodeId] = (),
-    ) -> Tree:
-        """The tree with `moves` applied to the parent map and `drop` removed.
-
-        Those of `join` are new clients, last in order.
-        """
-        parent = {n: p for n, p in {**self.parent, **moves}.items() if n not in drop}
-        clients = tuple(c for c in (*self.clients, *join) if c not in drop)
-        return Tree(parent, clients, max(self.next_id, 1 + max(parent)))
+    def reparent(self, moves: Mapping[NodeId, NodeId | None]) -> Tree:
+        """The tree with some nodes below others; those that are new are clusters."""
+        parent = {**self.parent, **moves}
+        return Tree(parent, self.clients, max(self.next_id, 1 + max(parent)))
 
 
 def walk(children: Mapping[NodeId, Reversible[NodeId]], start: NodeId) -> Iterator[NodeId]:
