@@ -45,16 +45,15 @@ def find_splits(
     families = {cluster: children for cluster, children in families.items() if len(children) > 2}
     proposed = {c: groups_of_clients(below, evidence, neighbors) for c, below in families.items()}
     gaining = parts_that_gain(proposed, families, evidence)
-    alone = [(k, (c,)) for c in families if not gaining[c] for k in lone_clients(families[c])]
-    asked(evidence, alone, more=True)  # all at once, as in `find_grafts`
-    beside = {c: tuple(sorted(lone_clients(below))) for c, below in families.items()}
-    beside = {c: part for c, part in beside.items() if 2 <= len(part) < len(families[c])}
-    asked(evidence, [q for c, part in beside.items() for q in questions_of(part, c, families[c])])
+    others = {cluster: below for cluster, below in families.items() if not gaining[cluster]}
+    ask_ahead(others, evidence)
     splits: dict[NodeId, list[Part]] = {}
     for cluster, children in families.items():  # parents before children
-        parts = gaining[cluster] or suited(cluster, children, evidence)
-        if not parts and (part := beside.get(cluster)):
-            parts = [part] if is_gain(part, cluster, children, evidence, MUCH) else []
+        parts = (
+            gaining[cluster]
+            or suited(cluster, children, evidence)
+            or beside_clusters(cluster, children, evidence)
+        )
         taken = {child for part in parts for child in part}
         rest = tuple(child for child in tree.children[cluster] if child not in taken)
         if parts and rest and tree.parent[cluster] is not None:  # nothing stays between
@@ -170,6 +169,26 @@ def suited(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part
     losses = asked(evidence, [(client, (cluster,)) for client in clients], more=True)
     stay = sorted(c for (c, _), loss in losses.items() if loss <= evidence.blind_loss)
     return [tuple(stay)] if 2 <= len(stay) < len(clients) else []
+
+
+def beside_clusters(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part]:
+    """The clients beside clusters, as one part, if they gain much by a model without these.
+
+    DMAC need not see them as one: what they have in common is that they are in no cluster. But the
+    model above them has learned from the clusters, too, and these may contradict it.
+    """
+    part = tuple(sorted(lone_clients(children)))
+    if not 2 <= len(part) < len(children):
+        return []
+    return [part] if is_gain(part, cluster, children, evidence, MUCH) else []
+
+
+def ask_ahead(families: Mapping[NodeId, Children], evidence: Evidence) -> None:
+    """Ask what `suited` and `beside_clusters` want to know, of all clusters at once."""
+    lone = {cluster: tuple(sorted(lone_clients(below))) for cluster, below in families.items()}
+    asked(evidence, [(c, (k,)) for k, clients in lone.items() for c in clients], more=True)
+    beside = {k: part for k, part in lone.items() if 2 <= len(part) < len(families[k])}
+    asked(evidence, [q for k, part in beside.items() for q in questions_of(part, k, families[k])])
 
 
 def is_gain(
