@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sofa_fl.data.concepts import Phase
 from sofa_fl.engine.base import Exam, Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
@@ -18,6 +19,7 @@ from sofa_fl.seeding import rng_for, seed_for
 from sofa_fl.topology.tree import NodeId
 from tests.engine.cases import DATA, MLP, NUM_CLASSES
 from tests.methods.cases import LOCAL, Spy, federation
+from tests.methods.living import THREE_GROUPS, D, living
 
 names = st.lists(st.one_of(st.integers(0, 99), st.text(max_size=3)), max_size=4).map(tuple)
 
@@ -190,3 +192,15 @@ def test_what_a_blind_guess_loses() -> None:
     spread = 9 * DATA.train.y.var()
     assert replace(fed, data=replace(DATA, train=numbers)).blind_loss == pytest.approx(spread)
     assert federation().blind_loss == 1.0  # of one class there is nothing to guess
+
+
+def test_whose_data_are_others_than_in_the_last_round() -> None:
+    """Client 2 sees something new in round 2, and client 9 comes then."""
+    fed = living([Phase(0, THREE_GROUPS), Phase(2, {**THREE_GROUPS, 2: D, 9: D})])
+    new = {r: [c for c in fed.at(r).clients if fed.at(r).has_new_data(c)] for r in range(4)}
+    assert new == {0: [], 1: [], 2: [2, 9], 3: []}
+    news = [client for client in fed.at(2).clients if fed.at(2).has_news(client)]
+    assert news == new[2]
+    some = replace(fed, participation=0.5).at(1)
+    assert all(some.has_news(client) for client in some.clients), "it may have missed the round"
+    assert not any(some.has_new_data(client) for client in some.clients)

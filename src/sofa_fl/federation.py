@@ -135,10 +135,7 @@ class Federation:
         return self.evaluate.draw(self.present.tested, self.seed, self.round)
 
     def has_news(self, client: NodeId) -> bool:
-        """Whether models may lose more for a client than in the last round.
-
-        They do not if it was heard then and its data are the same.
-        """
+        """Whether a client has new data, or was perhaps not heard in the last round."""
         return self.may_miss or client in self.register.flaws or self.has_new_data(client)
 
     def has_new_data(self, client: NodeId) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -151,6 +151,14 @@ def make_data(num_clients: int = 9, noise: float = 0.3) -> tuple[FederatedData, 
 def federation(num_clients: int = 9, *, seed: int = 3, spy: bool = False) -> Federation:
     data, engine = make_data(num_clients)
     return Federation(data, Spy(engine) if spy else engine, LOCAL, seed=seed, warmup=5)
+
+
+def in_units(fed: Federation, blind_loss: float) -> Federation:
+    """A federation with the blind loss that its data have: in closed form it is not known."""
+    kind = type("InUnits", (type(fed),), {"blind_loss": blind_loss})
+    return cast(
+        Federation, kind(**{part.name: getattr(fed, part.name) for part in dataclasses.fields(fed)})
+    )
 
 
 def updates_of(fed: Federation) -> dict[NodeId, Update]:

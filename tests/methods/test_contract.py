@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import typing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,16 @@ def test_a_saved_state_goes_on_to_the_same_bits(
             method.round(state, fed.at(rounds + 1)), method.round(loaded, fed.at(rounds + 1))
         ):
             assert_equal(now, was)
+
+
+def test_what_sofa_has_told_apart_and_who_goes_alone_are_saved(tmp_path: Path) -> None:
+    state = after_rounds(METHODS["sofa"](SHARING), federation(), 1)
+    clusters = tuple(cluster for cluster in state.tree.clusters if cluster != state.tree.root)
+    mixing = replace(state.mixing, alone=state.tree.clients[:2])
+    state = replace(state, told_apart=(clusters, clusters[1:]), mixing=mixing)
+    checkpoint.save(tmp_path / "state.safetensors", checkpoint.pack(state=state))
+    loaded = checkpoint.load(tmp_path / "state.safetensors", "state", type(state))
+    assert_equal(loaded, state)
 
 
 @methods

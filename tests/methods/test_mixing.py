@@ -27,10 +27,11 @@ from sofa_fl.methods.rules.mixing import (
 )
 from sofa_fl.models.mix import as_vector
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Graft, apply_all
-from tests.methods.cases import Spy, federation
+from sofa_fl.topology.tree.edits import Graft, Leave, apply_all
+from tests.methods.cases import Spy, federation, in_units
 
-FED = federation(spy=True)  # three groups of three clients, each with a target of its own
+# Three groups of three clients, each with a target of its own; a model of zeros loses less.
+FED = in_units(federation(spy=True), blind_loss=100.0)
 CLIENTS = FED.clients
 ROOT, A, B, C = map(NodeId, range(20, 24))
 TREE = Tree(
@@ -130,22 +131,46 @@ def test_a_new_parent_is_tried_by_every_other_client_that_is_better_alone() -> N
         assert trial.parent_loss == pytest.approx(nothing, rel=1e-4)
     assert first.on_trial == [client for client in CLIENTS if client % 3 != 1]
     second = weigh(TREE, models, first, CLIENTS, CONFIG)
-    assert not any(second.starts.values()), "neither has learned anything"
+    assert not second.alone, "neither has learned anything"
+    assert all(second.starts.values()), "the parent learned nothing, and loses more"
     assert not second.trials
-    third = weigh(TREE, models, second, CLIENTS, CONFIG)
-    assert all(third.starts.values()), "the parent learned nothing, and loses more"
-    assert not third.trials
 
 
 def test_all_who_tried_leave_a_parent_that_learns_less_than_those_who_went_on() -> None:
     models = apart()
     first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    worse = {c: replace(trial, own_loss=trial.own_loss + 9) for c, trial in first.trials.items()}
-    second = weigh(TREE, models, replace(first, trials=worse), CLIENTS, CONFIG)
-    assert set(second.starts.values()) == {1.0}
+    worse = {
+        c: replace(trial, own_loss=trial.own_loss + 999, parent_loss=trial.parent_loss + 900)
+        for c, trial in first.trials.items()
+    }
+    fast = {c: (parent, loss + 900) for c, (parent, loss) in first.parent_losses.items()}
+    first = replace(first, trials=worse, parent_losses=fast)
+    second = weigh(TREE, models, first, CLIENTS, CONFIG)
+    assert second.alone == tuple(sorted(CLIENTS))
+    assert set(second.starts.values()) == {1.0}, "though the parent learned 900"
+    third = weigh(TREE, models, replace(second, parent_losses=fast), CLIENTS, CONFIG)
+    assert set(third.starts.values()) == {1.0}, "the verdict stays"
     elsewhere = {client: replace(trial, parent=ROOT) for client, trial in worse.items()}
     second = weigh(TREE, models, replace(first, trials=elsewhere), CLIENTS, CONFIG)
-    assert set(second.starts.values()) == {1.0}, "by what the parent learned: nothing"
+    assert set(second.starts.values()) == {0.0}
+    assert not second.alone
+
+
+def test_who_learns_more_alone_does_until_it_is_asked_and_its_parent_is_best() -> None:
+    """Or until it moves or is gone."""
+    best, models = targets(), apart()
+    before = Mixing(alone=CLIENTS)
+    kept = weigh(TREE, models, before, CLIENTS, CONFIG)
+    assert kept.alone == CLIENTS
+    assert set(kept.starts.values()) == {1.0}
+    models |= {A: best[NodeId(0)], NodeId(0): best[NodeId(0)] + 100}
+    assert weigh(TREE, models, before, CLIENTS, CONFIG).alone == CLIENTS[1:]
+    assert weigh(TREE, models, before, CLIENTS[1:], CONFIG).alone == CLIENTS, "not asked"
+    moved = apply_all(TREE, [Graft(CLIENTS[3], A)])
+    assert after_moves(before, TREE, moved).alone == tuple(c for c in CLIENTS if c != 3)
+    left = apply_all(TREE, [Leave(CLIENTS[3])])
+    assert after_moves(before, TREE, left).alone == tuple(c for c in CLIENTS if c != 3)
+    assert weigh(left, models, before, (), CONFIG).alone == tuple(c for c in CLIENTS if c != 3)
 
 
 def test_a_parent_need_not_be_tried() -> None:
@@ -164,7 +189,7 @@ def test_nobody_tries_what_is_no_better() -> None:
 def test_a_client_that_left_stays_away_and_one_that_moved_starts_from_its_new_parent() -> None:
     models = apart()
     second = Mixing()
-    for _ in range(3):
+    for _ in range(2):
         second = weigh(TREE, models, second, CLIENTS, CONFIG)
     moved = apply_all(TREE, [Graft(CLIENTS[0], B)])
     third = weigh(moved, models, second, CLIENTS, CONFIG)
@@ -246,7 +271,29 @@ def test_few_samples_do_not_make_a_client_leave() -> None:
     ],
 )
 def test_where_a_client_starts(losses: list[float], start: float) -> None:
-    assert start_weight(np.array(losses), 0.0, 0.05, blind_loss=2.0) == start
+    assert start_weight(np.array(losses), 0.0, 0.05, blind_loss=2.0, alone=False) == start
+
+
+@pytest.mark.parametrize(
+    ("losses", "start"),
+    [
+        ([2.0, 1.9, 1.8, 1.8, 1.8, 1.7], 1.0),  # the parent is as bad as a blind guess
+        ([2.0, 1.9, 1.8, 1.7, 1.8, 1.9], 0.75),
+        ([1.99, 1.9, 1.8, 1.8, 1.8, 1.7], 0.0),  # it is better
+        ([2.5, 2.4, 2.3, 2.2, 2.1, 2.0], 0.0),  # but so is the rest
+    ],
+)
+def test_a_parent_that_is_worse_than_a_blind_guess_is_left(
+    losses: list[float], start: float
+) -> None:
+    """However fast it learns, and whatever chance gives."""
+    assert start_weight(np.array(losses), np.inf, 9.0, blind_loss=2.0, alone=False) == start
+
+
+@pytest.mark.parametrize(("alone", "start"), [(True, 1.0), (False, 0.0)])
+def test_who_learns_more_alone_does_not_ask_how_much_it_gains(alone: bool, start: float) -> None:
+    losses = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.99])
+    assert start_weight(losses, np.inf, 9.0, blind_loss=2.0, alone=alone) == start
 
 
 def test_mixtures_cost_no_bytes_and_the_paper_asks_nothing() -> None:

@@ -1,8 +1,7 @@
-"""The trial of a new parent: what those who went on learned, against what the parent did."""
+"""The trial of a parent: what those who went on learned, against what the parent did."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -13,13 +12,22 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.parent_trial import Trial, counts, is_better_alone, trials_of
 from sofa_fl.topology.tree import NodeId
 
-ONE, OTHER, PARENT = map(NodeId, range(3))
+ONE, TWO, OTHER, PARENT = map(NodeId, range(4))
 
 
-def federation(one: int = 100, other: int = 100, blind_loss: float = 2.0) -> Federation:
-    sizes = {ONE: one, OTHER: other}
-    fed = SimpleNamespace(judged_on=lambda client: range(sizes[client]), blind_loss=blind_loss)
+def federation(**sizes: int) -> Federation:
+    """100 held-out samples of each client, unless another number is given: `_0=50`."""
+    fed = SimpleNamespace(judged_on=lambda client: range(sizes.get(f"_{client}", 100)))
     return cast(Federation, fed)
+
+
+def is_better(
+    own: dict[NodeId, float], parents: dict[NodeId, float], fed: Federation | None = None
+) -> bool:
+    """The verdict, if these losses are left of 1.0; only the clients in `own` went on from it."""
+    tried = {client: Trial(PARENT, 1.0, 1.0, goes_on=client in own) for client in parents}
+    losses = {client: np.array([loss, own.get(client, 9.0)]) for client, loss in parents.items()}
+    return is_better_alone(tried, losses, fed or federation())
 
 
 def test_every_other_client_goes_on_from_its_own_model() -> None:
@@ -35,45 +43,49 @@ def test_every_other_client_goes_on_from_its_own_model() -> None:
 @pytest.mark.parametrize(
     ("own", "parents", "better"),
     [
-        ((0.7, 9.0), (0.8, 0.8), True),  # alone 0.3 is learned, by the parent 0.2
-        ((0.9, 9.0), (0.8, 0.8), False),  # 0.1 against 0.2
-        ((0.8, 9.0), (0.8, 0.8), False),  # as much
-        ((0.8, 0.0), (1.0, 0.5), False),  # 0.2 against 0.25: both tell about the parent
+        (0.7, (0.8, 0.8, 0.8), True),  # alone 0.3 is learned, by the parent 0.2
+        (0.9, (0.8, 0.8, 0.8), False),  # 0.1 against 0.2
+        (0.8, (0.8, 0.8, 0.8), False),  # as much
+        (0.8, (1.0, 1.0, 0.1), False),  # 0.2 against 0.3: all three tell about the parent
     ],
 )
-def test_who_learned_more(
-    own: tuple[float, float], parents: tuple[float, float], better: bool
-) -> None:
-    tried = {
-        ONE: Trial(PARENT, 1.0, 1.0, goes_on=True),
-        OTHER: Trial(PARENT, 1.0, 1.0, goes_on=False),
-    }
-    losses = {client: np.array(row) for client, row in zip((ONE, OTHER), zip(parents, own))}
-    assert is_better_alone(tried, losses, 0.0, federation()) is better
-    nobody = {client: replace(trial, goes_on=False) for client, trial in tried.items()}
-    assert is_better_alone(nobody, losses, 0.0, federation()) is False
-    assert is_better_alone({}, {}, 0.0, federation()) is False
+def test_who_learned_more(own: float, parents: tuple[float, float, float], better: bool) -> None:
+    """Two go on alike."""
+    by_parent = dict(zip((ONE, TWO, OTHER), parents))
+    assert is_better({ONE: own, TWO: own}, by_parent) is better
+    assert is_better({}, by_parent) is False
+    assert is_better({}, {}) is False
+
+
+@pytest.mark.parametrize(("parent", "better"), [(0.69, False), (0.71, True)])
+def test_it_must_be_more_by_two_errors_of_those_who_went_on(parent: float, better: bool) -> None:
+    """They learned 0.4 and 0.6: on average 0.5, with an error of 0.1."""
+    assert is_better({ONE: 0.6, TWO: 0.4}, dict.fromkeys((ONE, TWO, OTHER), parent)) is better
+
+
+@pytest.mark.parametrize(("own", "better"), [(0.39, False), (0.38, True)])
+def test_it_must_be_more_by_two_errors_of_the_parent(own: float, better: bool) -> None:
+    """It learned 0.4, 0.5 and 0.6: on average 0.5, with an error of 0.058."""
+    assert is_better({ONE: own, TWO: own}, {ONE: 0.6, TWO: 0.5, OTHER: 0.4}) is better
+
+
+@pytest.mark.parametrize(("parent", "better"), [(0.77, False), (0.80, True)])
+def test_both_errors_count_together(parent: float, better: bool) -> None:
+    """0.1 and 0.1: two times 0.141; the sum would be 0.4, and the larger one 0.2."""
+    parents = {ONE: parent - 0.1, TWO: parent + 0.1}
+    assert is_better({ONE: 0.6, TWO: 0.4}, parents) is better
+
+
+def test_one_client_decides_nothing() -> None:
+    """Nobody knows what is chance: there is no spread."""
+    parents = {ONE: 1.0, TWO: 1.0, OTHER: 1.0}
+    assert is_better({ONE: 0.0}, parents) is False
+    assert is_better({ONE: 0.0}, {ONE: 1.0}) is False
+    assert is_better({ONE: 0.0, TWO: 0.0}, parents) is True
 
 
 def test_samples_count() -> None:
-    tried = dict.fromkeys((ONE, OTHER), Trial(PARENT, 1.0, 1.0, goes_on=True))
-    losses = {ONE: np.array([0.9, 0.7]), OTHER: np.array([0.0, 1.0])}
-    assert is_better_alone(tried, losses, 0.0, federation(90, 10)), "0.27 against 0.19"
-    assert not is_better_alone(tried, losses, 0.0, federation(10, 90))
-    assert counts([OTHER, ONE], federation(90, 10)).tolist() == [10, 90]
-
-
-def test_it_must_be_more_than_chance_gives() -> None:
-    """That is what is known, 2.0 - 0.5, divided by the root of 225 samples: 0.1."""
-    tried = {
-        ONE: Trial(PARENT, own_loss=1.0, parent_loss=1.0, goes_on=True),
-        OTHER: Trial(PARENT, own_loss=1.0, parent_loss=1.0, goes_on=False),
-    }
-    more, less = (
-        {ONE: np.array([parents, 0.5]), OTHER: np.array([parents, 9.0])} for parents in (0.61, 0.59)
-    )
-    fed = federation(225, 10_000)
-    assert is_better_alone(tried, more, 1.0, fed), "0.5 against 0.39"
-    assert not is_better_alone(tried, less, 1.0, fed), "0.5 against 0.41"
-    assert is_better_alone(tried, less, 0.8, fed)
-    assert not is_better_alone(tried, more, 1.0, federation(150, 10_000))
+    own, parents = {ONE: 0.7, TWO: 0.72}, {ONE: 0.9, TWO: 0.72}
+    assert is_better(own, parents, federation(_0=90, _1=10)), "0.298 against 0.118"
+    assert not is_better(own, parents, federation(_0=10, _1=90)), "0.282 against 0.262"
+    assert counts([TWO, ONE], federation(_0=90, _1=10)).tolist() == [10, 90]

@@ -34,11 +34,13 @@ P = node(9)  # the parent
 ONE, OTHER = ids(0, 1)
 
 
-def fed_of(sizes: dict[int, int] | None = None, blind_loss: float = 2.0) -> Any:
+def fed_of(sizes: dict[int, int] | None = None, blind_loss: float = 2.0, round: int = 0) -> Any:
     """As much of a federation as is asked for: 100 held-out samples of each client."""
     held = sizes or {}
     return SimpleNamespace(
-        blind_loss=blind_loss, judged_on=lambda client: range(held.get(client, 100))
+        blind_loss=blind_loss,
+        judged_on=lambda client: range(held.get(client, 100)),
+        round=round,
     )
 
 
@@ -53,8 +55,10 @@ def weighed(
     config: SofaConfig = CONFIG,
     *,
     hope: bool = True,
+    round: int = 0,
 ) -> Mixing:
-    return weigh_siblings(rows, P, before or Mixing(), config, fed_of(), hope=hope)
+    fed = fed_of(round=round)
+    return weigh_siblings(rows, P, before or Mixing(), config, fed, hope=hope)
 
 
 def test_the_more_samples_the_smaller_a_gain_may_be() -> None:
@@ -90,17 +94,69 @@ def test_those_try_a_new_parent_who_gain_by_their_own_way() -> None:
     assert weighed(rows, elsewhere).trials.keys() == {ONE, 2}
 
 
+def test_a_known_parent_is_tried_again_in_rounds_that_are_powers_of_two() -> None:
+    """By those whose own way is better and who start from it all the same: it learned much."""
+    rows = {ONE: row_of(1.0, 0.9), OTHER: row_of(1.0, 1.0), node(2): row_of(1.0, 0.8)}
+    known = Mixing(parent_losses=dict.fromkeys(rows, (P, 1.5)))
+    due = [round for round in range(40) if weighed(rows, known, round=round).trials]
+    assert due == [1, 2, 4, 8, 16, 32]
+    found = weighed(rows, known, round=4)
+    assert found.trials == {ONE: Trial(P, 0.9, 1.0, True), 2: Trial(P, 0.8, 1.0, False)}
+    assert found.starts == {ONE: 1.0, OTHER: 0.0, 2: 0.0}
+    off = replace(CONFIG, trials=False)
+    assert weighed(rows, known, off, round=4).trials == {}
+
+
+def test_no_parent_is_tried_right_after_a_trial_or_without_hope_or_by_who_has_left() -> None:
+    rows = {ONE: row_of(1.0, 0.9), OTHER: row_of(1.0, 0.8), node(2): row_of(1.0, 0.8)}
+    known = Mixing(parent_losses=dict.fromkeys(rows, (P, 1.5)))
+    assert weighed(rows, known, round=4).trials.keys() == {ONE, OTHER, 2}
+    assert weighed(rows, known, round=4, hope=False).trials == {}
+    tried = replace(known, trials={OTHER: Trial(P, 0.8, 1.0, True)})
+    assert weighed(rows, tried, round=4).trials == {}
+    elsewhere = replace(known, trials={OTHER: Trial(node(8), 0.8, 1.0, True)})
+    assert weighed(rows, elsewhere, round=4).trials.keys() == {ONE, OTHER, 2}
+    assert weighed(rows, replace(known, alone=(OTHER,)), round=4).trials.keys() == {ONE, 2}
+    slow = replace(known, parent_losses={**known.parent_losses, OTHER: (P, 1.1)})
+    assert weighed(rows, slow, round=4).trials.keys() == {ONE, 2}, "it gains more than that"
+
+
 @pytest.mark.parametrize(("own", "start"), [(0.6, 1.0), (0.8, 0.0)])
 def test_a_trial_decides_for_all_who_tried(own: float, start: float) -> None:
-    """The parent learns 0.2, and who went on from its own model 0.3 or 0.1."""
-    tried = {ONE: Trial(P, 0.9, 1.0, True), OTHER: Trial(P, 0.9, 1.0, False)}
-    before = Mixing(parent_losses=dict.fromkeys(tried, (P, 1.0)), trials=tried)
-    rows = {ONE: row_of(0.8, own), OTHER: row_of(0.8, 0.7), node(2): row_of(0.8, 0.7)}
+    """The parent learns 0.2, and those who went on from their own models 0.3 or 0.1."""
+    third, fourth = ids(2, 3)
+    tried = {
+        ONE: Trial(P, 0.9, 1.0, True),
+        OTHER: Trial(P, 0.9, 1.0, False),
+        third: Trial(P, 0.9, 1.0, True),
+    }
+    before = Mixing(parent_losses=dict.fromkeys((*tried, fourth), (P, 1.0)), trials=tried)
+    rows = {
+        ONE: row_of(0.8, own),
+        OTHER: row_of(0.8, 0.7),
+        third: row_of(0.8, own),
+        fourth: row_of(0.8, 0.7),
+    }
     found = weighed(rows, before)
-    assert found.starts == {ONE: start, OTHER: start, 2: 0.0}
+    assert found.starts == {ONE: start, OTHER: start, third: start, fourth: 0.0}
+    assert set(found.alone) == ({ONE, OTHER, third} if start else set())
     assert found.trials == {}
     of_another = {client: replace(trial, parent=node(8)) for client, trial in tried.items()}
     assert weighed(rows, replace(before, trials=of_another)).starts[OTHER] == 0.0
+    rows[OTHER] = row_of(0.8, 0.9)
+    assert weighed(rows, before).starts[OTHER] == 0.0, "its parent's model is best for it"
+
+
+def test_who_learns_more_alone_does_until_its_parents_model_is_best_for_it() -> None:
+    rows = {ONE: row_of(1.0, 0.99), OTHER: row_of(1.0, 1.0), node(2): row_of(1.0, 0.99)}
+    before = Mixing(parent_losses=dict.fromkeys(rows, (P, 9.0)), alone=(ONE, OTHER))
+    found = weighed(rows, before)
+    assert found.alone == (ONE,)
+    assert found.starts == {ONE: 1.0, OTHER: 0.0, 2: 0.0}
+    after = weighed({ONE: row_of(0.9, 0.99)}, found)
+    assert (after.alone, after.starts) == ((), {ONE: 0.0})
+    again = weighed({ONE: row_of(1.0, 0.99)}, replace(after, parent_losses={ONE: (P, 9.0)}))
+    assert (again.alone, again.starts) == ((), {ONE: 0.0}), "and not again without a trial"
 
 
 @pytest.mark.parametrize(
@@ -119,8 +175,8 @@ def test_what_is_known_sets_the_scale(
 
 def test_a_hundredth_of_what_is_known_is_no_trifle() -> None:
     losses = row_of(60.0, 2.0, mixed=1.0)
-    assert start_weight(losses, 0.0, 0.0, blind_loss=101.0) == WEIGHTS[1]
-    assert start_weight(losses, 0.0, 0.0, blind_loss=101.5) == 1.0
+    assert start_weight(losses, 0.0, 0.0, blind_loss=101.0, alone=False) == WEIGHTS[1]
+    assert start_weight(losses, 0.0, 0.0, blind_loss=101.5, alone=False) == 1.0
 
 
 def test_a_mixture_of_one_is_that_one() -> None:

@@ -23,10 +23,10 @@ class RulesConfig:
     Attributes:
         graft: A client moves to a cluster whose model loses clearly less for it; or a node to the
             nearest parent (`paper`).
-        merge: Siblings merge if their clients do not lose by an exchange of models; or if they are
-            near (`paper`).
-        split: Children that DMAC sees as one become a part, if they lose by the models of the
-            others; or a wide cluster is divided by k-means (`paper`).
+        merge: Siblings merge if their clients do not lose by an exchange of models, unless a split
+            made them; or if they are near (`paper`).
+        split: Children that DMAC is certain of become a part, and others that it sees as one if
+            they gain by a model of their own; or a wide cluster is divided by k-means (`paper`).
     """
 
     graft: RuleSet = "default"
@@ -61,11 +61,13 @@ class SofaConfig:
             it is sketched; this many numbers are for the sketches of all clients together. 0
             takes all exactly, in quadratic time; positions by the manhattan metric are never
             sketched.
-        chance: A client starts from its parent until its own way gains more than few held-out
-            samples give by chance: the information that it has (what a blind guess loses, less its
-            own held-out loss) / √(samples), times this.
-        trials: Whether a new parent is tried: for a round, every other client that is better alone
-            goes on from its own model, and what these and the parent learn decides for all.
+        chance: A client starts from its parent until its own way gains more than the parent learns,
+            and more than few held-out samples give by chance: the information that it has (what a
+            blind guess loses, less its best held-out loss) / √(samples), times this. It also leaves
+            a parent that is worse than a blind guess, or by a trial.
+        trials: Whether a parent is tried when it is new, and again in rounds that are powers of
+            two: for a round, every other client whose own way is better goes on from its own model.
+            If these learn more than the parent by two standard errors, all of them go on alone.
         steadiness: Held-out losses of a client are steadied by those of its siblings, as if it had
             this many samples more.
         serve: A client uses the `blend` of its path that loses least for it, or its `own` model.

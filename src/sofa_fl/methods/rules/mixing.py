@@ -37,7 +37,8 @@ class Mixing:
         parent_losses: Held-out loss of what its parent stands for, by client, steadied; and the
             parent. Of the round before, it tells how fast the parent still learns.
         trials: The clients that try their parent, of which every other goes on from its own model.
-        alone: The clients that learn more alone, by a trial.
+        alone: The clients that learn more alone, by a trial, until their parent's model is the best
+            mixture for them.
     """
 
     weights: Mapping[NodeId, float] = field(default_factory=dict)
@@ -124,6 +125,9 @@ def weigh_siblings(
     """Choose the weights of clients with the same parent.
 
     `losses` are those of their mixtures, from the parent's to their own.
+    Those whose own way is better try a parent that is new to all, and again in rounds that are
+    powers of two, but not right after a trial, nor where clusters are below the parent, too: it is
+    of no group, and there is no `hope`.
     """
     held = counts(list(losses), fed)
     rows = dict(zip(losses, steadied(np.array(list(losses.values())), held, config.steadiness)))
@@ -133,7 +137,7 @@ def weigh_siblings(
         for client, row in rows.items()
     }
     tried = {c: t for c in losses if (t := before.trials.get(c)) and t.parent == parent}
-    is_alone = is_better_alone(tried, losses, config.chance, fed)
+    is_alone = is_better_alone(tried, losses, fed)
     alone = {*before.alone, *(tried if is_alone else ())}
     alone = {client for client, row in rows.items() if client in alone and row.argmin()}
     starts = {

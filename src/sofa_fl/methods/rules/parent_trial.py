@@ -1,8 +1,8 @@
-"""A new parent is tried: every other client that is better alone goes on from its own model.
+"""A parent is tried: every other client whose own way is better goes on from its own model.
 
-Of a new parent nobody knows how fast it learns, nor how fast a client would learn that goes on from
-its own model. So of the clients whose own models are better every other one goes on from its own
-for a round, and the rest start from the parent.
+Of a parent nobody knows how fast a client would learn that goes on from its own model, and of a new
+one not even how fast it learns itself. So of the clients whose own way is better every other one
+goes on from its own model for a round, and the rest start from the parent.
 """
 
 from __future__ import annotations
@@ -47,14 +47,13 @@ def trials_of(
 
 
 def is_better_alone(
-    tried: Mapping[NodeId, Trial], losses: Mapping[NodeId, Floats], chance: float, fed: Federation
+    tried: Mapping[NodeId, Trial], losses: Mapping[NodeId, Floats], fed: Federation
 ) -> bool:
     """Whether clients that went on from their own models learned more than their parent did.
 
-    More by `chance` times what few held-out samples give by chance: what is known, blind loss −
-    loss, divided by the root of their number. `tried` are the siblings that took part in a trial,
-    `losses` those of their mixtures after it, from the parent's to their own. Each alone has too
-    few samples to tell, so they are counted together.
+    More by two standard errors, as the spread over clients tells: one client has none, so by itself
+    it decides nothing. `tried` are the siblings that took part in a trial, `losses` those of their
+    mixtures after it, from the parent's to their own.
     """
     alone = {client: trial for client, trial in tried.items() if trial.goes_on}
     if not alone:
