@@ -34,9 +34,9 @@ from study.rows.figure_data import read_figures
 from study.rows.row_files import Row, of_method, read_rows
 
 OLDER = (
-    "The rows of SOFA-FL beside all methods and on sharing were made with the present rules but "
-    "for one: a split needed a gain of 0.1 then, and nothing else.\n"
-    "Those beside HypCluster are of the rules before, in which grafts were rare.\n"
+    "The rows of SOFA-FL beside all methods and on sharing were made with earlier rules: a split "
+    "needed a gain of 0.1, and nothing else, and trials were not repeated.\n"
+    "Those beside HypCluster are of the rules before these, in which grafts were rare.\n"
     "The figures and the ablation were made with the rules of version 0.1.0 and have not been run "
     "again."
 )
