@@ -98,6 +98,32 @@ def test_the_way_down_may_lead_to_a_cluster_that_is_worse_than_the_parent() -> N
     assert grafts() == []
 
 
+def test_a_client_never_moves_to_a_cluster_above_its_own() -> None:
+    """Client 0's parent is 11, and 10 is above that; 12 is beside it."""
+    losses = {ids(1): 0.5, ids(1, 2, 3): 0.1, ids(12): 0.46}
+
+    def grafts() -> list[Edit]:
+        space = space_of([0.0] * 9)
+        evidence = MadeUp(space, lambda c, nodes: losses.get(nodes, 0.9) if c == 0 else 0.5)
+        found = find_grafts(DEEP, evidence, ALL)
+        assert (0, (1, 2, 3)) in evidence.models_asked, "the way still leads through it"
+        return found
+
+    assert grafts() == []
+    losses[ids(12)] = 0.44
+    assert grafts() == [Graft(node(0), node(12))], "a worse one than 10, but another"
+
+
+def test_where_all_clusters_on_the_way_are_above_a_client_it_stays() -> None:
+    """5 is above all but 3; 0 and 1, in 6, would gain by it, and so would 3."""
+    tree = tree_of([[[0, 1], 2], 3])  # 4: 5 and 3; 5: 6 and 2
+    evidence = MadeUp(space_of([0.0] * 4), lambda c, nodes: 0.1 if len(nodes) > 1 else 0.5)
+    assert find_grafts(tree, evidence, ALL) == []
+    evidence = MadeUp(space_of([0.0] * 4), lambda c, nodes: 0.1 if nodes == ids(6) else 0.5)
+    found = find_grafts(tree, evidence, ALL)
+    assert found == [Graft(node(2), node(6)), Graft(node(3), node(6))], "down they go"
+
+
 @pytest.mark.parametrize(("num", "moves"), [(2, True), (10, True), (11, False)])
 def test_one_of_few_is_judged_by_what_the_others_made(num: int, moves: bool) -> None:
     """The cluster's model has learned the client's own samples, and so loses nothing for it."""
@@ -242,6 +268,35 @@ def test_all_that_merged_before_is_remembered() -> None:
     losses |= {(c, model): 9.0 for c in (8, 9) for model in (12, 13, 14)}
     found = find_merges(tree, made_up([0.0] * 10, losses), ALL)
     assert found == [Merge(ids(11, 12), node(16)), Merge(ids(13, 14), node(17))]
+
+
+SAME = {(c, model): 0.0 for c in range(6) for model in (7, 8, 9)}
+
+
+@pytest.mark.parametrize("order", [(7, 8), (8, 7)])
+def test_clusters_that_were_told_apart_are_not_merged_and_others_are(
+    order: tuple[int, int],
+) -> None:
+    """All three could use each other's models; the nearest two would merge first."""
+    evidence = exchange(SAME)
+    assert find_merges(PAIRS, evidence, ALL) == [Merge(ids(7, 8), node(10))]
+    evidence = exchange(SAME)
+    evidence.told_apart = (ids(*order),)
+    assert find_merges(PAIRS, evidence, ALL) == [Merge(ids(7, 9), node(10))]
+    assert {m for c, m in evidence.models_asked if c < 2} == {(7,), (9,)}, "8 is not asked about"
+
+
+def test_of_those_told_apart_by_one_split_no_two_are_merged() -> None:
+    evidence = exchange(SAME)
+    evidence.told_apart = (ids(7, 8, 9),)
+    assert find_merges(PAIRS, evidence, ALL) == []
+    assert evidence.asked == []
+    evidence.told_apart = (ids(8, 9), ids(3, 7), ids(7, 20))
+    assert find_merges(PAIRS, evidence, ALL) == [Merge(ids(7, 8), node(10))], "not by one split"
+    evidence.told_apart = (ids(8, 9), ids(7, 8))
+    assert find_merges(PAIRS, evidence, ALL) == [Merge(ids(7, 9), node(10))]
+    evidence.told_apart = (ids(8, 9), ids(7, 8), ids(9, 7))
+    assert find_merges(PAIRS, evidence, ALL) == []
 
 
 def test_neither_clients_nor_cousins_merge() -> None:

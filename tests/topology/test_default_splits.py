@@ -1,4 +1,4 @@
-"""Splits: DMAC proposes, losses decide, and a model that is worse than none is a reason too."""
+"""Splits: losses decide on what DMAC proposes, unless it is certain, and they find other parts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import pytest
 
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import (
+    ask_ahead,
+    beside_clusters,
+    certain_parts,
     find_splits,
-    is_clear,
-    is_compatible,
+    groups_of_clients,
     is_gain,
     outermost,
-    proposed_parts,
+    parts_of,
     suited,
 )
+from sofa_fl.topology.clustering.default_splits import space_of as space_below
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.separation import student
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.geometry.space import Floats, Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, Split, apply_all
+from sofa_fl.topology.tree.edits import Edit, Graft, Split, apply_all
 from tests.topology.strategies import ALL, Drawn, ids, nested, node, space_of, tree_of
-from tests.topology.worlds import MadeUp, apart, blobs
+from tests.topology.worlds import MadeUp, blobs
 
 RNG = np.random.default_rng(0)
 GROUPS = blobs(RNG, [4, 4, 4])
@@ -38,8 +42,11 @@ def splits_of(drawn: Drawn, positions: Floats, blind_loss: float = 1e-3) -> list
     return find_splits(tree, DistanceEvidence(tree, space, blind_loss), ALL)
 
 
-def after(drawn: Drawn, positions: Floats) -> object:
-    return nested(apply_all(tree_of(drawn), splits_of(drawn, positions)))
+def after(drawn: Drawn, positions: Floats, blind_loss: float = 1e-3) -> object:
+    return nested(apply_all(tree_of(drawn), splits_of(drawn, positions, blind_loss)))
+
+
+NO_GAIN = 1e9  # a blind loss of which no difference is a notable part
 
 
 def test_groups_of_the_roots_children_become_its_parts() -> None:
@@ -50,11 +57,11 @@ def test_groups_of_the_roots_children_become_its_parts() -> None:
     assert sorted(split.groups) == sorted(groups)
 
 
-def test_clusters_with_clients_on_trial_are_not_split() -> None:
+def test_clusters_with_clients_on_trial_are_not_split_by_where_these_are() -> None:
     """How far apart they are says how they started."""
     tree = tree_of([[0, 1, 2, 3, 4, 5, 6, 7], 8, 9, 10, 11])
     space = space_of(GROUPS, linkage="average")
-    seen = DistanceEvidence(tree, space, 1e-3)
+    seen = DistanceEvidence(tree, space, NO_GAIN)
 
     def split(*on_trial: int) -> list[NodeId]:
         found = find_splits(tree, replace(seen, on_trial=ids(*on_trial)), ALL)
@@ -65,10 +72,17 @@ def test_clusters_with_clients_on_trial_are_not_split() -> None:
     assert split(8) == [13]
     assert split(0, 8) == []
     assert seen.after(tree, []).on_trial == ()
+    some = {c: [c] for c in ids(0, 1, 2, 3, 4, 5, 6, 7)}
+    assert len(groups_of_clients(some, seen)) == 2
+    assert groups_of_clients(some, replace(seen, on_trial=ids(0))) == []
+    assert len(groups_of_clients(some, replace(seen, on_trial=ids(8)))) == 2
 
 
-def test_there_is_no_split_without_a_gain() -> None:
-    assert splits_of(list(range(12)), GROUPS, blind_loss=1e9) == []
+def test_faint_groups_are_not_split_without_a_gain() -> None:
+    """DMAC is not certain of them; losses tell them apart, if they do."""
+    space = faint_groups(0)
+    assert splits_of(list(range(24)), space.positions, blind_loss=NO_GAIN) == []
+    assert splits_of(list(range(24)), space.positions) != []
 
 
 def test_noise_is_not_split() -> None:
@@ -139,17 +153,83 @@ def alone(num: int) -> dict[NodeId, list[NodeId]]:
     return {node(c): [node(c)] for c in range(num)}
 
 
-def test_proposals_are_sets_of_several_children_and_not_of_all() -> None:
+def test_groups_are_sets_of_several_clients_and_not_of_all_children() -> None:
     tree = flat_tree(ids(*range(12)))
     evidence = DistanceEvidence(tree, space_of(GROUPS, linkage="average"))
     groups = [ids(0, 1, 2, 3), ids(4, 5, 6, 7), ids(8, 9, 10, 11)]
-    assert sorted(proposed_parts(alone(12), evidence)) == groups
-    assert proposed_parts(alone(4), evidence) == [], "all"
-    assert sorted(proposed_parts(alone(8), evidence)) == groups[:2]
-    clusters = {node(20): list(ids(0, 1, 2, 3)), **{c: [c] for c in ids(4, 5, 6, 7)}}
-    assert proposed_parts(clusters, evidence) == [groups[1]], "one child is no part"
-    backward = dict(reversed(alone(12).items()))
-    assert sorted(proposed_parts(backward, evidence)) == groups, "in order of their ids"
+    for find in (groups_of_clients, certain_parts):
+        assert sorted(find(alone(12), evidence)) == groups
+        assert find(alone(4), evidence) == [], "all"
+        assert sorted(find(alone(8), evidence)) == groups[:2]
+        clusters = {node(20): list(ids(0, 1, 2, 3)), **{c: [c] for c in ids(4, 5, 6, 7)}}
+        assert find(clusters, evidence) == [groups[1]], "one child is no part"
+        backward = dict(reversed(alone(12).items()))
+        assert sorted(find(backward, evidence)) == groups, "in order of their ids"
+
+
+def mixed() -> dict[NodeId, list[NodeId]]:
+    """Of `GROUPS`: a cluster and two clients of the first, clients, and two clusters."""
+    clusters = {100: ids(0, 1), 101: ids(8, 9), 102: ids(10, 11)}
+    alone = {c: [c] for c in ids(2, 3, 4, 5, 6, 7)}
+    return {node(k): list(below) for k, below in clusters.items()} | alone
+
+
+def test_no_part_is_of_clients_and_clusters() -> None:
+    """Of clients only, or of clusters only; losses are asked about those of clients."""
+    evidence = DistanceEvidence(tree_of(range(12)), space_of(GROUPS, linkage="average"))
+    assert groups_of_clients(mixed(), evidence) == [ids(4, 5, 6, 7)]
+    assert sorted(certain_parts(mixed(), evidence)) == [ids(4, 5, 6, 7), ids(101, 102)]
+    some = {c: below for c, below in mixed().items() if c not in ids(101, 102, 4, 5)}
+    assert groups_of_clients(some, evidence) == certain_parts(some, evidence) == [ids(6, 7)]
+    del some[node(6)]
+    assert groups_of_clients(some, evidence) == certain_parts(some, evidence) == []
+
+
+def test_where_there_is_one_client_beside_clusters_nobody_looks_for_groups_of_clients() -> None:
+    def refuse(_: Space) -> Neighbors:
+        raise AssertionError("looked")
+
+    evidence = DistanceEvidence(tree_of(range(12)), space_of(GROUPS, linkage="average"))
+    children = pairs_of(4) | {node(8): [node(8)]}
+    assert groups_of_clients(children, evidence, refuse) == []
+    with pytest.raises(AssertionError, match="looked"):
+        groups_of_clients(children | {node(9): [node(9)]}, evidence, refuse)
+
+
+def test_a_cluster_with_one_client_is_no_client() -> None:
+    evidence = DistanceEvidence(tree_of(range(12)), space_of(GROUPS, linkage="average"))
+    children = {node(100): [node(0)], **{c: [c] for c in ids(1, 2, 3, 4, 5, 6, 7)}}
+    assert groups_of_clients(children, evidence) == [ids(4, 5, 6, 7)]
+    assert certain_parts(children, evidence) == [ids(4, 5, 6, 7)]
+
+
+def test_the_space_of_children_is_that_of_the_clients_below_them() -> None:
+    space = space_of(np.arange(6.0), [1, 2, 3, 4, 5, 6], "manhattan")
+    evidence = DistanceEvidence(tree_of(range(6)), space)
+    some = space_below({node(9): list(ids(4, 1)), node(2): [node(2)]}, evidence)
+    assert some.clients == ids(4, 1, 2)
+    assert some.positions.tolist() == [[4], [1], [2]]
+    assert some.weights.tolist() == [5, 2, 3]
+    assert (some.metric, some.linkage) == (space.metric, space.linkage)
+
+
+def test_parts_are_unions_of_children() -> None:
+    """Outer ones first; neither one child, nor all of them, nor what cuts through one."""
+    evidence = DistanceEvidence(tree_of(range(9)), space_of(np.arange(9.0)))
+    tree = tree_of([[[0, 1], 2, 3], [4, 5], [6, 7, 8]])
+    assert parts_of(tree, alone(9), evidence) == [
+        ids(0, 1, 2, 3),
+        ids(0, 1),
+        ids(4, 5),
+        ids(6, 7, 8),
+    ]
+    children = {node(20): list(ids(3, 4)), node(21): list(ids(6, 8)), node(7): [node(7)]}
+    children |= {node(22): list(ids(0, 1)), node(2): [node(2)], node(5): [node(5)]}
+    assert parts_of(tree, children, evidence) == [ids(7, 21)]
+    two = {node(20): list(ids(0, 1, 2, 3)), node(21): list(ids(4, 5, 6, 7, 8))}
+    assert parts_of(tree_of([[0, 1, 2, 3], [4, 5, 6, 7, 8]]), two, evidence) == []
+    assert parts_of(tree_of([[*range(9)], 9]), alone(9), evidence) == [], "all"
+    assert parts_of(tree, alone(9), replace(evidence, on_trial=ids(8))) == []
 
 
 def faint_groups(seed: int, shift: float = 12.0) -> Space:
@@ -159,7 +239,7 @@ def faint_groups(seed: int, shift: float = 12.0) -> Space:
     return space_of(positions, linkage="average")
 
 
-def test_groups_are_proposed_that_noise_hides_from_dmac() -> None:
+def test_groups_of_clients_are_found_that_noise_hides_from_dmac() -> None:
     """Losses decide; DMAC by itself would not call them clusters."""
     groups = {ids(*range(k, k + 6)) for k in (0, 6, 12, 18)}
     found = 0
@@ -167,17 +247,20 @@ def test_groups_are_proposed_that_noise_hides_from_dmac() -> None:
         space = faint_groups(seed)
         assert dmac(space, DmacConfig()).depth == 1
         assert dmac(space, DmacConfig(certain=False)).depth == 1
-        parts = proposed_parts(alone(24), DistanceEvidence(flat_tree(space.clients), space))
+        evidence = DistanceEvidence(flat_tree(space.clients), space)
+        assert certain_parts(alone(24), evidence) == []
+        parts = groups_of_clients(alone(24), evidence)
         found += len(groups & set(parts))
     assert found >= 18
 
 
-def test_of_pure_noise_nothing_is_proposed() -> None:
+def test_in_pure_noise_there_are_no_groups() -> None:
     proposed = 0
     for seed in range(10):
         space = faint_groups(seed, shift=0.0)
         evidence = DistanceEvidence(flat_tree(space.clients), space)
-        proposed += bool(proposed_parts(alone(24), evidence))
+        proposed += bool(groups_of_clients(alone(24), evidence))
+        assert certain_parts(alone(24), evidence) == []
     assert proposed <= 3
 
 
@@ -212,16 +295,113 @@ def pairs_of(num: int) -> dict[NodeId, list[NodeId]]:
     return {node(100 + k): list(ids(2 * k, 2 * k + 1)) for k in range(num)}
 
 
-@pytest.mark.parametrize(("times", "clear"), [(0.999, False), (1.001, True)])
-def test_clusters_must_be_apart_by_half_as_much_again(times: float, clear: bool) -> None:
-    space = space_of(apart([4, 4], 1.5**2 * times), linkage="average")
-    assert is_clear(ids(100, 101), pairs_of(4), space) == clear
-    some = {node(100): list(ids(0, 1)), **{c: [c] for c in ids(2, 3, 4, 5, 6, 7)}}
-    assert is_clear(ids(2, 3, 100), some, space) == clear, "one cluster is enough"
-    assert is_clear(ids(4, 5, 6, 7), some, space), "clients have not trained apart"
-    evidence = DistanceEvidence(flat_tree(space.clients), space)
-    proposed = proposed_parts(pairs_of(4), evidence)
-    assert proposed == ([ids(100, 101), ids(102, 103)] if clear else [])
+# 8 ── 9 ── 0, 1
+#   ├─ 10 ── 2, 3
+#   ├─ 11 ── 4, 5
+#   └─ 12 ── 6, 7
+LEVEL: Drawn = [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_what_dmac_is_certain_of_needs_no_gain() -> None:
+    """As in the first tree. Nobody is asked what the parts lose."""
+    groups = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert after(list(range(12)), GROUPS, NO_GAIN) == nested(tree_of(groups))
+    assert after(LEVEL, GROUPS[:8], NO_GAIN) == nested(
+        tree_of([[[0, 1], [2, 3]], [[4, 5], [6, 7]]])
+    )
+    evidence = MadeUp(space_of(GROUPS[:8], linkage="average"), lambda *_: 0.1)
+    (split,) = find_splits(tree_of(LEVEL), evidence, ALL)
+    assert isinstance(split, Split)
+    assert (split.node, split.into) == (8, (13, 14))
+    assert sorted(split.groups) == [ids(9, 10), ids(11, 12)]
+    assert evidence.asked == []
+
+
+def test_a_level_above_clusters_needs_no_model_that_serves_them() -> None:
+    """How far each goes its own way is chosen later: the level costs nothing."""
+    evidence = MadeUp(
+        space_of(GROUPS[:8], linkage="average"), lambda _, nodes: 9.0 if len(nodes) > 1 else 0.1
+    )
+    (split,) = find_splits(tree_of(LEVEL), evidence, ALL)
+    assert isinstance(split, Split)
+    assert sorted(split.groups) == [ids(9, 10), ids(11, 12)]
+
+
+def test_clusters_are_put_together_beside_clients() -> None:
+    """Above them a level; the clients, each for itself, stay where they are."""
+    strays = 100 * np.eye(60)[10:13]
+    positions = np.vstack([GROUPS[:4], strays, GROUPS[4:8]])
+    drawn: Drawn = [[0, 1], [2, 3], 4, 5, 6, [7, 8, 9, 10]]
+    expected: Drawn = [[[0, 1], [2, 3]], 4, 5, 6, [7, 8, 9, 10]]
+    assert after(drawn, positions, NO_GAIN) == nested(tree_of(expected))
+
+
+def test_below_the_root_those_in_no_certain_part_stay_beside_it() -> None:
+    """Other than with parts that gain, there is then a level more."""
+    positions = np.vstack([with_strays(3), 1000 + blobs(RNG, [3])])
+    drawn: Drawn = [[0, 1, 2, 3, 4, 5, 6], [7, 8, 9]]
+    expected: Drawn = [[[0, 1, 2, 3], 4, 5, 6], [7, 8, 9]]
+    assert after(drawn, positions, NO_GAIN) == nested(tree_of(expected))
+
+
+def test_of_certain_parts_the_outer_come_first() -> None:
+    far = np.repeat([[0.0], [500.0]], 8, axis=0)
+    positions = np.hstack([blobs(RNG, [4, 4, 4, 4]), far])
+    evidence = DistanceEvidence(flat_tree(ids(*range(16))), space_of(positions, linkage="average"))
+    parts = certain_parts(alone(16), evidence)
+    groups = [ids(*range(k, k + 4)) for k in (0, 4, 8, 12)]
+    assert sorted(parts) == sorted([ids(*range(8)), ids(*range(8, 16)), *groups])
+    once = after(list(range(16)), positions, NO_GAIN)
+    assert once == nested(tree_of([list(range(8)), list(range(8, 16))]))
+
+
+def test_certain_parts_wait_for_those_that_losses_find() -> None:
+    """One group gains, one client is spoiled: of the other groups there is no part yet."""
+    space = space_of(GROUPS, linkage="average")
+    tree, group = flat_tree(space.clients), ids(4, 5, 6, 7)
+    evidence = MadeUp(space, lambda _, nodes: 0.1 if nodes == group else 0.5)
+    assert find_splits(tree, evidence, ALL) == [Split(node(12), ids(13), (group,))]
+    evidence = MadeUp(space, lambda client, _: 3.0 if client == 2 else 0.5)
+    others = ids(0, 1, *range(3, 12))
+    assert find_splits(tree, evidence, ALL) == [Split(node(12), ids(13), (others,))]
+
+
+@pytest.mark.parametrize("moved", [0, 5, 11])
+def test_where_a_client_has_moved_there_are_no_certain_parts(moved: int) -> None:
+    """It is where its old siblings are. Elsewhere there are; and those that gain are made."""
+    space = space_of(np.vstack([GROUPS, 1000 + GROUPS]), linkage="average")
+    tree = tree_of([list(range(12)), list(range(12, 24))])  # 24: 25 and 26
+
+    def split(blind_loss: float, *moved: int) -> list[NodeId]:
+        evidence = DistanceEvidence(tree, space, blind_loss, moved=ids(*moved))
+        return [e.node for e in find_splits(tree, evidence, ALL) if isinstance(e, Split)]
+
+    assert split(NO_GAIN) == [25, 26]
+    assert split(NO_GAIN, moved) == [26]
+    assert split(NO_GAIN, moved, 12) == []
+    assert split(1e-3, moved) == [25, 26]
+
+
+def test_clusters_have_not_moved_because_clients_in_them_have() -> None:
+    evidence = DistanceEvidence(tree_of(LEVEL), space_of(GROUPS[:8], linkage="average"), NO_GAIN)
+    parts = [ids(9, 10), ids(11, 12)]
+    children = {node(9 + k): list(ids(2 * k, 2 * k + 1)) for k in range(4)}
+    assert sorted(certain_parts(children, replace(evidence, moved=ids(0, 7)))) == parts
+    beside = {node(9): list(ids(0, 1)), **{c: [c] for c in ids(2, 3, 4, 5, 6, 7)}}
+    assert certain_parts(beside, replace(evidence, moved=ids(0))) == [ids(4, 5, 6, 7)]
+    assert certain_parts(beside, replace(evidence, moved=ids(2))) == []
+
+
+def test_shape_makes_no_certain_part_of_those_it_has_just_moved() -> None:
+    """A client moves to two groups; these are told apart when it has trained with them."""
+    tree = tree_of([[0, 1, 2, 3, 4], [*range(5, 12)]])  # 12: 13 and 14
+    space, blind_loss = space_of(GROUPS, linkage="average"), 2.6e5
+    moved, edits, seen = shape(tree, DistanceEvidence(tree, space, blind_loss), ALL)
+    assert edits == [Graft(node(4), node(14))]
+    assert seen.moved == {4}
+    (split,) = shape(moved, DistanceEvidence(moved, space, blind_loss), ALL)[1]
+    assert isinstance(split, Split)
+    assert sorted(split.groups) == [ids(4, 5, 6, 7), ids(8, 9, 10, 11)]
 
 
 def gain_of(better: float, counts: dict[int, int] | None = None, blind_loss: float = 1.0) -> bool:
@@ -298,45 +478,106 @@ def test_clusters_are_in_no_such_part_and_are_not_asked() -> None:
     assert suited(node(9), children, judged(lambda client: 0.1, num=6)) == []
 
 
-@pytest.mark.parametrize(("more", "compatible"), [(0.199, True), (0.201, False), (-1.0, True)])
-def test_clusters_that_contradict_each_other_get_no_level_above(
-    more: float, compatible: bool
+def besides(gain: float, unit: float = 1.0, own: float = 0.5, spread: float = 0.0) -> MadeUp:
+    """Clients 4 to 7, which lose `own` by cluster 9's model, and so much less by that of them."""
+
+    def loss(client: int, nodes: tuple[NodeId, ...]) -> float:
+        ahead = gain + (spread if client % 2 else -spread)
+        return own - (ahead if nodes == ids(4, 5, 6, 7) else 0.0)
+
+    return MadeUp(space_of(np.arange(8)), loss, unit)
+
+
+# Of cluster 9: a cluster of four, and four clients.
+BESIDE = {node(8): list(ids(0, 1, 2, 3)), **{c: [c] for c in ids(4, 5, 6, 7)}}
+
+
+@pytest.mark.parametrize("unit", [1.0, 3.0])
+@pytest.mark.parametrize(("gain", "part"), [(0.1001, [ids(4, 5, 6, 7)]), (0.0999, []), (-0.4, [])])
+def test_clients_beside_clusters_become_a_part_if_they_gain_much(
+    gain: float, part: list[tuple[NodeId, ...]], unit: float
 ) -> None:
-    """By their mean, each client loses so much more than by its own; a tenth of 2 is allowed."""
-    part = ids(100, 101)
-
-    def loss(client: int, nodes: tuple[NodeId, ...]) -> float:
-        return (
-            1.0 + more
-            if nodes == part
-            else {100: 0.5, 101: 1.5}[nodes[0]] + 0.5 * (1 if client < 2 else -1)
-        )
-
-    evidence = MadeUp(space_of(np.arange(4)), loss, blind_loss=2.0)
-    assert is_compatible(part, pairs_of(2), evidence) == compatible
-    assert is_compatible(ids(0, 1), alone(2), evidence), "clients alone are not asked"
-    evidence = MadeUp(space_of(np.arange(4)), lambda c, nodes: float(len(nodes) > 1 and c == 0))
-    assert not is_compatible(part, pairs_of(2), evidence), "a quarter"
-    evidence.counts = {1: 20}
-    assert is_compatible(part, pairs_of(2), evidence), "by samples"
+    """By a model without the clusters: a tenth of the blind loss, not a fiftieth as other parts."""
+    evidence = besides(gain * unit, unit, own=0.5 * unit)
+    assert beside_clusters(node(9), BESIDE, evidence) == part
+    backward = dict(reversed(BESIDE.items()))
+    assert beside_clusters(node(9), backward, evidence) == part, "in order of their ids"
+    assert {client for client, _ in evidence.models_asked} == {4, 5, 6, 7}
+    assert not any(more for _, more in evidence.asked)
 
 
-def test_a_tenth_more_is_compatible() -> None:
-    evidence = MadeUp(space_of(np.arange(4)), lambda _, nodes: float(len(nodes)), blind_loss=10.0)
-    assert is_compatible(ids(100, 101), pairs_of(2), evidence)
+def test_their_gain_must_be_clear_like_any() -> None:
+    """A tenth of what they lose, and two standard errors: of four gains, 2 d / √3."""
+    assert beside_clusters(node(9), BESIDE, besides(0.19, own=2.0)) == []
+    assert beside_clusters(node(9), BESIDE, besides(0.21, own=2.0)) == [ids(4, 5, 6, 7)]
+    d = 0.2 * 3**0.5 / 2
+    assert beside_clusters(node(9), BESIDE, besides(0.2, spread=1.01 * d)) == []
+    assert beside_clusters(node(9), BESIDE, besides(0.2, spread=0.99 * d)) != []
 
 
-@pytest.mark.parametrize(("together", "num_parts"), [(0.15, 2), (0.4, 0)])
-def test_a_level_above_clusters_must_serve_them(together: float, num_parts: int) -> None:
-    """Two and two of four clusters are near; the root's model serves none of them."""
-    space = space_of(blobs(RNG, [4, 4]), linkage="average")
-    tree = tree_of([[0, 1], [2, 3], [4, 5], [6, 7]])
+def test_one_client_beside_clusters_and_clients_without_any_are_no_such_part() -> None:
+    def free() -> MadeUp:
+        return MadeUp(space_of(np.arange(8)), lambda _, nodes: 1.0 if nodes == ids(9) else 0.0)
 
-    def loss(client: int, nodes: tuple[NodeId, ...]) -> float:
-        return together if len(nodes) > 1 else 0.9 if nodes == (tree.root,) else 0.1
+    two = pairs_of(3) | {c: [c] for c in ids(6, 7)}
+    assert beside_clusters(node(9), two, free()) == [ids(6, 7)]
+    for children in (pairs_of(3) | {node(6): [node(6)]}, alone(8), pairs_of(4)):
+        evidence = free()
+        assert beside_clusters(node(9), children, evidence) == []
+        ask_ahead({node(9): children}, evidence)
+        assert all(more for _, more in evidence.asked), "nor is anybody asked"
 
-    edits = find_splits(tree, MadeUp(space, loss), ALL)
-    assert sum(len(edit.into) for edit in edits if isinstance(edit, Split)) == num_parts
+
+@pytest.mark.parametrize(("gain", "splits"), [(0.11, True), (0.09, False)])
+def test_clients_that_a_cluster_contradicts_get_one_of_their_own(gain: float, splits: bool) -> None:
+    """Where they are nothing tells them from it; below the root, the cluster is beside them."""
+    space = space_of(np.random.default_rng(1).normal(size=(12, 500)), linkage="average")
+    parts = [ids(6, 7, 8, 9), ids(4, 5, 6, 7, 8, 9)]
+
+    def edits(drawn: Drawn) -> list[Edit]:
+        tree = tree_of(drawn)
+        evidence = MadeUp(space, lambda _, nodes: 0.5 - gain if nodes in parts else 0.5)
+        return find_splits(tree, evidence, ALL)
+
+    atop: Drawn = [[0, 1, 2, 3, 10, 11], 4, 5, 6, 7, 8, 9]  # 12: 13
+    assert edits(atop) == ([Split(node(12), ids(14), (parts[1],))] if splits else [])
+    below: Drawn = [[[0, 1, 2, 3, 4, 5], 6, 7, 8, 9], [10, 11]]  # 12: 13: 14, and 15
+    whole = Split(node(13), ids(16, 17), (parts[0], ids(14)))
+    assert edits(below) == ([whole] if splits else [])
+
+
+def test_whom_the_model_does_not_suit_goes_before() -> None:
+    """Of clients beside a cluster one is spoiled, and all would gain by a model of their own."""
+    space = space_of(np.random.default_rng(1).normal(size=(12, 500)), linkage="average")
+    tree = tree_of([[0, 1, 2, 3], [4, 5], 6, 7, 8, 9, 10, 11])  # 12: 13 and 14
+    lone = ids(6, 7, 8, 9, 10, 11)
+
+    def edits(most: float) -> list[Edit]:
+        def loss(client: int, nodes: tuple[NodeId, ...]) -> float:
+            return 0.1 if nodes == lone else most if client == 7 else 0.9
+
+        return find_splits(tree, MadeUp(space, loss), ALL)
+
+    assert edits(0.9) == [Split(node(12), ids(15), (lone,))]
+    assert edits(1.1) == [Split(node(12), ids(15), (ids(6, 8, 9, 10, 11),))]
+
+
+def test_what_two_rules_want_to_know_is_asked_ahead() -> None:
+    """In two calls for all clusters: more of training samples, and held-out ones alone."""
+    families = {node(9): BESIDE, node(19): alone(3), node(29): pairs_of(3) | {node(6): [node(6)]}}
+    evidence = besides(0.5)
+    ask_ahead(families, evidence)
+    lone = {node(9): ids(4, 5, 6, 7), node(19): ids(0, 1, 2), node(29): ids(6)}
+    suits = {((c, (cluster,)), True) for cluster, clients in lone.items() for c in clients}
+    models = (ids(4, 5, 6, 7), ids(9))
+    assert evidence.calls == [
+        suits,
+        {((c, model), False) for model in models for c in ids(4, 5, 6, 7)},
+    ]
+    for cluster, children in families.items():
+        suited(cluster, children, evidence)
+        beside_clusters(cluster, children, evidence)
+    assert len(evidence.calls) == 2
 
 
 def test_clients_of_all_clusters_are_asked_at_once() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.evidence import DistanceEvidence, moved_between
 from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.tree.edits import Graft, apply_all
+from sofa_fl.topology.tree.edits import Graft, Join, Leave, Merge, Prune, Split, apply_all
 from tests.topology.strategies import ids, node, space_of, tree_of
 
 TREE = tree_of([[0, 1], [2, 3]])  # 4: 5 and 6
@@ -35,3 +35,42 @@ def test_after_edits_it_knows_the_new_tree() -> None:
     after = evidence.after(apply_all(TREE, [moved]), [moved])
     assert (after.blind_loss, after.round) == (7.0, 3)
     assert after.losses([(node(3), ids(6)), (node(0), ids(5))]) == pytest.approx([0, (14 / 3) ** 2])
+
+
+def test_a_client_has_moved_if_its_parent_is_another() -> None:
+    """Whatever edit it was; a cluster that moves takes its clients along, and these have not."""
+    deep = tree_of([[[0, 1], 2], [3, 4], 5])  # 6: 7, 9 and 5; 7: 8 and 2
+    for edit, moved in (
+        (Graft(node(2), node(9)), {2}),
+        (Graft(node(8), node(9)), set()),
+        (Merge(ids(7, 9), node(10)), {2, 3, 4}),
+        (Split(node(6), ids(10), (ids(5, 9),)), {5}),
+        (Join(node(10), node(9)), {10}),
+        (Leave(node(3)), set()),
+    ):
+        assert moved_between(deep, apply_all(deep, [edit])) == moved
+    thin = tree_of([[0], 1])  # 2: 3 and 1
+    assert moved_between(thin, apply_all(thin, [Prune(node(3))])) == {0}
+    assert moved_between(deep, deep) == set()
+
+
+def test_who_moved_before_has_moved_still() -> None:
+    """Even back to where it was: its position says nothing about its siblings of now."""
+    there = apply_all(TREE, [Graft(node(2), node(5))])
+    assert moved_between(TREE, there, ids(0)) == {0, 2}
+    assert moved_between(there, TREE, moved_between(TREE, there)) == {2}
+
+
+def test_evidence_adds_up_who_moved() -> None:
+    evidence = DistanceEvidence(TREE, space_of([0, 4, 10, 20]), told_apart=(ids(5, 6),))
+    assert (evidence.moved, evidence.told_apart[0]) == ((), ids(5, 6))
+    there = apply_all(TREE, [Graft(node(2), node(5))])
+    once = evidence.after(there, [Graft(node(2), node(5))])
+    assert once.moved == {2}
+    both = apply_all(there, [Graft(node(0), node(6))])
+    twice = once.after(both, [Graft(node(0), node(6))])
+    assert twice.moved == {0, 2}
+    assert twice.told_apart == (ids(5, 6),)
+    assert twice.after(both, []).moved == {0, 2}
+    assert twice.after(TREE, []).moved == {0, 2}
+    assert evidence.moved == ()

@@ -9,17 +9,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering import default_splits, separation
 from sofa_fl.topology.clustering import fast as module
+from sofa_fl.topology.clustering import separation
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.default_splits import proposed_parts
+from sofa_fl.topology.clustering.default_splits import certain_parts, groups_of_clients
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import default_tree_rules, shape
 from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
-from tests.topology.strategies import ALL, WAYS, ids, node, space_of, tied_places, tree_of
-from tests.topology.worlds import apart
+from sofa_fl.topology.tree.edits import Split
+from tests.topology.strategies import ALL, WAYS, Drawn, ids, node, space_of, tied_places, tree_of
 
 PLAIN, FAST, DEFAULT = Neighbors, module.FastNeighbors, None
 KINDS = ("noise", "groups", "nested", "equal", "ties", "far", "outliers")
@@ -120,31 +120,33 @@ def test_few_distances_are_measured() -> None:
     assert 300**2 < measured["fast"] < 0.2 * measured["plain"], measured
 
 
-def families(num: int, lone: int, rng: np.random.Generator) -> dict[NodeId, list[NodeId]]:
-    """Some clients alone and the others in clusters of neighbors, which groups may cut through."""
-    clients = ids(*range(num))
-    cuts = [lone, *(lone + 2 * np.unique(rng.integers(1, (num - lone) // 2, 4))), num]
-    clusters = [list(clients[a:b]) for a, b in pairwise(cuts)]
+def families(space: Space, lone: int, rng: np.random.Generator) -> dict[NodeId, list[NodeId]]:
+    """Clients alone, and small clusters of neighbors that groups may cut through."""
+    tree = dmac(space, DmacConfig(certain=False))
+    clients, num = tree.clients_of(tree.root), len(space.clients)
+    ends = lone + rng.integers(2, 4, num).cumsum()
+    clusters = [list(clients[a:b]) for a, b in pairwise([lone, *ends[ends < num], num])]
     alone = {client: [client] for client in clients[:lone]}
     return alone | {node(num + at): below for at, below in enumerate(clusters)}
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_no_part_is_missed(way: tuple[Metric, Linkage]) -> None:
-    """Where `may_be_clear` says no, the plain rules find no part."""
-    said, parts = Counter[bool](), 0
-    for seed in range(60):
+def test_same_parts_with_and_without(way: tuple[Metric, Linkage]) -> None:
+    """Parts of clients and parts of clusters, beside each other, and with groups in between."""
+    found = Counter[str]()
+    for seed in range(56):
         rng = np.random.default_rng(seed)
         space = sorted_case(seed, KINDS[seed % len(KINDS)], 24, way)
-        children = families(24, int(rng.choice([0, 0, 1, 3])), rng)
+        children = families(space, int(rng.choice([0, 6, 12, 20])), rng)
         evidence = DistanceEvidence(tree_of(range(24)), space)
-        plain = proposed_parts(children, evidence, PLAIN)
-        assert proposed_parts(children, evidence) == plain
-        parts += len(plain)
-        said[module.may_be_clear([len(below) for below in children.values()], space)] += 1
-    assert parts
-    assert said[True]
-    assert said[False] or way[0] == "manhattan", said
+        for find in (groups_of_clients, certain_parts):
+            plain, fast, default = (find(children, evidence, c) for c in (PLAIN, FAST, DEFAULT))
+            assert plain == fast == default
+            kinds = ["clients" if part[0] < 24 else "clusters" for part in plain]
+            found.update(f"{find.__name__}: {kind}" for kind in kinds)
+    assert found["groups_of_clients: clients"] > 10, found
+    assert found["certain_parts: clients"] > 10, found
+    assert found["certain_parts: clusters"] > 10, found
 
 
 def sorted_case(seed: int, kind: str, n: int, way: tuple[Metric, Linkage]) -> Space:
@@ -154,46 +156,33 @@ def sorted_case(seed: int, kind: str, n: int, way: tuple[Metric, Linkage]) -> Sp
     return replace(space, positions=(space.positions - space.positions.mean(axis=0))[order])
 
 
+# Wide and deep, with clients beside clusters and clusters beside clusters.
+DRAWN: tuple[Drawn, ...] = (
+    [[[*range(7)], [*range(7, 14)]], [*range(14, 22)], [*range(22, 30)]],
+    [*range(30)],
+    [[*range(12)], *range(12, 30)],
+    [[2 * k, 2 * k + 1] for k in range(15)],
+    [[[0, 1, 2], [3, 4], 5, 6, 7], [[8, 9], [10, 11], [12, 13], 14, 15], *range(16, 30)],
+)
+
+
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_edits_with_and_without(kind: str) -> None:
-    for seed in range(6):
-        space = sorted_case(seed, kind, 30, ("euclidean", "average"))
-        first, second = [*range(7)], [*range(7, 14)]
-        tree = tree_of([[first, second], [*range(14, 22)], [*range(22, 30)]])
-        evidence = DistanceEvidence(tree, space, 2 * space.scale**2 or 1.0)
-        plain, default = (
-            shape(tree, evidence, ALL, default_tree_rules(nearness)) for nearness in (PLAIN, None)
-        )
-        assert plain[1] == default[1]
-        assert_same_tree(plain[0], default[0])
-
-
-@pytest.mark.parametrize(("times", "may"), [(0.999, False), (1.001, True)])
-@pytest.mark.parametrize("shift", [0.0, 100.0])
-def test_parts_may_be_clear_from_the_same_ratio_on_as_they_are(
-    times: float, may: bool, shift: float
-) -> None:
-    space = space_of(shift + apart([4, 4], 1.5**2 * times), linkage="average")
-    assert module.may_be_clear([2, 2, 2, 2], space) == may
-    assert module.may_be_clear([2, 2, 2, 1, 1], space), "two clients need not be clear"
-    assert module.may_be_clear([2, 2, 3, 1], space) == may, "one is no part"
-    directions = Space(space.clients, apart([4, 4], 1.5 * times), space.weights, "cosine")
-    assert module.may_be_clear([2, 2, 2, 2], directions) == may
-
-
-def test_plain_neighbors_go_without_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    space = space_of(apart([4, 4], 4.0), linkage="average")
-    evidence = DistanceEvidence(tree_of(range(8)), space)
-    children = {node(100 + k): list(ids(2 * k, 2 * k + 1)) for k in range(4)}
-    parts = [ids(100, 101), ids(102, 103)]
-    assert proposed_parts(children, evidence) == parts
-    monkeypatch.setattr(default_splits, "may_be_clear", lambda sizes, space: False)
-    assert proposed_parts(children, evidence) == []
-    assert proposed_parts(children, evidence, PLAIN) == parts
-
-
-def test_what_rounding_may_change_may_be_clear() -> None:
-    equal = space_of(np.zeros((6, 3)))
-    assert module.may_be_clear([2, 2, 2], equal)
-    far = np.eye(6) + np.array([[1e7, 0, 0, 0, 0, 0]] + 5 * [[0.0] * 6])
-    assert module.may_be_clear([1, 2, 3], space_of(far))
+def test_same_edits_with_and_without(kind: str, way: tuple[Metric, Linkage]) -> None:
+    """Round after round, whether losses tell much apart or nothing: then DMAC alone decides."""
+    splits, times = Counter[float](), 2 if way == ("euclidean", "average") else 1
+    for seed, drawn in enumerate(DRAWN * times):
+        space, tree = sorted_case(seed, kind, 30, way), tree_of(drawn)
+        unit = (2.0, 1e9)[seed % 2]
+        for round in range(2):
+            evidence = DistanceEvidence(tree, space, unit * space.scale**2 or 1.0, round)
+            plain, default = (
+                shape(tree, evidence, ALL, default_tree_rules(c)) for c in (PLAIN, DEFAULT)
+            )
+            assert plain[1:] == default[1:]
+            assert_same_tree(plain[0], default[0])
+            splits[unit] += sum(isinstance(edit, Split) for edit in plain[1])
+            tree = plain[0]
+    if kind in ("groups", "nested", "equal", "far"):
+        assert splits[2.0], "some that gain"
+        assert splits[1e9], "some that are certain"

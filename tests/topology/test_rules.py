@@ -66,7 +66,7 @@ def test_a_rule_sees_what_the_rules_before_it_have_changed() -> None:
     assert edits == GRAFTS
     assert tree == apply_all(TREE, GRAFTS)
     assert seen == [(tree, evidence), (tree, evidence)]
-    assert evidence == DistanceEvidence(tree, SPACE)
+    assert evidence == DistanceEvidence(tree, SPACE, moved={node(2)})
 
 
 def test_a_user_replaces_one_rule() -> None:

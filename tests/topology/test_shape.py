@@ -14,11 +14,11 @@ from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges
 from sofa_fl.topology.clustering.default_splits import find_splits
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.evidence import DistanceEvidence, moved_between
 from sofa_fl.topology.clustering.shape import find_prunes, shape
 from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.tree import Tree, flat_tree
-from sofa_fl.topology.tree.edits import Graft, apply_all
+from sofa_fl.topology.tree import NodeId, Tree, flat_tree
+from sofa_fl.topology.tree.edits import Graft, Merge, apply_all
 from tests.topology.strategies import (
     ALL,
     OPERATIONS,
@@ -62,13 +62,15 @@ def test_the_edits_lead_from_the_first_tree_to_the_last(
     assert after.is_compact
     assert after.clients == case.tree.clients
     assert apply_all(case.tree, edits) == after
-    assert seen == replace(evidence, tree=after)
-    tree, used = case.tree, set(case.tree.parent)
+    assert replace(seen, moved=()) == replace(evidence, tree=after)
+    tree, used, moved = case.tree, set(case.tree.parent), set[NodeId]()
     for edit in edits:
-        tree = apply_all(tree, [edit])
+        before, tree = tree, apply_all(tree, [edit])
+        moved |= moved_between(before, tree)
         new = set(tree.parent) - used
         assert all(each >= case.tree.next_id for each in new), "an id came back"
         used |= new
+    assert moved_between(case.tree, after) <= set(seen.moved) <= moved
 
 
 @examples(150)
@@ -81,6 +83,29 @@ def test_does_nothing_that_it_may_not_do(world: tuple[Case, DistanceEvidence]) -
     assert after.is_compact or "prune" not in case.config.operations
     done = {name for name, number in count_edits(edits).items() if number}
     assert done <= set(case.config.operations)
+
+
+@examples(150)
+@given(worlds(hostile=True))
+def test_no_client_moves_to_a_cluster_above_it(world: tuple[Case, DistanceEvidence]) -> None:
+    case, evidence = world
+    for graft in find_grafts(case.tree, evidence, case.config):
+        assert isinstance(graft, Graft)
+        assert graft.onto not in case.tree.path(graft.node)
+
+
+@examples(100)
+@given(worlds(), st.data())
+def test_told_apart_clusters_stay_apart(
+    world: tuple[Case, DistanceEvidence], data: st.DataObject
+) -> None:
+    case, evidence = world
+    merges = find_merges(case.tree, evidence, case.config)
+    nodes = [edit.nodes for edit in merges if isinstance(edit, Merge)]
+    apart = tuple(data.draw(st.sets(st.sampled_from(nodes)))) if nodes else ()
+    after = find_merges(case.tree, replace(evidence, told_apart=apart), case.config)
+    found = {edit.nodes for edit in after if isinstance(edit, Merge)}
+    assert found.isdisjoint(apart)
 
 
 @examples(100)
@@ -167,12 +192,16 @@ def test_equal_clients_end_in_a_flat_tree(metric, linkage, place: list[float]) -
     assert nested(rested) == nested(flat)
 
 
-def at_rest(tree: Tree, space: Space, blind_loss: float, most: int = 20) -> tuple[Tree, int]:
-    """Reshape until a pass makes no edit; how many passes made any."""
+def at_rest(
+    tree: Tree, space: Space, blind_loss: float, every: int = 1, most: int = 20
+) -> tuple[Tree, int]:
+    """Reshape until all have looked around and there was no edit; how many passes it took."""
+    quiet, config = 0, replace(ALL, every=every)
     for passes in range(most):
-        tree, edits, _ = shape(tree, DistanceEvidence(tree, space, blind_loss, passes), ALL)
-        if not edits:
-            return tree, passes
+        tree, edits, _ = shape(tree, DistanceEvidence(tree, space, blind_loss, passes), config)
+        quiet = 0 if edits else quiet + 1
+        if quiet == every:
+            return tree, passes + 1 - every
     raise AssertionError(f"still edits after {most} passes")
 
 
@@ -215,17 +244,21 @@ def test_a_broken_tree_heals(kind: str, seed: int) -> None:
 
 
 def test_in_a_random_tree_clients_find_to_their_own() -> None:
-    """Nearly all; but two clusters of one group stay two if they are no siblings."""
+    """Nearly all; but two clusters of one group stay two if they are no siblings.
+
+    They take turns, as by default. If all move at once, two clients may chase each other forever:
+    each goes where the other has just left.
+    """
     of = {client: frozenset(group) for group in GROUPS for client in group}
     pure = whole = 0
     for seed in range(30):
         tree = random_tree(np.random.default_rng(seed), CLIENTS)
-        rested, _ = at_rest(tree, blob_space(seed), blind_loss=1e4)
+        rested, _ = at_rest(tree, blob_space(seed), blind_loss=1e4, every=2)
         homes = {client: rested.clients_of(rested.parent[client]) for client in CLIENTS}  # type: ignore[arg-type]
         pure += all(of[client].issuperset(home) for client, home in homes.items())
         whole += set(of.values()) <= client_sets(rested)
     assert pure >= 28
-    assert whole >= 20
+    assert whole >= 15
 
 
 def test_a_client_that_moves_is_followed() -> None:
