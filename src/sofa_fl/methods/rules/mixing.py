@@ -127,7 +127,8 @@ def weigh_siblings(
     `losses` are those of their mixtures, from the parent's to their own.
     Those whose own way is better try a parent that is new to all, and again in rounds that are
     powers of two, but not right after a trial, nor where clusters are below the parent, too: it is
-    of no group, and there is no `hope`.
+    of no group, and there is no `hope`. Where clients may not be asked in the next round, there is
+    no trial: it would compare models of different rounds.
     """
     held = counts(list(losses), fed)
     rows = dict(zip(losses, steadied(np.array(list(losses.values())), held, config.steadiness)))
@@ -146,7 +147,8 @@ def weigh_siblings(
     }
     undecided = [c for c, row in rows.items() if row.argmin() and not starts[c]]
     is_new = not any(before.parent_losses.get(c, (None,))[0] == parent for c in losses)
-    is_due = config.trials and hope and not tried and (is_new or is_power_of_two(fed.round))
+    is_possible = config.trials and hope and not tried and not fed.may_miss
+    is_due = is_possible and (is_new or is_power_of_two(fed.round))
     trials = trials_of(undecided if is_due else (), parent, losses)
     return Mixing(
         weights={client: WEIGHTS[int(row.argmin())] for client, row in rows.items()},
