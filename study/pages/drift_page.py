@@ -50,7 +50,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         return
     yield (
         "The rows of SOFA-FL and of SHAPE only were made with earlier rules: a split needed a gain "
-        "of 0.1, and nothing else, and trials were not repeated.\n"
+        "of 0.1, nothing else, and trials were not repeated.\n"
         "Of the frozen tree and of DMAC every round, most were made again as well.\n"
         "Those of the other methods, and all on faults, are of version 0.1.0.\n"
         "The new rows are in float32, the old ones in bf16.\n"

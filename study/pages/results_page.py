@@ -35,7 +35,7 @@ from study.rows.row_files import Row, of_method, read_rows
 
 OLDER = (
     "The rows of SOFA-FL beside all methods and on sharing were made with earlier rules: a split "
-    "needed a gain of 0.1, and nothing else, and trials were not repeated.\n"
+    "needed a gain of 0.1, nothing else, and trials were not repeated.\n"
     "Those beside HypCluster are of the rules before these, in which grafts were rare.\n"
     "The figures and the ablation were made with the rules of version 0.1.0 and have not been run "
     "again."
