@@ -88,4 +88,7 @@ def test_samples_count() -> None:
     own, parents = {ONE: 0.7, TWO: 0.72}, {ONE: 0.9, TWO: 0.72}
     assert is_better(own, parents, federation(_0=90, _1=10)), "0.298 against 0.118"
     assert not is_better(own, parents, federation(_0=10, _1=90)), "0.282 against 0.262"
+    own, parents = {ONE: 0.7, TWO: 0.95}, {ONE: 0.9, TWO: 0.9}
+    assert is_better(own, parents, federation(_0=90, _1=10)), "0.275 against 0.1"
+    assert not is_better(own, parents), "0.175, with an error of 0.125"
     assert counts([TWO, ONE], federation(_0=90, _1=10)).tolist() == [10, 90]
