@@ -41,6 +41,7 @@ def fed_of(sizes: dict[int, int] | None = None, blind_loss: float = 2.0, round: 
         blind_loss=blind_loss,
         judged_on=lambda client: range(held.get(client, 100)),
         round=round,
+        may_miss=False,
     )
 
 
@@ -56,8 +57,10 @@ def weighed(
     *,
     hope: bool = True,
     round: int = 0,
+    may_miss: bool = False,
 ) -> Mixing:
     fed = fed_of(round=round)
+    fed.may_miss = may_miss
     return weigh_siblings(rows, P, before or Mixing(), config, fed, hope=hope)
 
 
@@ -107,11 +110,14 @@ def test_a_known_parent_is_tried_again_in_rounds_that_are_powers_of_two() -> Non
     assert weighed(rows, known, off, round=4).trials == {}
 
 
-def test_no_parent_is_tried_right_after_a_trial_or_without_hope_or_by_who_has_left() -> None:
+def test_when_no_parent_is_tried() -> None:
+    """Right after a trial, without hope, where clients may be missed, or by who has left."""
     rows = {ONE: row_of(1.0, 0.9), OTHER: row_of(1.0, 0.8), node(2): row_of(1.0, 0.8)}
     known = Mixing(parent_losses=dict.fromkeys(rows, (P, 1.5)))
     assert weighed(rows, known, round=4).trials.keys() == {ONE, OTHER, 2}
     assert weighed(rows, known, round=4, hope=False).trials == {}
+    assert weighed(rows, known, round=4, may_miss=True).trials == {}
+    assert weighed(rows, may_miss=True).trials == {}, "a new parent neither"
     tried = replace(known, trials={OTHER: Trial(P, 0.8, 1.0, True)})
     assert weighed(rows, tried, round=4).trials == {}
     elsewhere = replace(known, trials={OTHER: Trial(node(8), 0.8, 1.0, True)})
