@@ -284,6 +284,9 @@ def test_clusters_that_were_told_apart_are_not_merged_and_others_are(
     evidence.told_apart = (ids(*order),)
     assert find_merges(PAIRS, evidence, ALL) == [Merge(ids(7, 9), node(10))]
     assert {m for c, m in evidence.models_asked if c < 2} == {(7,), (9,)}, "8 is not asked about"
+    backward = Tree(dict(reversed(list(PAIRS.parent.items()))), PAIRS.clients, PAIRS.next_id)
+    assert backward.children[backward.root] == (9, 8, 7)
+    assert find_merges(backward, evidence, ALL) == [Merge(ids(9, 7), node(10))]
 
 
 def test_of_those_told_apart_by_one_split_no_two_are_merged() -> None:

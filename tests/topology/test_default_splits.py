@@ -254,6 +254,15 @@ def test_groups_of_clients_are_found_that_noise_hides_from_dmac() -> None:
     assert found >= 18
 
 
+def test_what_may_be_chance_is_a_group_but_not_certain() -> None:
+    """In few directions noise has gaps. Losses decide on groups there, DMAC alone does not."""
+    for seed in (0, 7, 10, 11, 14):
+        space = space_of(np.random.default_rng(seed).normal(size=(12, 3)), linkage="average")
+        evidence = DistanceEvidence(flat_tree(space.clients), space)
+        assert groups_of_clients(alone(12), evidence)
+        assert certain_parts(alone(12), evidence) == []
+
+
 def test_in_pure_noise_there_are_no_groups() -> None:
     proposed = 0
     for seed in range(10):
@@ -508,6 +517,7 @@ def test_clients_beside_clusters_become_a_part_if_they_gain_much(
 
 def test_their_gain_must_be_clear_like_any() -> None:
     """A tenth of what they lose, and two standard errors: of four gains, 2 d / √3."""
+    assert beside_clusters(node(9), BESIDE, besides(2.0, unit=20.0, own=10.0)) == [], "just much"
     assert beside_clusters(node(9), BESIDE, besides(0.19, own=2.0)) == []
     assert beside_clusters(node(9), BESIDE, besides(0.21, own=2.0)) == [ids(4, 5, 6, 7)]
     d = 0.2 * 3**0.5 / 2
