@@ -98,8 +98,8 @@ The defaults of SOFA-FL are the same in all federations.
 HypCluster is told the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part where no groups are known.
 *DMAC every round* builds a new tree in every round and has the alarm for clients that change, and *no tree* is SOFA-FL with a single cluster.
 The rows of *no tree* were made before new clusters were tried.
-The rows of SOFA-FL were made with the present rules, one client after the other on two cores.
-In S7 they are from a GPU, and a split then needed a gain of 0.1 and nothing else; so it did in the next section.
+The rows of SOFA-FL were made with the present rules, one client after the other on a CPU, and in S7 on a GPU.
+Those of *DMAC every round*, and the next section, have earlier rules: trials were not repeated, and a split needed a gain of 0.1.
 """
 
 PARTS = """\
