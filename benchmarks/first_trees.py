@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+import checkout  # noqa: F401 (first: it finds the package)
 import torch
 
 from sofa_fl.experiment.run.loop import Experiment, Own

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 
+import checkout  # noqa: F401 (first: it finds the package)
 import torch
 
 from sofa_fl.data.federate import dealt_out
