@@ -41,7 +41,7 @@ def fed_of(sizes: dict[int, int] | None = None, blind_loss: float = 2.0, round: 
         blind_loss=blind_loss,
         judged_on=lambda client: range(held.get(client, 100)),
         round=round,
-        may_miss=False,
+        participation=1.0,
     )
 
 
@@ -57,10 +57,10 @@ def weighed(
     *,
     hope: bool = True,
     round: int = 0,
-    may_miss: bool = False,
+    participation: float = 1.0,
 ) -> Mixing:
     fed = fed_of(round=round)
-    fed.may_miss = may_miss
+    fed.participation = participation
     return weigh_siblings(rows, P, before or Mixing(), config, fed, hope=hope)
 
 
@@ -111,13 +111,13 @@ def test_a_known_parent_is_tried_again_in_rounds_that_are_powers_of_two() -> Non
 
 
 def test_when_no_parent_is_tried() -> None:
-    """Right after a trial, without hope, where clients may be missed, or by who has left."""
+    """Right after a trial, without hope, where some are not asked, or by who has left."""
     rows = {ONE: row_of(1.0, 0.9), OTHER: row_of(1.0, 0.8), node(2): row_of(1.0, 0.8)}
     known = Mixing(parent_losses=dict.fromkeys(rows, (P, 1.5)))
     assert weighed(rows, known, round=4).trials.keys() == {ONE, OTHER, 2}
     assert weighed(rows, known, round=4, hope=False).trials == {}
-    assert weighed(rows, known, round=4, may_miss=True).trials == {}
-    assert weighed(rows, may_miss=True).trials == {}, "a new parent neither"
+    assert weighed(rows, known, round=4, participation=0.5).trials == {}
+    assert weighed(rows, participation=0.5).trials == {}, "a new parent neither"
     tried = replace(known, trials={OTHER: Trial(P, 0.8, 1.0, True)})
     assert weighed(rows, tried, round=4).trials == {}
     elsewhere = replace(known, trials={OTHER: Trial(node(8), 0.8, 1.0, True)})

@@ -68,7 +68,7 @@ class SofaConfig:
         trials: Whether a parent is tried when it is new, and again in rounds that are powers of
             two: for a round, every other client whose own way is better goes on from its own model.
             If these learn more than the parent by two standard errors, all of them go on alone.
-            Where clients may be missing in a round, there are no trials.
+            Where only some clients are asked in a round, there are no trials.
         steadiness: Held-out losses of a client are steadied by those of its siblings, as if it had
             this many samples more.
         serve: A client uses the `blend` of its path that loses least for it, or its `own` model.

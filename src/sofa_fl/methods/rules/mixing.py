@@ -147,7 +147,7 @@ def weigh_siblings(
     }
     undecided = [c for c, row in rows.items() if row.argmin() and not starts[c]]
     is_new = not any(before.parent_losses.get(c, (None,))[0] == parent for c in losses)
-    is_possible = config.trials and hope and not tried and not fed.may_miss
+    is_possible = config.trials and hope and not tried and fed.participation == 1
     is_due = is_possible and (is_new or is_power_of_two(fed.round))
     trials = trials_of(undecided if is_due else (), parent, losses)
     return Mixing(
