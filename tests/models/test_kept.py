@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from sofa_fl.models.calls import Kept
 from sofa_fl.models.flat import FlatNetwork
-from sofa_fl.models.kept import Kept
 
 
 class Buffers(nn.Module):

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import torch
 
-from sofa_fl.engine.fit import said_by
 from sofa_fl.errors import release
+from sofa_fl.models.calls import said_by
 
 MOST = 160  # letters of what torch says
 

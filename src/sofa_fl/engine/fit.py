@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,8 @@ from sofa_fl.engine.attention import ATTENTION_IF_DRAWING
 from sofa_fl.engine.drawing import DRAWING
 from sofa_fl.engine.draws import Draws, Rewriting
 from sofa_fl.engine.recurrent import RECURRENT_IF_DRAWING
-from sofa_fl.errors import ModelError, SofaError
+from sofa_fl.errors import ModelError
+from sofa_fl.models.calls import naming
 from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.networks import let_go, seeded
 
@@ -131,34 +130,6 @@ class _Watch:
 def python_generators() -> tuple[object, ...]:
     """The states of NumPy's and Python's generators, which a network may draw from."""
     return repr(np.random.get_state(legacy=False)), random.getstate()  # noqa: NPY002
-
-
-@contextmanager
-def naming(what: str) -> Iterator[None]:
-    """Say in one sentence what a user's network raises in here."""
-    try:
-        yield
-    except (SofaError, torch.cuda.OutOfMemoryError):
-        raise
-    except Exception as error:
-        raise ModelError(f"{what}: {said_by(error)}{_where(error)}") from error
-
-
-def _where(error: Exception) -> str:
-    """The last line of the user's that an error went through; torch and this package are none."""
-    others = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<")
-    frames = traceback.extract_tb(error.__traceback__)
-    if own := [frame for frame in frames if not frame.filename.startswith(others)]:
-        return f" ({own[-1].filename}, line {own[-1].lineno})"
-    return ""
-
-
-def said_by(error: Exception) -> str:
-    """The first line of an error, with its type where that line alone says little."""
-    lines = str(error).strip().splitlines()
-    if isinstance(error, RuntimeError | ValueError | TypeError) and lines:
-        return lines[0]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _described(out: Any) -> str:

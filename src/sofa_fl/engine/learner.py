@@ -23,8 +23,9 @@ from sofa_fl.engine.base import (
 )
 from sofa_fl.engine.draws import Draws, Rewriting
 from sofa_fl.engine.exams import Sums
-from sofa_fl.engine.fit import DRAWN, SAMPLES, draws_backwards, habits_of, naming
+from sofa_fl.engine.fit import DRAWN, SAMPLES, draws_backwards, habits_of
 from sofa_fl.errors import ModelError
+from sofa_fl.models.calls import naming
 from sofa_fl.models.flat import FlatNetwork, Vector, on_device, reading
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory, build, seeded

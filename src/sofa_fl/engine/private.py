@@ -15,9 +15,9 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Noising, Outcome, Task
-from sofa_fl.engine.fit import naming
 from sofa_fl.engine.learner import Learner, each_cross_entropy, optimizer_for, pull_terms
 from sofa_fl.errors import ModelError
+from sofa_fl.models.calls import naming
 from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import seed_draws
 

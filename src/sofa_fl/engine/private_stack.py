@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from sofa_fl.engine.base import Noising, Outcome, Task
-from sofa_fl.engine.fit import naming
 from sofa_fl.engine.learner import Learner, each_cross_entropy, optimizer_for, pull_terms
 from sofa_fl.engine.private import (
     PRIVATELY,
@@ -23,6 +22,7 @@ from sofa_fl.engine.private import (
     noise_scale,
     noised_loss,
 )
+from sofa_fl.models.calls import naming
 from sofa_fl.models.mix import as_vector
 
 MOST_GRADIENTS = 1 << 28  # numbers of all samples' gradients at a time: a gigabyte

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.home import Home
-from sofa_fl.models.kept import Kept
+from sofa_fl.models.calls import Home, Kept
 from sofa_fl.models.networks import frozen_of, hold
 
 Vector = Tensor  # one-dimensional, float32

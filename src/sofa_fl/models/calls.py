@@ -1,24 +1,90 @@
-"""What a network keeps between calls beside its model: plain attributes and buffers of no model.
+"""What is around the calls of a network: where it makes tensors, what it keeps, what it raises.
 
-A hidden state, a counter or a cache must not travel from one client to the next, so all of it is
-put back before a model is loaded.
+A hidden state, a counter or a cache must not travel from one client to the next, so all that a
+network keeps beside its model is put back before a model is loaded.
 """
 
 from __future__ import annotations
 
 import copy
+import traceback
 from collections import deque
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from sofa_fl.errors import ModelError, SofaError, release
+
+T = TypeVar("T")
 INTERNAL = frozenset(vars(nn.Module()))  # what torch itself keeps in a module
 SCALARS = (type(None), bool, int, float, complex, str, bytes)
 CONTAINERS = (list, tuple, dict, set, deque)
+
+
+class Home:
+    """On the CPU, as ever; but if a network then fails on a GPU, there.
+
+    `torch.zeros(3)` in a `forward` is no fault on a CPU, and anywhere else it is. It is not put
+    on the GPU for all: many networks make small tensors to read numbers off them.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.is_default = device, False
+
+    def __call__(self) -> AbstractContextManager[object]:
+        """What is around every call of the network, and around its backward pass."""
+        return self.device if self.is_default else nullcontext()
+
+    def trying(self, call: Callable[[], T]) -> T:
+        """What `call` returns, here or there; its first error if it fails both times."""
+        try:
+            with self():
+                return call()
+        except ModelError as error:
+            if self.is_default or self.device.type == "cpu":
+                raise
+            first = error
+            release(error)
+        self.is_default = True
+        try:
+            with self():
+                return call()
+        except ModelError:
+            self.is_default = False
+            raise first from None
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Say in one sentence what a user's network raises in here."""
+    try:
+        yield
+    except (SofaError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ModelError(f"{what}: {said_by(error)}{_where(error)}") from error
+
+
+def _where(error: Exception) -> str:
+    """The last line of the user's that an error went through; torch and this package are none."""
+    others = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    if own := [frame for frame in frames if not frame.filename.startswith(others)]:
+        return f" ({own[-1].filename}, line {own[-1].lineno})"
+    return ""
+
+
+def said_by(error: Exception) -> str:
+    """The first line of an error, with its type where that line alone says little."""
+    lines = str(error).strip().splitlines()
+    if isinstance(error, RuntimeError | ValueError | TypeError) and lines:
+        return lines[0]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @dataclass(slots=True)
