@@ -52,7 +52,7 @@ OUTSIDE = {
     "PIL": {"data/pictures"},
     "onnx": {"experiment/serving/model_files"},
     "onnxscript": {"experiment/serving/model_files"},
-    "tensorboard": {"experiment/tracking/tensorboard"},
+    "tensorboard": {"experiment/tracking/observers"},
     "pydantic": {"experiment"},
     "yaml": {"experiment", "report", "cli", "deploy/server/server"},
     "flwr": {"deploy/flower"},
@@ -80,7 +80,7 @@ WRITERS = {
     "experiment/storage/disk.py",
     "experiment/storage/checkpoint.py",
     "experiment/storage/run_folder.py",
-    "experiment/tracking/tensorboard.py",
+    "experiment/tracking/observers.py",
     "data/download.py",
     "deploy/flower/keys.py",
 }

@@ -59,7 +59,7 @@ def test_a_report_that_fails_is_told_once_and_the_run_ends(
     monkeypatch.setattr("sofa_fl.report.page.page", broken)
     result = cli("run", *tiny, "--out", "x", "--quiet")
     assert (result.exit_code, result.stdout) == (0, "x\n")
-    told = "write_report_at_end failed: the page is in pieces; the run goes on without it"
+    told = "write_run_report failed: the page is in pieces; the run goes on without it"
     assert result.stderr.splitlines() == [f"warning: {told}"]
     assert (work_dir / "x" / "summary.json").exists()
     assert not (work_dir / "x" / "report.html").exists()

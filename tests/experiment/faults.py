@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from sofa_fl.experiment.storage import checkpoint, disk, slices
+from sofa_fl.experiment.storage import checkpoint, disk
 from sofa_fl.experiment.storage import run_folder as folder
 
 Write = Callable[[io.FileIO, bytes | memoryview], None]
 
 
 def patch_writes(patch: pytest.MonkeyPatch, write: Write) -> None:
-    for module in (checkpoint, disk, folder, slices):
+    for module in (checkpoint, disk, folder):
         patch.setattr(module, "write_all", write)
 
 

@@ -7,7 +7,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.experiment.storage.checksum import joined
+from sofa_fl.experiment.storage.disk import joined
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))

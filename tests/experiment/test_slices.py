@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.storage import slices
+from sofa_fl.experiment.storage import disk
 from sofa_fl.experiment.storage.checkpoint import check, load, pack, save
-from sofa_fl.experiment.storage.disk import create
-from sofa_fl.experiment.storage.slices import write_checked
+from sofa_fl.experiment.storage.disk import create, write_checked
 from tests.experiment.faults import small_files
 
 DATA = np.random.default_rng(0).bytes(1001)
@@ -25,15 +24,15 @@ NUMBERS = torch.arange(5000.0)
 @pytest.fixture(params=["whole", "slices"])
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether the few bytes of a test count as many."""
-    monkeypatch.setattr(slices, "SLICE", 64)
-    monkeypatch.setattr(slices, "LARGE", 64 if request.param == "slices" else 1 << 40)
+    monkeypatch.setattr(disk, "SLICE", 64)
+    monkeypatch.setattr(disk, "LARGE", 64 if request.param == "slices" else 1 << 40)
     return str(request.param)
 
 
 @pytest.fixture
 def sliced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "SLICE", 4096)
-    monkeypatch.setattr(slices, "LARGE", 4096)
+    monkeypatch.setattr(disk, "SLICE", 4096)
+    monkeypatch.setattr(disk, "LARGE", 4096)
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1, 63, 64, 65, 128, 1001])
@@ -64,7 +63,7 @@ def test_a_checkpoint_in_slices_is_the_same_file(
     one, other, spare = (tmp_path / f"{name}.safetensors" for name in ("one", "other", "spare"))
     spare.write_bytes(DATA * 50)  # longer
     save(one, pack(state=NUMBERS), spare)
-    monkeypatch.setattr(slices, "LARGE", 1 << 40)
+    monkeypatch.setattr(disk, "LARGE", 1 << 40)
     save(other, pack(state=NUMBERS))
     assert one.read_bytes() == other.read_bytes()
     check(one)
@@ -93,7 +92,7 @@ def test_an_error_of_any_slice_is_the_checkpoints(
     if what == "write":
         monkeypatch.setattr(os, "pwrite", refuse)
     if what == "flush":
-        monkeypatch.setattr(slices, "_flush", refuse_to_flush)
+        monkeypatch.setattr(disk, "_flush", refuse_to_flush)
     said = {"write": "No space left on device", "flush": "Input/output error"}
     with (
         small_files(9000 if what == "system" else 1 << 30),
@@ -118,8 +117,8 @@ def test_every_slice_is_flushed_after_it_was_written(
         done.append("write")
         return plain(file, data, place)
 
-    monkeypatch.setattr(slices, "THREADS", 1)
+    monkeypatch.setattr(disk, "THREADS", 1)
     monkeypatch.setattr(os, "pwrite", written)
-    monkeypatch.setattr(slices, "_flush", lambda _file: done.append("flush"))
+    monkeypatch.setattr(disk, "_flush", lambda _file: done.append("flush"))
     save(tmp_path / "a.safetensors", pack(state=NUMBERS))
     assert done == ["write", "flush"] * -(-NUMBERS.nbytes // 4096)

@@ -9,8 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sofa_fl.api.runs import resume, run
-from sofa_fl.experiment.tracking.observers import has_tensorboard, scalars
-from sofa_fl.experiment.tracking.tensorboard import TensorBoard
+from sofa_fl.experiment.tracking.observers import TensorBoard, has_tensorboard, scalars
 from tests.experiment.cases import own_data, tiny
 
 

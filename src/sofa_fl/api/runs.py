@@ -15,11 +15,11 @@ from sofa_fl.experiment.run import launch
 from sofa_fl.experiment.run.config import Config, for_method
 from sofa_fl.experiment.run.loop import Own, OwnData
 from sofa_fl.experiment.scoring.own_metrics import Metric
-from sofa_fl.experiment.tracking.observers import Observer
+from sofa_fl.experiment.tracking.observers import Observer, at_end
 from sofa_fl.methods.base import Method
 from sofa_fl.methods.registry import check_method, find_method
 from sofa_fl.models.networks import NetworkFactory
-from sofa_fl.report.page import write_report_at_end
+from sofa_fl.report.page import write_run_report
 
 Methods = Sequence[str] | Mapping[str, Method[Any] | str | None]
 
@@ -205,4 +205,4 @@ def checked_method(method: object) -> Any:
 def _all(observers: Sequence[Observer], progress: bool | None) -> list[Observer]:
     """The caller's observers; those that show progress and write the report cannot break a run."""
     shown = [ProgressLine()] if progress or (progress is None and is_watched()) else []
-    return [*observers, *shown, write_report_at_end]
+    return [*observers, *shown, at_end(write_run_report)]

@@ -189,10 +189,11 @@ def _summary(run: Config, folder: Path, name: str, *, quiet: bool) -> dict[str, 
     """The summary of a run that has ended, or that is run or resumed now."""
     from sofa_fl.cli.screen import shell
     from sofa_fl.experiment.run.launch import run_once
-    from sofa_fl.report.page import write_report_at_end
+    from sofa_fl.experiment.tracking.observers import at_end
+    from sofa_fl.report.page import write_run_report
 
     def start(follower: Follower) -> dict[str, Any]:
-        return run_once(run, observers=[follower, write_report_at_end])
+        return run_once(run, observers=[follower, at_end(write_run_report)])
 
     try:
         return with_progress(start, quiet=quiet, name=name)

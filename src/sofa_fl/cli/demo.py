@@ -45,11 +45,12 @@ def demo(
     def start(follower: Follower) -> Result:
         from sofa_fl.experiment.run import launch
         from sofa_fl.experiment.run.loop import Own
-        from sofa_fl.report.page import write_report_at_end
+        from sofa_fl.experiment.tracking.observers import at_end
+        from sofa_fl.report.page import write_run_report
 
         config = demo_config(seed, out)
         data = demo_data(config)
-        return launch.run(config, Own(data), observers=[follower, write_report_at_end])
+        return launch.run(config, Own(data), observers=[follower, at_end(write_run_report)])
 
     result = with_progress(start, quiet=quiet)
     from sofa_fl.cli.screen import console, put, shell

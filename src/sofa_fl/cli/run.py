@@ -68,9 +68,10 @@ def run(
             track=track,
         )
         from sofa_fl.experiment.run import launch
-        from sofa_fl.report.page import write_report_at_end
+        from sofa_fl.experiment.tracking.observers import at_end
+        from sofa_fl.report.page import write_run_report
 
-        return launch.run(chosen, observers=[follower, write_report_at_end])
+        return launch.run(chosen, observers=[follower, at_end(write_run_report)])
 
     finish(with_progress(start, quiet=quiet), as_json=as_json, quiet=quiet)
 
@@ -83,9 +84,10 @@ def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
 
         RunFolder.open(run)  # before loading torch, which takes seconds
         from sofa_fl.experiment.run import launch
-        from sofa_fl.report.page import write_report_at_end
+        from sofa_fl.experiment.tracking.observers import at_end
+        from sofa_fl.report.page import write_run_report
 
-        return launch.resume(run, observers=[follower, write_report_at_end])
+        return launch.resume(run, observers=[follower, at_end(write_run_report)])
 
     finish(with_progress(start, quiet=quiet), as_json=as_json, quiet=quiet)
 

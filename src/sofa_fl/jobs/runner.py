@@ -19,8 +19,8 @@ from sofa_fl.experiment.run.config import Config, config_to_dict
 from sofa_fl.experiment.run.launch import run_once
 from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
-from sofa_fl.experiment.tracking.observers import guarded
-from sofa_fl.report.page import REPORT, write_report_at_end
+from sofa_fl.experiment.tracking.observers import at_end, guarded
+from sofa_fl.report.page import REPORT, write_run_report
 
 RUNS = Path("runs") / "reproduce"
 # Keys that do not change a result.
@@ -108,5 +108,5 @@ def tidy(folder: RunFolder, summary: Summary, *, is_kept: bool) -> None:
         return
     folder.forget(1)
     if not (folder.path / REPORT).exists():
-        (write,) = guarded([write_report_at_end])
+        (write,) = guarded([at_end(write_run_report)])
         write({"event": "end", "summary": summary})

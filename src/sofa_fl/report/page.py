@@ -18,7 +18,6 @@ from pathlib import Path
 
 from sofa_fl.errors import printable
 from sofa_fl.experiment.storage.disk import write_text
-from sofa_fl.experiment.storage.events import Event
 from sofa_fl.report.frames import Plain
 from sofa_fl.report.page_data import read_run
 from sofa_fl.report.words import number
@@ -58,10 +57,9 @@ def write_report(paths: Sequence[Path], file: Path | None = None) -> Path:
     return file
 
 
-def write_report_at_end(event: Event) -> None:
-    """An observer: a report that cannot be made is told, and the run has ended all the same."""
-    if event["event"] == "end":
-        write_report([Path(event["summary"]["run"])])
+def write_run_report(run: Path) -> None:
+    """Write the page of a run that has ended into its folder."""
+    write_report([run])
 
 
 def page(runs: Sequence[Plain], *, live: bool = False) -> str:

@@ -21,7 +21,8 @@ from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.run_setup import MakeNetwork
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.storage.events import Event, is_evaluated, metric_of, score_name
-from sofa_fl.report.page import write_report_at_end
+from sofa_fl.experiment.tracking.observers import at_end
+from sofa_fl.report.page import write_run_report
 
 PATIENCE = 60.0  # seconds for the server of a SuperLink that died to leave the run folder
 
@@ -61,7 +62,7 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
         max_bytes = int(float(given.get("max_answer", 1000)) * 1_000_000)
         messenger = GridMessenger(grid, server_config.timeout, max_bytes)
         server = Server(messenger, loaded, server_config, write_line)
-        server.run(network, [log_round, write_report_at_end])
+        server.run(network, [log_round, at_end(write_run_report)])
 
     return app
 

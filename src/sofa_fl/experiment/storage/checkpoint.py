@@ -34,8 +34,8 @@ from sofa_fl.experiment.storage.disk import (
     sync_folder,
     temporary_for,
     write_all,
+    write_checked,
 )
-from sofa_fl.experiment.storage.slices import write_checked
 
 T = TypeVar("T")
 Tensors = dict[str, torch.Tensor | NDArray[Any]]

@@ -3,6 +3,7 @@
 New content is written to another file, flushed, and renamed; then the folder, which holds the name,
 is flushed. A reader sees the old file or the new one. The other file has a random name and is
 created exclusively, so that nobody who can write to the folder can direct the content elsewhere.
+Many bytes are written by several threads, which also check them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import io
 import os
 import secrets
 import time
+import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from sofa_fl.errors import RunError
@@ -23,7 +27,14 @@ except ImportError:  # on Windows nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 PARTIAL = ".partial"  # the end of an unfinished file's name
+LARGE = 1 << 25  # bytes for which threads are worth starting
+SLICE = 1 << 23
+THREADS = 4  # each has the lock of the file while it writes, and waits for the disk otherwise
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+_flush = getattr(os, "fdatasync", os.fsync)
+# CRC-32's polynomial without its highest term; the highest bit is the constant term.
+_POLYNOMIAL = 0xEDB88320
+_ONE, _BYTE = 1 << 31, 1 << 23  # 1, and x to the power of 8
 
 
 class DamagedError(RunError):
@@ -124,3 +135,66 @@ def discard(temporary: Path) -> None:
     """Delete an unfinished file, so that it does not keep a disk full."""
     with contextlib.suppress(OSError):
         temporary.unlink()
+
+
+def write_checked(file: io.FileIO, data: memoryview, checksum: int) -> int:
+    """Write `data` where the file stands, and continue a checksum over it.
+
+    Whoever wants all of it on disk must still flush the file. Of many bytes, threads write and
+    flush slices: so neither the disk nor the checksum waits for the other.
+    """
+    if data.nbytes < LARGE or not hasattr(os, "pwrite"):
+        write_all(file, data)
+        return zlib.crc32(data, checksum)
+    number, first = file.fileno(), file.tell()
+
+    def write(start: int) -> int:
+        part = data[start : start + SLICE]
+        found = zlib.crc32(part)  # this releases the interpreter's lock, as the others do
+        write_at(number, part, first + start)
+        _flush(number)
+        return found
+
+    starts = range(0, data.nbytes, SLICE)
+    with ThreadPoolExecutor(THREADS, "slice") as threads:
+        for start, found in zip(starts, threads.map(write, starts)):  # an error ends the others
+            checksum = joined(checksum, found, min(SLICE, data.nbytes - start))
+    file.seek(first + data.nbytes)
+    return checksum
+
+
+def write_at(number: int, data: memoryview, place: int) -> None:
+    """Write all of it to an open file, at a place; see `write_all`."""
+    rest = data
+    while len(rest):
+        written = os.pwrite(number, rest, place)
+        rest, place = rest[written:], place + written
+
+
+def joined(first: int, second: int, num_bytes: int) -> int:
+    """Combine the CRC-32 of two pieces of data, of which the second has `num_bytes`.
+
+    A checksum is a polynomial over two elements, modulo that of CRC-32.
+    """
+    return _product(_power(_BYTE, num_bytes), first) ^ second
+
+
+def _product(a: int, b: int) -> int:
+    """Multiply two polynomials modulo that of CRC-32."""
+    product = 0
+    while a:
+        if a & _ONE:
+            product ^= b
+        a = (a << 1) & 0xFFFFFFFF
+        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+@cache  # parts have few lengths
+def _power(base: int, exponent: int) -> int:
+    power = _ONE
+    while exponent:
+        if exponent & 1:
+            power = _product(power, base)
+        base, exponent = _product(base, base), exponent >> 1
+    return power

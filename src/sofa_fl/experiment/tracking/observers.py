@@ -8,23 +8,28 @@ events.
 from __future__ import annotations
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from sofa_fl.experiment.storage.events import Event, is_evaluated, metric_of, remembered
 from sofa_fl.experiment.storage.run_folder import RunFolder
 
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.event_pb2 import Event as Record
+
 Observer = Callable[[Event], None]
 TrackerName = Literal["wandb", "mlflow"]
 logger = logging.getLogger("sofa_fl")
 
+FILE = "events.out.tfevents.{}.sofa-fl"
 _SCORES = {"mean": "mean", "worst": "min", "std": "std"}
 _RANGE = ("mean", "min", "max")  # of a user's own metrics
 _COSTS = {"cost/bytes down": "bytes_down", "cost/bytes up": "bytes_up", "cost/seconds": "seconds"}
@@ -32,11 +37,7 @@ _COSTS = {"cost/bytes down": "bytes_down", "cost/bytes up": "bytes_up", "cost/se
 
 def all_observers(track: Sequence[TrackerName], observers: Sequence[Observer]) -> list[Observer]:
     """A caller's observers, TensorBoard if it is installed, and the services to track with."""
-    trackers: list[Tracker] = []
-    if has_tensorboard():
-        from sofa_fl.experiment.tracking.tensorboard import TensorBoard
-
-        trackers.append(TensorBoard())
+    trackers: list[Tracker] = [TensorBoard()] if has_tensorboard() else []
     if track:
         from sofa_fl.experiment.tracking.trackers import SERVICES
 
@@ -47,6 +48,17 @@ def all_observers(track: Sequence[TrackerName], observers: Sequence[Observer]) -
 def guarded(observers: Iterable[Observer]) -> list[Observer]:
     """The same observers, each behind a guard of its own."""
     return [Guard(observer) for observer in observers]
+
+
+def at_end(act: Callable[[Path], object]) -> Observer:
+    """An observer that acts on the run folder once the run has ended."""
+
+    @wraps(act)
+    def observe(event: Event) -> None:
+        if event["event"] == "end":
+            act(Path(event["summary"]["run"]))
+
+    return observe
 
 
 def notify(observers: Iterable[Observer], event: Event) -> None:
@@ -118,6 +130,49 @@ class Tracker(ABC):
     @abstractmethod
     def end(self, summary: Mapping[str, Any]) -> None:
         """A run has ended."""
+
+
+class TensorBoard(Tracker):
+    """Writes the numbers into one file in `tensorboard/`, for TensorBoard; from the events alone.
+
+    A resumed run writes the file again from the start, so no point is in it twice. Records are
+    written one by one: TensorBoard's own writer would start a thread, and engines fork.
+    """
+
+    def begin(self, folder: RunFolder, *, is_new: bool) -> None:
+        # Imported here: it takes a fifth of a second, which other commands should not pay.
+        from tensorboard.compat.proto import event_pb2
+
+        place = folder.path / "tensorboard"
+        place.mkdir(exist_ok=True)
+        old = sorted(place.glob(FILE.format("*")))
+        # A point's time is the start plus the seconds of work, so a stop leaves no gap.
+        self.clock = float(int(time.time()) if is_new or not old else int(old[0].suffixes[-2][1:]))
+        for file in old:
+            file.unlink()
+        self.file = place / FILE.format(int(self.clock))
+        _append(self.file, event_pb2.Event(wall_time=self.clock, file_version="brain.Event:2"))
+
+    def log(self, round: int, values: Mapping[str, float], *, is_past: bool) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+
+        points = [
+            summary_pb2.Summary.Value(tag=name, simple_value=value)
+            for name, value in values.items()
+        ]
+        summary = summary_pb2.Summary(value=points)
+        self.clock += values["cost/seconds"]
+        _append(self.file, event_pb2.Event(wall_time=self.clock, step=round, summary=summary))
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """Nothing to add: the last round has been logged."""
+
+
+def _append(file: Path, record: Record) -> None:
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with file.open("ab", buffering=0) as out:
+        RecordWriter(out).write(record.SerializeToString())
 
 
 def scalars(event: Event, before: Event | None = None) -> dict[str, float]:
