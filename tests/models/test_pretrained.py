@@ -19,8 +19,8 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import FlatNetwork, mean
-from sofa_fl.models.networks import NetworkFactory, build
-from sofa_fl.models.pretrained import LOADING, MeanPooled, Pretrained
+from sofa_fl.models.networks import LOADING, NetworkFactory, build
+from sofa_fl.models.pretrained import MeanPooled, Pretrained
 from sofa_fl.topology.tree import NodeId
 from tests.models.transformer_cases import (
     CLASSES,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.report.frames import align
+from sofa_fl.report.history import align
 
 
 @pytest.mark.parametrize("mirror", [1, -1])

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +20,11 @@ from torch.nn.parameter import UninitializedParameter
 
 from sofa_fl.errors import ModelError
 from sofa_fl.models.config import ModelConfig
-from sofa_fl.models.pretrained import Pretrained, without_loading_bars
+from sofa_fl.models.pretrained import Pretrained
 from sofa_fl.seeding import seed_for
 
 NetworkFactory = Callable[[], nn.Module]
+LOADING = "Loading weights"  # the title of a bar that `transformers` draws for every model
 # By name, content and device, the parameters that have these numbers: they lie in memory once.
 _held: dict[tuple[str, str, str], list[weakref.ref[Tensor]]] = {}
 
@@ -110,6 +113,30 @@ def made(factory: NetworkFactory) -> nn.Module:
     if not isinstance(network, nn.Module):
         raise ModelError(f"a network must be a torch.nn.Module, got {type(network).__name__}")
     return Pretrained(network) if is_pretrained(network) else network
+
+
+@contextmanager
+def without_loading_bars() -> Iterator[None]:
+    """Draw no bar for weights that are read from disk; those of downloads stay.
+
+    A run makes its network several times in every process, each in a fraction of a second.
+    """
+    told: Any = sys.modules.get("transformers.utils.logging")
+    set_hook = getattr(told, "set_tqdm_hook", None)
+    if set_hook is None:
+        yield
+        return
+
+    def draw(bar: Callable[..., Any], given: Sequence[Any], named: dict[str, Any]) -> Any:
+        if named.get("desc") == LOADING:
+            named = {**named, "disable": True}
+        return before(bar, given, named) if before else bar(*given, **named)
+
+    before = set_hook(draw)
+    try:
+        yield
+    finally:
+        set_hook(before)
 
 
 def is_pretrained(network: nn.Module) -> bool:

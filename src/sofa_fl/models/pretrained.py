@@ -6,9 +6,7 @@ Neither library is imported: a model brings all that is needed.
 from __future__ import annotations
 
 import copy
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +16,6 @@ from torch import Tensor, nn
 from sofa_fl.errors import ModelError
 
 MASK = "attention_mask"
-LOADING = "Loading weights"  # the title of a bar that `transformers` draws for every model
 
 
 class Pretrained(nn.Module):
@@ -147,30 +144,6 @@ def from_peft(
         return Pretrained(made, pad, inputs, train_a=train_a)
 
     return make
-
-
-@contextmanager
-def without_loading_bars() -> Iterator[None]:
-    """Draw no bar for weights that are read from disk; those of downloads stay.
-
-    A run makes its network several times in every process, each in a fraction of a second.
-    """
-    told: Any = sys.modules.get("transformers.utils.logging")
-    set_hook = getattr(told, "set_tqdm_hook", None)
-    if set_hook is None:
-        yield
-        return
-
-    def draw(bar: Callable[..., Any], given: Sequence[Any], named: dict[str, Any]) -> Any:
-        if named.get("desc") == LOADING:
-            named = {**named, "disable": True}
-        return before(bar, given, named) if before else bar(*given, **named)
-
-    before = set_hook(draw)
-    try:
-        yield
-    finally:
-        set_hook(before)
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from sofa_fl.errors import RunError, SofaError
 from sofa_fl.report.folder import find_runs, folder_page
-from sofa_fl.report.frames import Plain
+from sofa_fl.report.history import Plain
 from sofa_fl.report.page import page
 from sofa_fl.report.page_data import RunReader, read_run
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sofa_fl.errors import printable
 from sofa_fl.experiment.storage.disk import write_text
-from sofa_fl.report.frames import Plain
+from sofa_fl.report.history import Plain
 from sofa_fl.report.page_data import read_run
 from sofa_fl.report.words import number
 

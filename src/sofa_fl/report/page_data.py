@@ -13,8 +13,16 @@ import yaml
 from sofa_fl.errors import RunError, SofaError
 from sofa_fl.experiment.storage.events import Event, edit_from_json, from_line, metric_of
 from sofa_fl.experiment.storage.run_folder import RunFolder
-from sofa_fl.report.frames import Plain, Positions, align, frame_of, levels_of, short
-from sofa_fl.report.history import names_in, tree_in
+from sofa_fl.report.history import (
+    Plain,
+    Positions,
+    align,
+    frame_of,
+    levels_of,
+    names_in,
+    short,
+    tree_in,
+)
 from sofa_fl.report.words import Names, data_title, method_title, remarks, tell
 from sofa_fl.topology.tree import NodeId, Tree
 
