@@ -14,14 +14,14 @@ import time
 import numpy as np
 
 from sofa_fl.deploy.masked_sum.member import masked, reveal
-from sofa_fl.deploy.masked_sum.pair_keys import key_of, public_of
+from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.plan import SumPlan, threshold_for
 from sofa_fl.deploy.masked_sum.unmask import unmasked_mean
 
 
 def measure(num: int, size: int, dropouts: int) -> None:
     """Print a line on a sum of `num` members, each of whom computes alone."""
-    keys = [key_of(i.to_bytes(32)) for i in range(1, num + 1)]
+    keys = [sum_key_of(i.to_bytes(32)) for i in range(1, num + 1)]
     plan = SumPlan("one", tuple(map(public_of, keys)), (100,) * num, threshold_for(num, 3))
     model = np.random.default_rng(0).normal(0, 0.1, size).astype(np.float32)
     survivors = tuple(range(num - dropouts))

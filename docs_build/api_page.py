@@ -9,7 +9,7 @@ GROUPS = {
     "Runs": ("api.", "experiment.", "report.", "errors"),
     "Data": ("data.",),
     "Writing a method": (
-        "methods.base",
+        "methods.method",
         "methods.registry",
         "methods.rules",
         "methods.sofa",

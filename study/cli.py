@@ -234,7 +234,7 @@ def _names(text: str | None, known: Iterable[str], what: str) -> tuple[str, ...]
 def _check_data(target: str, scope: Scope) -> None:
     """Report a missing dataset before the first run, not after hours."""
     from sofa_fl.data.datasets import given_folders, load_dataset
-    from sofa_fl.data.natural.registry import NATURAL
+    from sofa_fl.data.natural.federations import NATURAL
     from study.targets import datasets
 
     if target not in ("benchmark", "ablation", "sweep", "all") and "natural" not in target:

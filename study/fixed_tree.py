@@ -12,7 +12,7 @@ from typing import Literal
 
 from sofa_fl.errors import DataError
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes
+from sofa_fl.methods.method import Notes
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa

@@ -11,8 +11,8 @@ from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import Exam, LocalConfig
 from sofa_fl.engine.select import make_engine
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import View
 from sofa_fl.methods.baselines.fedavg import FedAvg
+from sofa_fl.methods.method import View
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import SharingConfig

@@ -56,9 +56,6 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.serving.newcomers import assign as assign
     from sofa_fl.federation import Federation as Federation
     from sofa_fl.guard import GuardConfig as GuardConfig
-    from sofa_fl.methods.base import Method as Method
-    from sofa_fl.methods.base import Notes as Notes
-    from sofa_fl.methods.base import View as View
     from sofa_fl.methods.baselines.apfl import ApflConfig as ApflConfig
     from sofa_fl.methods.baselines.cfl import CflConfig as CflConfig
     from sofa_fl.methods.baselines.ditto import DittoConfig as DittoConfig
@@ -72,6 +69,9 @@ if TYPE_CHECKING:
     from sofa_fl.methods.baselines.hierfavg import HierFavgConfig as HierFavgConfig
     from sofa_fl.methods.baselines.hypcluster import HypClusterConfig as HypClusterConfig
     from sofa_fl.methods.baselines.oracle import OracleConfig as OracleConfig
+    from sofa_fl.methods.method import Method as Method
+    from sofa_fl.methods.method import Notes as Notes
+    from sofa_fl.methods.method import View as View
     from sofa_fl.methods.registry import register as register
     from sofa_fl.methods.rules.config import RulesConfig as RulesConfig
     from sofa_fl.methods.rules.config import SofaConfig as SofaConfig
@@ -139,9 +139,9 @@ _HOME = {
     "run_or_resume": "api.runs",
     "Federation": "federation",
     "GuardConfig": "guard",
-    "Method": "methods.base",
-    "Notes": "methods.base",
-    "View": "methods.base",
+    "Method": "methods.method",
+    "Notes": "methods.method",
+    "View": "methods.method",
     "ApflConfig": "methods.baselines.apfl",
     "CflConfig": "methods.baselines.cfl",
     "DittoConfig": "methods.baselines.ditto",

@@ -20,7 +20,7 @@ from sofa_fl.data.dealing import deal
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.flower.server_app import round_line
 from sofa_fl.experiment.storage.events import Event
-from sofa_fl.jobs.combinations import Point, rows_of
+from sofa_fl.jobs.combinations import Point, result_rows
 from sofa_fl.report.history import read_round
 from tests.cli.cases import Cli
 from tests.experiment.cases import events_of, tiny
@@ -101,7 +101,7 @@ def test_tables(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     check(text)
     assert f"{summary['client']['mean']:.3f}" in text
 
-    rows = rows_of([Point({"warmup": 3}, tiny(run))], [summary])
+    rows = result_rows([Point({"warmup": 3}, tiny(run))], [summary])
     show_rows(rows)
     text = capsys.readouterr().out
     check(text)

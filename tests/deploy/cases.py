@@ -13,7 +13,7 @@ from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import MachineData, example_data
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site
-from sofa_fl.deploy.masked_sum.pair_keys import key_of, public_of
+from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.transport.machine_profile import SampleFormat
@@ -89,7 +89,7 @@ class FakeMachine:
 
     def sums_key(self) -> str:
         """Its public key for sums."""
-        return public_of(key_of(self.site.key))
+        return public_of(sum_key_of(self.site.key))
 
     def forget(self) -> None:
         """Forget all, as after a restart."""

@@ -16,12 +16,12 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.disclosure import (
     MARK_SIZE,
-    Ledger,
+    DisclosureLedger,
+    disclose,
     mark_of,
-    release,
 )
 from sofa_fl.deploy.machine.machine_data import MachineData
-from sofa_fl.deploy.machine.privacy import Budget, PrivacyConfig
+from sofa_fl.deploy.machine.privacy import Budget, SitePrivacy
 from sofa_fl.deploy.machine.sealed_log import SealedLog
 from sofa_fl.deploy.machine.site import Site, create_site, open_site
 from sofa_fl.deploy.transport.message_checks import RefusalError
@@ -42,13 +42,15 @@ def rows(*values: int) -> Samples:
     return np.array(values, dtype=np.int64)
 
 
-def give(asked: Samples, cap: float, ledger: Ledger, own: Arrays | None = None) -> list[int]:
+def give(
+    asked: Samples, cap: float, ledger: DisclosureLedger, own: Arrays | None = None
+) -> list[int]:
     own = samples(10) if own is None else own
-    return [int(row) for row in release(own, asked, cap, ledger, KEY)]
+    return [int(row) for row in disclose(own, asked, cap, ledger, KEY)]
 
 
 def test_no_more_leaves_than_the_cap_allows() -> None:
-    ledger = Ledger()
+    ledger = DisclosureLedger()
     assert give(rows(5, 1, 7, 2, 9), 0.3, ledger) == [5, 1, 7]
     assert give(rows(2, 3), 0.3, ledger) == []
     assert give(rows(2, 1, 3, 5), 0.3, ledger) == [1, 5], "what is disclosed already may go again"
@@ -56,20 +58,20 @@ def test_no_more_leaves_than_the_cap_allows() -> None:
 
 @pytest.mark.parametrize("cap", [0.0, 0.09])
 def test_a_cap_of_less_than_a_sample_lets_nothing_out(cap: float) -> None:
-    ledger = Ledger()
+    ledger = DisclosureLedger()
     assert give(np.arange(10), cap, ledger) == []
     assert not ledger.read()
 
 
 def test_a_lowered_cap_lets_nothing_new_out() -> None:
-    ledger = Ledger()
+    ledger = DisclosureLedger()
     give(np.arange(5), 0.5, ledger)
     assert give(np.arange(10), 0.2, ledger) == [0, 1, 2, 3, 4]
     assert give(np.arange(10), 0.0, ledger) == []
 
 
 def test_numbers_that_are_none_of_its_samples_are_passed_over() -> None:
-    assert give(rows(-1, 4, 2, 2, 99), 1.0, Ledger(), samples(4)) == [2]
+    assert give(rows(-1, 4, 2, 2, 99), 1.0, DisclosureLedger(), samples(4)) == [2]
 
 
 def test_a_sample_is_known_by_its_content() -> None:
@@ -81,7 +83,7 @@ def test_a_sample_is_known_by_its_content() -> None:
 
 def test_another_sample_a_day_does_not_start_over() -> None:
     """A ledger named by a hash of all samples once let 950 of 1,000 go at a cap of 100."""
-    ledger, gone = Ledger(), set()
+    ledger, gone = DisclosureLedger(), set()
     for day in range(50):
         own = samples(1000 + day)
         asked = np.random.default_rng(day).permutation(1000)[:200]
@@ -91,7 +93,7 @@ def test_another_sample_a_day_does_not_start_over() -> None:
 
 
 def test_samples_that_are_replaced_count(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger = DisclosureLedger()
     assert len(give(np.arange(100), 0.1, ledger, samples(100))) == 10
     assert give(np.arange(100), 0.1, ledger, samples(100, first=100)) == []
 
@@ -120,11 +122,11 @@ def site_state(tmp_path: Path) -> Path:
 def test_a_site_remembers_over_a_restart(tmp_path: Path) -> None:
     state = site_state(tmp_path)
     site = open_site(state)
-    assert len(release(samples(20), np.arange(10), 0.5, site.ledger, site.key)) == 10
+    assert len(disclose(samples(20), np.arange(10), 0.5, site.ledger, site.key)) == 10
     site = open_site(state)
     assert len(site.ledger.read()) == 10
-    assert release(samples(20), np.arange(10, 20), 0.5, site.ledger, site.key).tolist() == []
-    assert len(release(samples(20), np.arange(20), 0.5, site.ledger, site.key)) == 10
+    assert disclose(samples(20), np.arange(10, 20), 0.5, site.ledger, site.key).tolist() == []
+    assert len(disclose(samples(20), np.arange(20), 0.5, site.ledger, site.key)) == 10
 
 
 @pytest.mark.parametrize(
@@ -133,13 +135,13 @@ def test_a_site_remembers_over_a_restart(tmp_path: Path) -> None:
 def test_a_missing_file_means_that_nothing_leaves(name: str, tmp_path: Path) -> None:
     state = site_state(tmp_path)
     site = open_site(state)
-    release(samples(20), np.arange(10), 0.5, site.ledger, site.key)
+    disclose(samples(20), np.arange(10), 0.5, site.ledger, site.key)
     (state / name).unlink()
     with pytest.raises(RunError, match="restore"):
         open_site(state)
     if name.startswith("ledger"):  # also in a process that has opened it before
         with pytest.raises(RunError, match="restore"):
-            release(samples(20), np.arange(10), 0.5, site.ledger, site.key)
+            disclose(samples(20), np.arange(10), 0.5, site.ledger, site.key)
 
 
 def test_an_emptied_folder_is_not_a_new_site(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_an_emptied_folder_is_not_a_new_site(tmp_path: Path) -> None:
 def test_a_ledger_that_was_cut_is_refused(keep: int, tmp_path: Path) -> None:
     state = site_state(tmp_path)
     site = open_site(state)
-    release(samples(20), np.arange(10), 0.5, site.ledger, site.key)
+    disclose(samples(20), np.arange(10), 0.5, site.ledger, site.key)
     content = (state / "ledger").read_bytes()
     (state / "ledger").write_bytes(content[:keep])
     with pytest.raises(RunError, match="cut or altered"):
@@ -170,9 +172,9 @@ def test_a_ledger_that_was_cut_is_refused(keep: int, tmp_path: Path) -> None:
 def give_and_spend(state: Path, first: int) -> None:
     """Be one of several nodes: give samples one by one, and answer as long as it may."""
     site = open_site(state)
-    budget = Budget(PrivacyConfig(epsilon=3.0), site.spent)
+    budget = Budget(SitePrivacy(epsilon=3.0), site.spent)
     for position in range(first, first + 12):
-        release(samples(200), np.array([position]), 0.1, site.ledger, site.key)
+        disclose(samples(200), np.array([position]), 0.1, site.ledger, site.key)
         with contextlib.suppress(RefusalError):
             budget.spend("train", Cost(1.0, 6.0))
 
@@ -191,7 +193,7 @@ def test_several_nodes_on_one_state_have_one_cap_and_one_budget(tmp_path: Path) 
     site = open_site(state)
     assert len(site.ledger.read()) == 20
     costs = [json.loads(line) for line in site.spent.read().splitlines()]
-    assert 2 < Budget(PrivacyConfig(epsilon=3.0), site.spent).spent()["train"] <= 3.0
+    assert 2 < Budget(SitePrivacy(epsilon=3.0), site.spent).spent()["train"] <= 3.0
     assert len(costs) < 36, "some were refused"
 
 
@@ -206,12 +208,12 @@ def test_a_kill_before_the_seal_loses_nothing(tmp_path: Path) -> None:
     """Marks are written before their seal: what is there counts, but for half a mark."""
     state = site_state(tmp_path)
     site = open_site(state)
-    release(samples(20), np.arange(3), 0.5, site.ledger, site.key)
+    disclose(samples(20), np.arange(3), 0.5, site.ledger, site.key)
     with (state / "ledger").open("ab") as file:
         file.write(b"m" * MARK_SIZE + b"half")
     site = open_site(state)
     assert len(site.ledger.read()) == 4
-    assert len(release(samples(20), np.arange(3, 20), 0.5, site.ledger, site.key)) == 6
+    assert len(disclose(samples(20), np.arange(3, 20), 0.5, site.ledger, site.key)) == 6
     assert len(open_site(state).ledger.read()) == 10
 
 

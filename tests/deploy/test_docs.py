@@ -22,7 +22,7 @@ from machines import Machine, closing, free_port, interrupt, wait_until
 from sofa_fl.api.runs import run
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.policy import load_policy
-from sofa_fl.deploy.machine.privacy import Budget, PrivacyConfig
+from sofa_fl.deploy.machine.privacy import Budget, SitePrivacy
 from sofa_fl.deploy.machine.site import open_site
 from sofa_fl.experiment.run.config import load_config
 from tests.deploy.cases import events, lines
@@ -85,7 +85,7 @@ def test_the_policy_on_the_page_can_be_used(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text(f"state = '/srv/site/state'\n{private}\n{summed}")
     policy = load_policy(file)
-    assert policy.privacy == PrivacyConfig(epsilon=8.0)
+    assert policy.privacy == SitePrivacy(epsilon=8.0)
     assert len(policy.secure_aggregation.peers) == 2
     assert policy.secure_aggregation.max_clear_models == 1
 
@@ -302,7 +302,7 @@ def test_a_site_says_what_left_it_in_all_runs(name: str, world: World) -> None:
     samples = next(int(line.split()[0]) for line in said if line.endswith("different samples"))
     assert (samples > 10) == (name != "clinic-c"), "the first run's"
     state = world.machines[name].folder / "site" / "state"
-    spent = Budget(PrivacyConfig(epsilon=8.0), open_site(state).spent).spent()
+    spent = Budget(SitePrivacy(epsilon=8.0), open_site(state).spent).spent()
     told = ", ".join(f"{part} {epsilon:.2f}" for part, epsilon in sorted(spent.items()))
     assert said[-2:] == [
         f"epsilon spent of 8: {told}",

@@ -22,7 +22,7 @@ from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
-from sofa_fl.deploy.masked_sum.pair_keys import key_of, public_of
+from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.plan import SumPlan
 from sofa_fl.deploy.server.exchange import Answer, Exchange
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
@@ -166,7 +166,7 @@ def questions() -> dict[str, WireMessage]:
 
 def plan_with(key: str, num_samples: int, work: str) -> dict[str, Any]:
     """A sum of five, the first of whom is this machine."""
-    others = tuple(public_of(key_of(bytes([i]) * 32)) for i in range(4))
+    others = tuple(public_of(sum_key_of(bytes([i]) * 32)) for i in range(4))
     return SumPlan("one", (key, *others), (num_samples, 90, 90, 90, 90), 4, work).to_dict()
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.own_batches import arranged, draw_batches, num_distinct
 from sofa_fl.deploy.machine.policy import Policy
-from sofa_fl.deploy.machine.privacy import PrivacyConfig
+from sofa_fl.deploy.machine.privacy import SitePrivacy
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.transport.wire_message import MessageBuilder
 from sofa_fl.engine.base import batch_order
@@ -49,8 +49,8 @@ def test_losses_of_batches_that_the_server_knows_tell_the_loss_of_every_sample()
     "policy",
     [
         POLICY,
-        replace(POLICY, privacy=PrivacyConfig(epsilon=100.0)),
-        replace(POLICY, privacy=PrivacyConfig(epsilon=100.0), own_batches=False),
+        replace(POLICY, privacy=SitePrivacy(epsilon=100.0)),
+        replace(POLICY, privacy=SitePrivacy(epsilon=100.0), own_batches=False),
     ],
     ids=["its own batches", "both", "a privacy budget"],
 )

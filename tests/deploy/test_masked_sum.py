@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from sofa_fl.deploy.masked_sum import shamir
 from sofa_fl.deploy.masked_sum.member import MaskedModel, Revealed, masked, reveal
 from sofa_fl.deploy.masked_sum.numbers import LIMIT, NUM_CHECKS, encoded
-from sofa_fl.deploy.masked_sum.pair_keys import key_of, pair_seed, public_of, sealed, unsealed
+from sofa_fl.deploy.masked_sum.pair_keys import (
+    pair_seed,
+    public_of,
+    sealed_share,
+    sum_key_of,
+    unsealed_share,
+)
 from sofa_fl.deploy.masked_sum.plan import (
     SumPlan,
     flaw_of_keys,
@@ -25,7 +31,7 @@ from sofa_fl.deploy.masked_sum.plan import (
 from sofa_fl.deploy.masked_sum.unmask import SumError, unmasked_mean
 from sofa_fl.deploy.transport.message_checks import MessageError
 
-KEYS = [key_of(bytes([i]) * 32) for i in range(9)]
+KEYS = [sum_key_of(bytes([i]) * 32) for i in range(9)]
 SIZE = 50
 
 
@@ -237,7 +243,7 @@ def test_what_a_lying_server_gets_is_what_the_rule_says() -> None:
     gone = {one: told(plan, one, others, sent) for one in (3, 4)}
     shares = {one: said.shares[0].tobytes() for one, said in alive.items()}
     with pytest.raises(ValueError, match="4 shares are needed, got 3"):
-        shamir.combine(shares, plan.threshold)
+        shamir.combine_shares(shares, plan.threshold)
     assert {one: said.seeds.tobytes() for one, said in gone.items()} == {
         one: pair_seed(KEYS[one], plan.keys[0], plan.digest) for one in (3, 4)
     }, "two of the four pair masks of member 0 are out; those with 1 and 2 still hide it"
@@ -292,21 +298,21 @@ def test_a_plan_survives_the_wire_and_wrong_ones_do_not() -> None:
 @settings(max_examples=40, deadline=None)
 def test_any_threshold_of_shares_is_the_secret(num: int, draws: st.DataObject) -> None:
     secret, threshold = shamir.new_secret(), draws.draw(st.integers(1, num))
-    shares = dict(enumerate(shamir.split(secret, threshold, num)))
+    shares = dict(enumerate(shamir.split_secret(secret, threshold, num)))
     some = draws.draw(st.permutations(range(num)))[:threshold]
-    assert shamir.combine({one: shares[one] for one in some}, threshold) == secret
+    assert shamir.combine_shares({one: shares[one] for one in some}, threshold) == secret
     with pytest.raises(ValueError, match="shares are needed"):
-        shamir.combine({}, threshold)
+        shamir.combine_shares({}, threshold)
 
 
 def test_a_share_is_for_one_member_of_one_plan() -> None:
     one, other, third = KEYS[:3]
     digest = b"d" * 32
-    content = sealed(b"s" * 32, one, public_of(other), digest)
-    assert unsealed(content, other, public_of(one), digest) == b"s" * 32
-    assert unsealed(content, other, public_of(one), b"e" * 32) is None
-    assert unsealed(content, third, public_of(one), digest) is None
-    assert unsealed(content, one, public_of(other), digest) is None, "not back to the sender"
+    content = sealed_share(b"s" * 32, one, public_of(other), digest)
+    assert unsealed_share(content, other, public_of(one), digest) == b"s" * 32
+    assert unsealed_share(content, other, public_of(one), b"e" * 32) is None
+    assert unsealed_share(content, third, public_of(one), digest) is None
+    assert unsealed_share(content, one, public_of(other), digest) is None, "not back to the sender"
 
 
 @pytest.mark.parametrize("value", [LIMIT * 1.01, np.nan, np.inf, -np.inf])

@@ -23,7 +23,7 @@ from sofa_fl.deploy.flower.app_process import ClientAppProcess
 from sofa_fl.deploy.flower.flower_messages import from_record, to_record
 from sofa_fl.deploy.flower.new_app import new_app
 from sofa_fl.deploy.flower.node_site import POLICY, site_of
-from sofa_fl.deploy.flower.sealing import key_of, new_key, public_of
+from sofa_fl.deploy.flower.sealing import new_key, public_of, sealing_key_of
 from sofa_fl.deploy.machine.machine_data import (
     LoadData,
     MachineConfig,
@@ -75,7 +75,7 @@ def ask(
     if sealed_for is None and "ask" not in question.header:
         _, here = site_of({})
         assert here is not None
-        sealed_for = public_of(key_of(here.key))
+        sealed_for = public_of(sealing_key_of(here.key))
     message = Message(to_record(question, sealed_for or None), dst_node_id=7, message_type="query")
     context = Context(
         run_id=3, node_id=7, node_config={"client": 0}, state=RecordDict(), run_config={}

@@ -36,7 +36,7 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import MachineData
 from sofa_fl.deploy.machine.policy import Policy
-from sofa_fl.deploy.machine.privacy import PrivacyConfig
+from sofa_fl.deploy.machine.privacy import SitePrivacy
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder
@@ -46,7 +46,7 @@ from sofa_fl.models.config import ModelConfig
 rng, model = np.random.default_rng(0), ModelConfig(name="mlp", hidden=4)
 x, y = rng.normal(size=(200, 3)).astype(np.float32), rng.integers(0, 2, 200)
 data = MachineData(from_arrays(x, y))
-policy = Policy(state="/none", model=model, holdout=0.2, privacy=PrivacyConfig(epsilon=100.0))
+policy = Policy(state="/none", model=model, holdout=0.2, privacy=SitePrivacy(epsilon=100.0))
 local = LocalConfig(batches=2, batch_size=50)
 setup = RunSetup(seed=0, local=local, model=model, num_outputs=2)
 here = ClientMachine(data, setup, policy, Site(b"k" * 32))

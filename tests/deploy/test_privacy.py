@@ -19,7 +19,7 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import MachineData, example_data
 from sofa_fl.deploy.machine.policy import Policy, load_policy
-from sofa_fl.deploy.machine.privacy import Budget, PrivacyConfig
+from sofa_fl.deploy.machine.privacy import Budget, SitePrivacy
 from sofa_fl.deploy.machine.private_learner import PrivateLearner
 from sofa_fl.deploy.machine.sealed_log import MemoryLog, SealedLog
 from sofa_fl.deploy.machine.site import Site
@@ -36,7 +36,7 @@ from sofa_fl.topology.tree import NodeId
 from tests.deploy.cases import OPEN, FakeMessenger, events, lines, machines_of, tiny
 from tests.deploy.test_server import four, quiet
 
-EXACT = PrivacyConfig(epsilon=1, clip=1e9, noise=1e-12, score_noise=1e-9, max_loss=1e3)
+EXACT = SitePrivacy(epsilon=1, clip=1e9, noise=1e-12, score_noise=1e-9, max_loss=1e3)
 LOCAL = LocalConfig(batches=3, batch_size=40, optimizer="sgd", learning_rate=0.1, weight_decay=0)
 
 
@@ -54,7 +54,7 @@ def learner(arrays: Arrays | None = None, local: LocalConfig = LOCAL) -> Learner
     return Learner(network, {"train": Store(arrays), "test": Store(arrays)}, local)
 
 
-def private(config: PrivacyConfig, here: Learner | None = None, seed: int = 0) -> PrivateLearner:
+def private(config: SitePrivacy, here: Learner | None = None, seed: int = 0) -> PrivateLearner:
     return PrivateLearner(here or learner(), config, np.random.default_rng(seed))
 
 
@@ -117,7 +117,7 @@ def test_a_gradient_that_is_not_finite_counts_as_nothing() -> None:
 
 def test_the_noise_is_as_strong_as_it_says() -> None:
     """A batch in which no sample is: only noise moves the model."""
-    config = PrivacyConfig(epsilon=1, clip=2.0, noise=3.0)
+    config = SitePrivacy(epsilon=1, clip=2.0, noise=3.0)
     local = replace(LOCAL, batches=1, batch_size=1)
     here = learner(samples(), local)
     dp = private(config, here)
@@ -147,7 +147,7 @@ class Quiet:
 def test_scores_are_noised_and_possible() -> None:
     here = learner()
     exam = Exam(here.initial(0), np.arange(40), "test")
-    config = PrivacyConfig(epsilon=1, score_noise=2.0, max_loss=5.0)
+    config = SitePrivacy(epsilon=1, score_noise=2.0, max_loss=5.0)
     scores = [private(config, here, seed).evaluate(exam) for seed in range(300)]
     exact = here.evaluate(exam)
     losses = np.array([score.loss for score in scores])
@@ -191,7 +191,7 @@ def test_costs_are_those_of_the_accountant() -> None:
 
 
 def test_a_budget_ends() -> None:
-    config = PrivacyConfig(epsilon=3.0)
+    config = SitePrivacy(epsilon=3.0)
     budget = Budget(config, MemoryLog())
     cost = Cost(0.05, 1.0, 5)
     while epsilon_of([Cost(0.05, 1.0, 5 + 5 * len(budget.log.read().splitlines()))], 1e-5) <= 3:
@@ -205,7 +205,7 @@ def test_a_budget_ends() -> None:
 
 
 def test_a_budget_is_kept_over_restarts_and_fails_closed(tmp_path: Path) -> None:
-    config, file, key = PrivacyConfig(epsilon=3.0), tmp_path / "budget", b"k" * 32
+    config, file, key = SitePrivacy(epsilon=3.0), tmp_path / "budget", b"k" * 32
     with pytest.raises(RunError, match="missing or damaged"):
         Budget(config, SealedLog(file, key)).spend("train", Cost(1.0, 4.0))
     SealedLog.create(file, key)
@@ -224,7 +224,7 @@ def test_a_budget_is_kept_over_restarts_and_fails_closed(tmp_path: Path) -> None
 
 def site_config(**changes: float) -> Policy:
     values = {"epsilon": 8.0, "noise": 1.0, "score_noise": 3.0, **changes}
-    return replace(OPEN, max_disclosure=0.0, embeds=False, privacy=PrivacyConfig(**values))
+    return replace(OPEN, max_disclosure=0.0, embeds=False, privacy=SitePrivacy(**values))
 
 
 def ask_to_train(here: ClientMachine) -> WireMessage:

@@ -14,11 +14,11 @@ from flwr.app import RecordDict
 from sofa_fl.deploy.flower import flower_messages, grid_messenger
 from sofa_fl.deploy.flower.flower_messages import MAX_INLINE, from_record, to_record
 from sofa_fl.deploy.flower.grid_messenger import GridMessenger
-from sofa_fl.deploy.flower.sealing import PUBLIC, key_of, new_key, public_of, seal, unseal
+from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, public_of, seal, sealing_key_of, unseal
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, WireMessage
 
-SITE = key_of(b"k" * 32)
+SITE = sealing_key_of(b"k" * 32)
 MESSAGE = WireMessage({"secret": "loss"}, {"x": np.arange(256, dtype=np.uint8)})
 
 
@@ -70,8 +70,8 @@ def test_what_is_no_key_is_refused(public: str) -> None:
 
 
 def test_a_site_has_the_same_key_in_every_process() -> None:
-    assert public_of(key_of(b"k" * 32)) == public_of(SITE)
-    assert public_of(key_of(b"l" * 32)) != public_of(SITE)
+    assert public_of(sealing_key_of(b"k" * 32)) == public_of(SITE)
+    assert public_of(sealing_key_of(b"l" * 32)) != public_of(SITE)
 
 
 class Grid:

@@ -17,7 +17,7 @@ from sofa_fl.deploy.server.summing_method import ALWAYS_SUMMED
 from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import Config
-from sofa_fl.experiment.run.loop import Result
+from sofa_fl.experiment.run.loop import RunResult
 from sofa_fl.models.mix import as_vector
 from tests.deploy.cases import (
     MNIST,
@@ -57,7 +57,7 @@ def quiet(_line: str) -> None:
 
 def serve(
     config: Config, out: Path, machines: dict[int, FakeMachine], smallest: int = 3, **options: Any
-) -> tuple[Result, FakeMessenger]:
+) -> tuple[RunResult, FakeMessenger]:
     messenger = FakeMessenger(machines)
     server_config = ServerConfig(
         run=out, expected=MNIST, clients=NUM, most=NUM, timeout=0.4, secure_aggregation=smallest
@@ -77,7 +77,7 @@ def outcomes_in(messenger: FakeMessenger) -> list[list[str]]:
             for one in a.header.get("outcomes", [])]  # fmt: skip
 
 
-def cluster_models(result: Result) -> dict[int, torch.Tensor]:
+def cluster_models(result: RunResult) -> dict[int, torch.Tensor]:
     view = result.view
     return {int(node): as_vector(view.models[node]) for node in view.tree.clusters}
 

@@ -16,7 +16,7 @@ from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import Site, create_site, open_site
 from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
-from sofa_fl.deploy.masked_sum.pair_keys import key_of, public_of
+from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.plan import SumPlan, threshold_for
 from sofa_fl.deploy.transport.message_checks import RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
@@ -42,7 +42,7 @@ TASK = Task(
     seed=7,
     prior=np.zeros(10, np.float32),
 )
-KEYS = [public_of(key_of(bytes([i]) * 32)) for i in range(4)]
+KEYS = [public_of(sum_key_of(bytes([i]) * 32)) for i in range(4)]
 
 
 def machine(site: Site | None = None, **changes: Any) -> ClientMachine:
@@ -51,7 +51,7 @@ def machine(site: Site | None = None, **changes: Any) -> ClientMachine:
 
 
 def plan_of(num: int = 5, session: str = "one", **changes: Any) -> SumPlan:
-    keys = (public_of(key_of(SITE.key)), *KEYS[: num - 1])
+    keys = (public_of(sum_key_of(SITE.key)), *KEYS[: num - 1])
     sizes = (len(DATA.train), *[100] * (num - 1))
     work = work_digest(as_it_arrives(TASK, SETUP), SETUP)
     return replace(SumPlan(session, keys, sizes, threshold_for(num, 3), work), **changes)
@@ -174,7 +174,7 @@ def test_a_site_does_not_unmask_too_few(survivors: list[int], why: str) -> None:
 
 def test_a_site_keeps_its_record_over_restarts(tmp_path: Path) -> None:
     state = create_site(tmp_path / "site", tmp_path / "app") / "state"
-    plan = plan_of(keys=(public_of(key_of(open_site(state).key)), *KEYS))
+    plan = plan_of(keys=(public_of(sum_key_of(open_site(state).key)), *KEYS))
     training(machine(open_site(state)), plan)
     unmasking(machine(open_site(state)), plan, [0, 1, 2, 3])
     with pytest.raises(RefusalError, match="sent a model for this sum before"):
@@ -219,7 +219,7 @@ def test_a_model_that_is_too_large_for_a_sum_does_not_leave() -> None:
 def test_a_new_site_has_a_key_to_give_to_its_peers(tmp_path: Path) -> None:
     folder = create_site(tmp_path / "site", tmp_path / "app")
     public = (folder / "sum.pub").read_text().strip()
-    assert public == public_of(key_of(open_site(folder / "state").key))
+    assert public == public_of(sum_key_of(open_site(folder / "state").key))
     policy = folder / "policy.toml"
     text = policy.read_text().replace('# peers = ["..."]', f'peers = ["{public}"]')
     policy.write_text(text.replace("# max_clear_models", "max_clear_models"))

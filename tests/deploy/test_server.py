@@ -20,7 +20,7 @@ from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, VERSION, WireMessage
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, load_config
-from sofa_fl.experiment.run.loop import Result
+from sofa_fl.experiment.run.loop import RunResult
 from sofa_fl.experiment.serving.newcomers import assign
 from sofa_fl.methods.registry import built_in_methods
 from sofa_fl.models.networks import network_factory
@@ -52,7 +52,7 @@ def four(out: Path) -> ServerConfig:
     return ServerConfig(run=out, expected=MNIST, clients=NUM_CLIENTS, most=NUM_CLIENTS, timeout=0.4)
 
 
-def serve(config: Config, out: Path, machines: dict[int, FakeMachine], **options: Any) -> Result:
+def serve(config: Config, out: Path, machines: dict[int, FakeMachine], **options: Any) -> RunResult:
     server_config = replace(four(out), **options)
     return Server(FakeMessenger(machines), config, server_config, quiet).run()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sofa_fl.data.federated_data import ClientData, Samples, Split
+from sofa_fl.data.federated_data import ClientData, Samples, SplitName
 from sofa_fl.deploy.server.task_messages import split_at
 from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.engine.base import Exam
@@ -29,7 +29,9 @@ ROWS = ClientData(train=np.arange(6), holdout=np.arange(6, 9), test=np.arange(4)
         (np.arange(4), "test", "test"),
     ],
 )
-def test_some_of_a_split_are_the_whole_of_it(positions: Samples, split: Split, found: str) -> None:
+def test_some_of_a_split_are_the_whole_of_it(
+    positions: Samples, split: SplitName, found: str
+) -> None:
     assert split_at(positions, ROWS, split) == found
 
 

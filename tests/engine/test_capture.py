@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from sofa_fl.engine.base import Exam
-from sofa_fl.engine.capture import record
+from sofa_fl.engine.capture import record_graph
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stack import Stack
 from sofa_fl.engine.stacked import StackedEngine
@@ -126,13 +126,13 @@ def test_a_recording_that_fails_leaves_no_traces() -> None:
         "no kernel image": fail,
     }
     for said, wrong in wrongs.items():
-        found = record(partial(lambda wrong: (x.add_(1), wrong()), wrong))
+        found = record_graph(partial(lambda wrong: (x.add_(1), wrong()), wrong))
         assert isinstance(found, str)
         assert said in found
         assert torch.cuda.current_stream() == stream
         torch.nn.functional.dropout(x, 0.5)  # draws by torch's generator
         torch.cuda.empty_cache()
-    graph = record(lambda: x.zero_())
+    graph = record_graph(lambda: x.zero_())
     assert not isinstance(graph, str)
     x.fill_(3)
     graph.replay()

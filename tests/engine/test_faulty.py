@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sofa_fl.engine.base import Exam, Outcome, Pull, Task
-from sofa_fl.engine.faulty import HUGE, FaultsConfig, FaultyEngine, Kind, draw_bad
+from sofa_fl.engine.faulty import HUGE, FaultKind, FaultsConfig, FaultyEngine, draw_bad
 from sofa_fl.models.mix import Mix, as_vector
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
@@ -128,7 +128,7 @@ def test_clusters_never_fail() -> None:
 
 
 @pytest.mark.parametrize("kind", ["nan", "huge", "flip"])
-def test_what_the_bad_ones_send(kind: Kind) -> None:
+def test_what_the_bad_ones_send(kind: FaultKind) -> None:
     engine = FaultyEngine(PLAIN, FaultsConfig(bad=0.25, kind=kind), NUM_CLIENTS, seed=3)
     assert len(engine.bad) == 5
     asked = [replace(task, pulls=(Pull(PLAIN.initial(9), 0.5),)) for task in tasks()]

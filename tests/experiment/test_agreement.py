@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from sofa_fl.experiment.scoring.agreement import adjusted_rand, ari, cut, fscore, moved, purity
+from sofa_fl.experiment.scoring.agreement import (
+    adjusted_rand,
+    ari,
+    clusters_at_depth,
+    fscore,
+    moved,
+    purity,
+)
 from sofa_fl.topology.tree import Tree, flat_tree
 from tests.topology.strategies import Drawn, ids, tree_of
 
@@ -73,10 +80,10 @@ def test_purity_by_hand() -> None:
 def test_cuts_are_by_depth_and_a_short_path_ends_in_the_client() -> None:
     tree = tree_of([[[0, 1], 2], 3])
     root, outer, inner = (int(node) for node in tree.path(tree.clients[0])[:3])
-    assert cut(tree, 0) == [root] * 4
-    assert cut(tree, 1) == [outer, outer, outer, 3]
-    assert cut(tree, 2) == [inner, inner, 2, 3]
-    assert cut(tree, 3) == [0, 1, 2, 3]
+    assert clusters_at_depth(tree, 0) == [root] * 4
+    assert clusters_at_depth(tree, 1) == [outer, outer, outer, 3]
+    assert clusters_at_depth(tree, 2) == [inner, inner, 2, 3]
+    assert clusters_at_depth(tree, 3) == [0, 1, 2, 3]
 
 
 def test_the_order_of_the_clients_is_that_of_the_tree() -> None:
@@ -111,7 +118,7 @@ def test_is_what_the_definitions_say(seed: int) -> None:
             below = [groups[int(client)] for client in tree.clients_of(lowest)]
             shares.append(below.count(groups[a]) / len(below))
     assert purity(tree, groups) == pytest.approx(np.mean(shares))
-    cuts = [adjusted_rand_score(groups, cut(tree, d)) for d in range(5)]
+    cuts = [adjusted_rand_score(groups, clusters_at_depth(tree, d)) for d in range(5)]
     assert ari(tree, groups) == max(cuts)
 
 

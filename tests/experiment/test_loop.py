@@ -22,7 +22,7 @@ from sofa_fl.experiment.run.config import load_config, parse_config
 from sofa_fl.experiment.storage.events import edit_from_json
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation, answered
-from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import title_of
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
@@ -192,7 +192,7 @@ def test_regression_on_own_data(tmp_path: Path) -> None:
 
 
 class LocalOnly:
-    """An own method, as the docstring of `sofa_fl.methods.base` has it."""
+    """An own method, as the docstring of `sofa_fl.methods.method` has it."""
 
     def init(self, fed: Federation) -> tuple[dict[NodeId, Vector], Notes]:
         return self.round(dict.fromkeys(fed.clients, fed.initial()), fed)

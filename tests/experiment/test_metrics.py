@@ -23,7 +23,7 @@ from sofa_fl.experiment.scoring.metrics import (
     model_at,
 )
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import View
+from sofa_fl.methods.method import View
 from sofa_fl.models.mix import Mix, identity
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from tests.engine.quadratic import quadratic_data

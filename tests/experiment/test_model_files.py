@@ -17,11 +17,11 @@ from torch import nn
 from sofa_fl.api.runs import run
 from sofa_fl.data.federate import federate
 from sofa_fl.errors import ConfigError, RunError
-from sofa_fl.experiment.run.loop import Result
+from sofa_fl.experiment.run.loop import RunResult
 from sofa_fl.experiment.serving.model_files import export
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.baselines.local import Local, LocalState
+from sofa_fl.methods.method import Notes, View
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import SharingConfig
@@ -33,11 +33,11 @@ CONFIG = tiny(Path())
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def result(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return run(tiny(tmp_path_factory.mktemp("export") / "run"), data=(TRAIN, TEST))
 
 
-def test_the_root_as_a_state_dict(result: Result, tmp_path: Path) -> None:
+def test_the_root_as_a_state_dict(result: RunResult, tmp_path: Path) -> None:
     told = export(result.run, tmp_path / "root.safetensors")
     assert (told.node, told.round, told.shape, told.prior) == ("root", 3, SHAPE, ())
     network = network_factory(ModelConfig(name="mlp", hidden=6), SHAPE, TRAIN.num_classes)()
@@ -49,7 +49,7 @@ def test_the_root_as_a_state_dict(result: Result, tmp_path: Path) -> None:
         assert file.metadata()["round"] == "3"
 
 
-def test_what_a_client_uses_as_onnx(result: Result, tmp_path: Path) -> None:
+def test_what_a_client_uses_as_onnx(result: RunResult, tmp_path: Path) -> None:
     """With its blend, its class mix and the scaling of inputs inside; all its samples at once."""
     told = export(result.run, tmp_path / "1.onnx", node="client:1")
     assert len(told.prior) == TRAIN.num_classes
@@ -61,7 +61,7 @@ def test_what_a_client_uses_as_onnx(result: Result, tmp_path: Path) -> None:
     assert hits.mean() == pytest.approx(result.summary["client"]["accuracies"][1])
 
 
-def test_every_node_with_a_model(result: Result, tmp_path: Path) -> None:
+def test_every_node_with_a_model(result: RunResult, tmp_path: Path) -> None:
     vectors = {}
     for node in result.view.models:
         told = export(result.run, tmp_path / f"{node}.safetensors", node=node)
@@ -80,13 +80,13 @@ def test_every_node_with_a_model(result: Result, tmp_path: Path) -> None:
         ("client:x", "no node 'client:x' has a model"),
     ],
 )
-def test_nodes_that_are_not_there(result: Result, tmp_path: Path, node: str, words: str) -> None:
+def test_nodes_that_are_not_there(result: RunResult, tmp_path: Path, node: str, words: str) -> None:
     with pytest.raises(RunError, match=words):
         export(result.run, tmp_path / "a.onnx", node=node)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_formats_and_folders(result: Result, tmp_path: Path) -> None:
+def test_other_formats_and_folders(result: RunResult, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"safetensors, onnx or peft, got 'pt'"):
         export(result.run, tmp_path / "model.pt")
     with pytest.raises(RunError, match="is not a run folder"):
@@ -146,7 +146,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_onnx_that_is_not_installed(
-    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    result: RunResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     with pytest.raises(RunError, match=r"pip install 'sofa-fl\[onnx\]'"):

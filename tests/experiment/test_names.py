@@ -14,7 +14,7 @@ from sofa_fl.cli.main import app
 from sofa_fl.data.dealing import deal
 from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.errors import DataError, RunError
-from sofa_fl.experiment.run.loop import Result
+from sofa_fl.experiment.run.loop import RunResult
 from sofa_fl.experiment.serving.model_files import export
 from sofa_fl.report.history import read_round
 from sofa_fl.report.page_data import read_run
@@ -26,19 +26,19 @@ NAMES = ("cleveland", "hungarian", "switzerland", "va")
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def result(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     hospitals = np.array(NAMES)[np.arange(160) % 4]
     data = deal(images(160, 0), hospitals)
     assert data.names == NAMES
     return run(tiny(tmp_path_factory.mktemp("names") / "run"), data=data)
 
 
-def test_events_and_summary(result: Result) -> None:
+def test_events_and_summary(result: RunResult) -> None:
     assert [event["names"] for event in events_of(result.run)] == [list(NAMES)] * 4
     assert result.summary["client"]["names"] == list(NAMES)
 
 
-def test_the_tree_in_text_json_and_as_a_picture(result: Result) -> None:
+def test_the_tree_in_text_json_and_as_a_picture(result: RunResult) -> None:
     shown = CliRunner().invoke(app, ["tree", str(result.run)]).output
     assert "── switzerland" in shown
     assert "client 2" not in shown
@@ -49,13 +49,13 @@ def test_the_tree_in_text_json_and_as_a_picture(result: Result) -> None:
     assert ">hungarian</text>" in svg
 
 
-def test_the_page_has_every_name_once(result: Result) -> None:
+def test_the_page_has_every_name_once(result: RunResult) -> None:
     first, *others = read_run(result.run)["history"]
     assert first["names"] == {str(number): name for number, name in enumerate(NAMES)}
     assert not any("names" in record for record in others)
 
 
-def test_a_model_by_its_clients_name(result: Result, tmp_path: Path) -> None:
+def test_a_model_by_its_clients_name(result: RunResult, tmp_path: Path) -> None:
     named, numbered = (
         export(result.run, tmp_path / f"{n}.safetensors", node=f"client:{n}") for n in ("va", 3)
     )

@@ -17,7 +17,7 @@ from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.errors import ConfigError, DataError, RunError
 from sofa_fl.experiment.scoring.outputs import outputs_of
 from sofa_fl.experiment.serving.model_files import predict
-from sofa_fl.experiment.serving.newcomers import assign, by_inputs, by_losses, losses_of
+from sofa_fl.experiment.serving.newcomers import assign, by_inputs, by_losses, sample_losses
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError
 from sofa_fl.experiment.storage.saving import MeanInputs
@@ -160,9 +160,9 @@ def test_the_largest_that_is_as_good_within_one_standard_error() -> None:
 
 def test_losses_by_hand() -> None:
     outputs = np.log(np.array([[0.5, 0.5], [0.9, 0.1]], dtype=np.float32))
-    assert losses_of(outputs, [0, 1]) == pytest.approx(-np.log([0.5, 0.1]), rel=1e-5)
+    assert sample_losses(outputs, [0, 1]) == pytest.approx(-np.log([0.5, 0.1]), rel=1e-5)
     values = np.array([[1.0], [3.0]], dtype=np.float32)
-    assert losses_of(values, [2.0, 3.0]) == pytest.approx([1.0, 0.0])
+    assert sample_losses(values, [2.0, 3.0]) == pytest.approx([1.0, 0.0])
 
 
 def test_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

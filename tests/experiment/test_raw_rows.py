@@ -18,7 +18,7 @@ from sofa_fl.data.csv_files import read_csv
 from sofa_fl.data.dealing import deal
 from sofa_fl.data.own import from_arrays
 from sofa_fl.errors import DataError, RunError
-from sofa_fl.experiment.run.loop import Result
+from sofa_fl.experiment.run.loop import RunResult
 from sofa_fl.experiment.serving.model_files import export, predict
 from tests.experiment.cases import tiny
 
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def result(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
+def result(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     data = {"name": "csv", "dir": str(folder), "csv": {"target": "ill"}}
     out = tmp_path_factory.mktemp("raw") / "run"
     return run(tiny(out, data=data, model={"name": "mlp", "hidden": 16}, local=LOCAL))
@@ -54,7 +54,7 @@ def outputs(file: Path, rows: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(found)
 
 
-def test_onnx_and_predict_take_raw_rows(result: Result, folder: Path, tmp_path: Path) -> None:
+def test_onnx_and_predict_take_raw_rows(result: RunResult, folder: Path, tmp_path: Path) -> None:
     told = export(result.run, tmp_path / "a.onnx", node="client:turin")
     assert told.shape == (2,)
     about = {p.key: json.loads(p.value) for p in onnx.load(told.file).metadata_props}
@@ -75,7 +75,7 @@ def test_onnx_and_predict_take_raw_rows(result: Result, folder: Path, tmp_path: 
         predict(result.run, raw, node="client:oslo")
 
 
-def test_safetensors_say_what_to_do(result: Result, tmp_path: Path) -> None:
+def test_safetensors_say_what_to_do(result: RunResult, tmp_path: Path) -> None:
     told = export(result.run, tmp_path / "a.safetensors")
     assert told.preprocessing is not None
     with safetensors.safe_open(told.file, framework="pt") as file:

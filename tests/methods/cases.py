@@ -13,7 +13,6 @@ import torch
 from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine.base import Engine, EngineAround, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Method
 from sofa_fl.methods.baselines.apfl import Apfl, ApflConfig
 from sofa_fl.methods.baselines.cfl import Cfl, CflConfig
 from sofa_fl.methods.baselines.ditto import Ditto, DittoConfig
@@ -34,6 +33,7 @@ from sofa_fl.methods.baselines.local import Local
 from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
 from sofa_fl.methods.baselines.regroup import Regroup
 from sofa_fl.methods.baselines.scaffold import Scaffold
+from sofa_fl.methods.method import Method
 from sofa_fl.methods.rules.clusters import Update
 from sofa_fl.methods.rules.config import RulesConfig, SofaConfig
 from sofa_fl.methods.sofa import Sofa

@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import nn
 
-import sofa_fl.methods.base
+import sofa_fl.methods.method
 from sofa_fl.engine.base import LocalConfig, batch_order
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.federation import Federation, answered
-from sofa_fl.methods.base import Notes, View
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.clustered import choose, clusters_tree
+from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import built_in_methods, find_method, make_method
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import FlatNetwork, Vector
@@ -162,7 +162,7 @@ def test_methods_by_name() -> None:
 
 
 def test_the_method_in_the_docstring_works() -> None:
-    text = sofa_fl.methods.base.__doc__ or ""
+    text = sofa_fl.methods.method.__doc__ or ""
     code = re.search(r"^    class LocalOnly:.*?(?=^\S)", text, re.DOTALL | re.MULTILINE)
     assert code is not None
     names: dict[str, Any] = {

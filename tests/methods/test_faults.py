@@ -19,7 +19,7 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.federation import Federation
 from sofa_fl.guard import GuardConfig
-from sofa_fl.methods.base import Method
+from sofa_fl.methods.method import Method
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.mix import as_vector
 from sofa_fl.models.robust import Aggregate

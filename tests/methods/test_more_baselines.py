@@ -13,7 +13,6 @@ from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Method
 from sofa_fl.methods.baselines.apfl import Apfl, ApflConfig
 from sofa_fl.methods.baselines.fedadam import FedAdam, FedOptConfig
 from sofa_fl.methods.baselines.fedala import FedAla, FedAlaConfig, clipped, weights_of
@@ -22,9 +21,10 @@ from sofa_fl.methods.baselines.fedrep import FedRep, FedRepConfig
 from sofa_fl.methods.baselines.fedrod import FedRod, FedRodConfig
 from sofa_fl.methods.baselines.fedyogi import FedYogi
 from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
-from sofa_fl.methods.baselines.hypcluster_restarts import HypClusterRestarts, divided, loss_of
+from sofa_fl.methods.baselines.hypcluster_restarts import HypClusterRestarts, equal_shares, loss_of
 from sofa_fl.methods.baselines.local import Local
 from sofa_fl.methods.baselines.scaffold import Scaffold, mean_control
+from sofa_fl.methods.method import Method
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import as_vector
 from sofa_fl.sharing import SharingConfig
@@ -267,7 +267,7 @@ def test_the_best_start_is_kept() -> None:
 
 
 def test_starts_share_one_budget() -> None:
-    assert divided(25, 3) == [8, 8, 9]
-    assert divided(2, 4) == [1, 1, 1, 1]
+    assert equal_shares(25, 3) == [8, 8, 9]
+    assert equal_shares(2, 4) == [1, 1, 1, 1]
     for batches in range(4, 30):
-        assert sum(divided(batches, 4)) == batches
+        assert sum(equal_shares(batches, 4)) == batches

@@ -16,10 +16,10 @@ from sofa_fl.methods.rules.noised import (
     agree_more,
     denoised,
     find_all_splits,
-    find_splits,
     learned_so_far,
     parent_models,
     rules_by_models,
+    splits_by_models,
 )
 from sofa_fl.methods.rules.rule_set import default_rules
 from sofa_fl.models.flat import Vector
@@ -126,7 +126,7 @@ def test_nested_groups_are_divided_further() -> None:
     parent: dict[NodeId, NodeId | None] = {NodeId(30): None, NodeId(31): NodeId(30)}
     parent |= {NodeId(32): NodeId(30)} | {NodeId(i): NodeId(31 + i // 6) for i in range(12)}
     tree = Tree(parent, tuple(NodeId(i) for i in range(12)), 33)
-    edits = find_splits(tree, learned(halves, 1.0), DmacConfig(), BUILD, fed)
+    edits = splits_by_models(tree, learned(halves, 1.0), DmacConfig(), BUILD, fed)
     assert [edit.node for edit in edits if isinstance(edit, Split)] == [31, 32]
     assert {p for e in edits if isinstance(e, Split) for p in e.into} == {33, 34, 35, 36}
 

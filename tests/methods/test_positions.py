@@ -23,7 +23,7 @@ from sofa_fl.methods.rules.positions import (
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import Metric, Space
+from sofa_fl.topology.geometry.space import DistanceMetric, Space
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import federation, updates_of
 from tests.topology.strategies import examples, ids, nested
@@ -131,7 +131,7 @@ def test_few_clients_are_never_sketched(place: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "manhattan"])
-def test_every_metric_has_places_of_many_clients(metric: Metric) -> None:
+def test_every_metric_has_places_of_many_clients(metric: DistanceMetric) -> None:
     kinds: dict[str, SofaConfig] = {
         "euclidean": SofaConfig(metric="euclidean"),
         "cosine": SofaConfig(metric="cosine"),
@@ -193,7 +193,7 @@ def test_coordinates_keep_small_differences_of_large_models() -> None:
 
 @pytest.mark.parametrize("copies", [1, 3, 10])
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_coordinates_do_not_set_equal_rows_apart(metric: Metric, copies: int) -> None:
+def test_coordinates_do_not_set_equal_rows_apart(metric: DistanceMetric, copies: int) -> None:
     vectors = np.repeat(np.random.default_rng(11).normal(size=(2, 5000)), [copies, 4], axis=0)
     points = coordinates(vectors @ vectors.T)
     n = len(points)

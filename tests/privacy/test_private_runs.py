@@ -15,7 +15,7 @@ from sofa_fl.engine.base import Exam, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.experiment.run.config import parse_config
-from sofa_fl.experiment.run.private_run import check_private
+from sofa_fl.experiment.run.private_run import check_private_config
 from sofa_fl.federation import Federation
 from sofa_fl.privacy.accounting import Cost, epsilon_of
 from sofa_fl.privacy.config import PrivacyConfig
@@ -127,7 +127,7 @@ def test_what_would_leave_without_noise_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
     config = parse_config(PRIVATE)
     with pytest.raises(ConfigError, match="each site sets it in its policy"):
-        check_private(config, is_deployed=True)
+        check_private_config(config, is_deployed=True)
     scored = {**PRIVATE, "privacy": {"epsilon": 3.0, "scores": 3}}
     latent = tiny(tmp_path / "b", **scored, sofa={"position": "latent"})
     with pytest.raises(ConfigError, match=r"use another sofa\.position than latent"):

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from sofa_fl.topology.clustering.config import Operation, ShapeConfig
-from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, NodePositions, Space
+from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Nested: TypeAlias = "int | frozenset[Nested]"
 Drawn: TypeAlias = "int | Sequence[Drawn]"
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 
-METRICS: tuple[Metric, ...] = ("euclidean", "manhattan", "cosine")
-WAYS: tuple[tuple[Metric, Linkage], ...] = (
+METRICS: tuple[DistanceMetric, ...] = ("euclidean", "manhattan", "cosine")
+WAYS: tuple[tuple[DistanceMetric, Linkage], ...] = (
     ("euclidean", "centroid"),
     ("euclidean", "average"),
     ("cosine", "centroid"),
@@ -92,7 +92,7 @@ def tree_of(drawn: Drawn) -> Tree:
 def space_of(
     positions: ArrayLike,
     weights: ArrayLike | None = None,
-    metric: Metric = "euclidean",
+    metric: DistanceMetric = "euclidean",
     linkage: Linkage = "centroid",
 ) -> Space:
     """Clients 0, 1, … at `positions`: rows, or numbers on a line."""

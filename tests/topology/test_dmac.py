@@ -14,7 +14,7 @@ from scipy.spatial.distance import pdist
 
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import Floats, Linkage, Metric
+from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import (
     WAYS,
@@ -37,7 +37,7 @@ def build(
     positions: ArrayLike,
     increase: float | None = 1.1,
     weights: ArrayLike | None = None,
-    metric: Metric = "euclidean",
+    metric: DistanceMetric = "euclidean",
     linkage: Linkage = "centroid",
 ) -> Tree:
     return dmac(space_of(positions, weights, metric, linkage), DmacConfig(increase=increase))
@@ -96,18 +96,18 @@ def test_a_weight_counts_as_that_many_clients() -> None:
 class TestEnds:
     """Whatever the distances are."""
 
-    def test_one_client(self, metric: Metric, linkage: Linkage) -> None:
+    def test_one_client(self, metric: DistanceMetric, linkage: Linkage) -> None:
         tree = build([[1.0, 2.0]], metric=metric, linkage=linkage)
         assert tree == tree_of(0)
 
-    def test_two_clients(self, metric: Metric, linkage: Linkage) -> None:
+    def test_two_clients(self, metric: DistanceMetric, linkage: Linkage) -> None:
         tree = build([[1.0, 2.0], [5.0, -3.0]], metric=metric, linkage=linkage)
         assert tree == tree_of([0, 1])
 
     @pytest.mark.parametrize("increase", [None, 1, 1.1, 100])
     @pytest.mark.parametrize("place", [[0.0, 0.3], [0.1, -0.7], [1e7, 3.0]])
     def test_all_places_equal(
-        self, metric: Metric, linkage: Linkage, place: list[float], increase: float | None
+        self, metric: DistanceMetric, linkage: Linkage, place: list[float], increase: float | None
     ) -> None:
         weights = [3, 1, 7, 1, 1, 9, 2]
         tree = build([place] * 7, increase, weights, metric, linkage)
@@ -115,18 +115,20 @@ class TestEnds:
 
     @pytest.mark.parametrize("increase", [None, 1])
     def test_all_distances_equal(
-        self, metric: Metric, linkage: Linkage, increase: float | None
+        self, metric: DistanceMetric, linkage: Linkage, increase: float | None
     ) -> None:
         tree = build(np.eye(6), increase, metric=metric, linkage=linkage)
         assert nested(tree) == frozenset(range(6))
 
     @pytest.mark.parametrize("increase", [None, 1])
-    def test_places_at_zero(self, metric: Metric, linkage: Linkage, increase: float | None) -> None:
+    def test_places_at_zero(
+        self, metric: DistanceMetric, linkage: Linkage, increase: float | None
+    ) -> None:
         tree = build(np.zeros((5, 2)), increase, metric=metric, linkage=linkage)
         assert nested(tree) == frozenset(range(5))
 
     @pytest.mark.parametrize("seed", range(12))
-    def test_ties_and_duplicates(self, metric: Metric, linkage: Linkage, seed: int) -> None:
+    def test_ties_and_duplicates(self, metric: DistanceMetric, linkage: Linkage, seed: int) -> None:
         rng = np.random.default_rng(seed)
         for increase in (None, 1, 1.1, 3):
             positions = tied_places(rng, int(rng.integers(2, 16)), int(rng.integers(1, 4)))
@@ -136,7 +138,7 @@ class TestEnds:
 
 
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)
-def test_a_huge_increase_gives_a_flat_tree(metric: Metric, linkage: Linkage) -> None:
+def test_a_huge_increase_gives_a_flat_tree(metric: DistanceMetric, linkage: Linkage) -> None:
     positions = np.random.default_rng(0).normal(size=(30, 3))
     tree = build(positions, 1e9, metric=metric, linkage=linkage)
     assert nested(tree) == frozenset(range(30))
@@ -156,7 +158,7 @@ def test_is_compact_and_has_every_client(
     n: int,
     dimensions: int,
     increase: float | None,
-    way: tuple[Metric, Linkage],
+    way: tuple[DistanceMetric, Linkage],
     even: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -194,7 +196,7 @@ def nested_blobs(rng: np.random.Generator) -> tuple[Floats, list[list[list[int]]
 @pytest.mark.parametrize("increase", [None, 1.15])
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)
 def test_finds_a_nested_structure(
-    metric: Metric, linkage: Linkage, increase: float | None, seed: int
+    metric: DistanceMetric, linkage: Linkage, increase: float | None, seed: int
 ) -> None:
     positions, groups = nested_blobs(np.random.default_rng(seed))
     tree = build(positions, increase, metric=metric, linkage=linkage)
@@ -230,7 +232,7 @@ def test_relabelling_the_clients_relabels_the_tree(
     n: int,
     dimensions: int,
     increase: float | None,
-    way: tuple[Metric, Linkage],
+    way: tuple[DistanceMetric, Linkage],
     even: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -251,7 +253,7 @@ def test_relabelling_the_clients_relabels_the_tree(
     st.sampled_from(WAYS),
 )
 def test_a_thousand_times_the_places_is_the_same_tree(
-    seed: int, n: int, dimensions: int, increase: float | None, way: tuple[Metric, Linkage]
+    seed: int, n: int, dimensions: int, increase: float | None, way: tuple[DistanceMetric, Linkage]
 ) -> None:
     rng = np.random.default_rng(seed)
     positions = generic_places(rng, n, dimensions, bool(seed % 2), finest=0.1)

@@ -16,7 +16,7 @@ from sofa_fl.topology.clustering.default_splits import certain_parts, groups_of_
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import default_tree_rules, shape
-from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Neighbors, Space
+from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 from sofa_fl.topology.tree.edits import Split
 from tests.topology.strategies import ALL, WAYS, Drawn, ids, node, space_of, tied_places, tree_of
@@ -47,7 +47,7 @@ def positions_of(kind: str, n: int, d: int, rng: np.random.Generator) -> Floats:
     return np.asarray(outer[group] + 0.5 * noise)
 
 
-def case(seed: int, kind: str, n: int, way: tuple[Metric, Linkage]) -> Space:
+def case(seed: int, kind: str, n: int, way: tuple[DistanceMetric, Linkage]) -> Space:
     """A space: positions of a kind, weights and all."""
     rng = np.random.default_rng(seed)
     d = int(rng.choice([3, 5, 40, 200]))
@@ -58,7 +58,7 @@ def case(seed: int, kind: str, n: int, way: tuple[Metric, Linkage]) -> Space:
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_trees_with_and_without(kind: str, way: tuple[Metric, Linkage]) -> None:
+def test_same_trees_with_and_without(kind: str, way: tuple[DistanceMetric, Linkage]) -> None:
     sizes = (*SIZES, 70) if way == ("euclidean", "average") else SIZES
     for seed, n in enumerate(sizes):
         space = case(seed, kind, n, way)
@@ -131,7 +131,7 @@ def families(space: Space, lone: int, rng: np.random.Generator) -> dict[NodeId, 
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_same_parts_with_and_without(way: tuple[Metric, Linkage]) -> None:
+def test_same_parts_with_and_without(way: tuple[DistanceMetric, Linkage]) -> None:
     """Parts of clients and parts of clusters, beside each other, and with groups in between."""
     found = Counter[str]()
     for seed in range(56):
@@ -149,7 +149,7 @@ def test_same_parts_with_and_without(way: tuple[Metric, Linkage]) -> None:
     assert found["certain_parts: clusters"] > 10, found
 
 
-def sorted_case(seed: int, kind: str, n: int, way: tuple[Metric, Linkage]) -> Space:
+def sorted_case(seed: int, kind: str, n: int, way: tuple[DistanceMetric, Linkage]) -> Space:
     """As `case`, those that are near in one coordinate one after the other, in all directions."""
     space = case(seed, kind, n, way)
     order = np.argsort(space.positions[:, 0])
@@ -168,7 +168,7 @@ DRAWN: tuple[Drawn, ...] = (
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_edits_with_and_without(kind: str, way: tuple[Metric, Linkage]) -> None:
+def test_same_edits_with_and_without(kind: str, way: tuple[DistanceMetric, Linkage]) -> None:
     """Round after round, whether losses tell much apart or nothing: then DMAC alone decides."""
     splits, times = Counter[float](), 2 if way == ("euclidean", "average") else 1
     for seed, drawn in enumerate(DRAWN * times):

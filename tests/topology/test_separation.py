@@ -16,7 +16,7 @@ from sofa_fl.topology.clustering.separation import (
     picked,
     stands_out,
 )
-from sofa_fl.topology.geometry.space import Metric
+from sofa_fl.topology.geometry.space import DistanceMetric
 from tests.topology.strategies import space_of
 
 
@@ -67,7 +67,7 @@ def test_no_gap_no_group() -> None:
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "manhattan"])
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_pairs_are_counted_once(
-    metric: Metric, block: int, monkeypatch: pytest.MonkeyPatch
+    metric: DistanceMetric, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BLOCK", block)
     space = space_of(np.random.default_rng(1).normal(size=(9, 3)) + 1, None, metric)

@@ -11,10 +11,10 @@ from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.fast import paired_distances
-from sofa_fl.topology.geometry.space import Floats, Linkage, Metric, Space
+from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, Space
 from tests.topology.strategies import METRICS, WAYS, ids, node, rows_of, tree_of
 
-SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
+SCIPY_NAMES: dict[DistanceMetric, Literal["euclidean", "cityblock", "cosine"]] = {
     "euclidean": "euclidean",
     "manhattan": "cityblock",
     "cosine": "cosine",
@@ -24,7 +24,7 @@ SCIPY_NAMES: dict[Metric, Literal["euclidean", "cityblock", "cosine"]] = {
 def random_space(
     rng: np.random.Generator,
     n: int,
-    metric: Metric = "euclidean",
+    metric: DistanceMetric = "euclidean",
     linkage: Linkage = "centroid",
     dimensions: int = 3,
 ) -> Space:
@@ -48,7 +48,7 @@ def cluster_distance(space: Space) -> float:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_distances_are_those_of_scipy(metric: Metric) -> None:
+def test_distances_are_those_of_scipy(metric: DistanceMetric) -> None:
     rng = np.random.default_rng(0)
     space = random_space(rng, 9, metric, dimensions=4)
     raw = rng.normal(size=(9, 4)) * np.arange(1, 10)[:, None]
@@ -63,7 +63,7 @@ def test_distances_are_those_of_scipy(metric: Metric) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_distances_have_a_row_and_a_column_for_each(way: tuple[Metric, Linkage]) -> None:
+def test_distances_have_a_row_and_a_column_for_each(way: tuple[DistanceMetric, Linkage]) -> None:
     """Not more, whether variances are named or not: with 10,000 clients that would be gigabytes."""
     space = random_space(np.random.default_rng(2), 5, *way)
     one = space.positions[:1]
@@ -75,7 +75,7 @@ def test_distances_have_a_row_and_a_column_for_each(way: tuple[Metric, Linkage])
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_centroid_linkage_is_the_distance_of_the_places(metric: Metric) -> None:
+def test_centroid_linkage_is_the_distance_of_the_places(metric: DistanceMetric) -> None:
     space = random_space(np.random.default_rng(1), 7, metric)
     parts = (slice(0, 3), slice(3, 7))
     means = [np.average(space.positions[p], axis=0, weights=space.weights[p]) for p in parts]
@@ -125,7 +125,7 @@ def test_opposite_directions_are_at_distance_two() -> None:
 
 
 @pytest.mark.parametrize(("metric", "linkage"), WAYS)
-def test_rounding_makes_no_distance(metric: Metric, linkage: Linkage) -> None:
+def test_rounding_makes_no_distance(metric: DistanceMetric, linkage: Linkage) -> None:
     rng = np.random.default_rng(5)
     for _ in range(50):
         place, weights = rng.normal(size=3), rng.integers(1, 99, 6).astype(np.float64)
@@ -139,14 +139,14 @@ def test_rounding_makes_no_distance(metric: Metric, linkage: Linkage) -> None:
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
-def test_a_small_difference_is_a_difference(metric: Metric) -> None:
+def test_a_small_difference_is_a_difference(metric: DistanceMetric) -> None:
     space = Space(ids(0, 1), np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]]), np.ones(2), metric)
     assert_allclose(all_between(space)[0, 1], 1e-9, rtol=1e-6)
     assert space.scale > 0
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
-def test_the_scale_grows_with_the_places(metric: Metric) -> None:
+def test_the_scale_grows_with_the_places(metric: DistanceMetric) -> None:
     space = random_space(np.random.default_rng(6), 20, metric)
     larger = Space(space.clients, space.positions * 1000, space.weights, metric)
     assert_allclose(larger.scale, 1000 * space.scale)
@@ -231,7 +231,7 @@ def test_refuses_average_linkage_by_manhattan() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_what_counts_as_rounding_goes_by_the_length_in_the_metric(metric: Metric) -> None:
+def test_what_counts_as_rounding_goes_by_the_length_in_the_metric(metric: DistanceMetric) -> None:
     """Of 100 ones: 100 by the manhattan metric, 10 by the euclidean."""
     gap = np.zeros(100)
     gap[0] = 1e-10 if metric == "manhattan" else 1e-11

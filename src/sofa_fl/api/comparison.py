@@ -45,12 +45,12 @@ class Comparison(dict[str, list[Result]]):
             metric = runs[0].metric
             worst = interval_of([result.worst for result in runs])
             mean = self.means()[name]
-            gap = written(gaps[name], metric, signed=True) if name in gaps else ""
-            rows.append([name, written(mean, metric), written(worst, metric), gap])
+            gap = interval_text(gaps[name], metric, signed=True) if name in gaps else ""
+            rows.append([name, interval_text(mean, metric), interval_text(worst, metric), gap])
         return rows
 
 
-def written(interval: Interval, metric: str, *, signed: bool = False) -> str:
+def interval_text(interval: Interval, metric: str, *, signed: bool = False) -> str:
     """`97.12 ± 0.20`, or a mean alone where there is one value."""
     sign = "+" if signed and interval.mean > 0 else ""
     text = f"{sign}{table_score(interval.mean, metric)}"

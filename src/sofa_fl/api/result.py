@@ -15,7 +15,7 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment.run import loop
 from sofa_fl.experiment.serving import model_files as serving
 from sofa_fl.experiment.storage.events import metric_of, score_name
-from sofa_fl.methods.base import Method
+from sofa_fl.methods.method import Method
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.report.history import Round, read_round, read_rounds
 from sofa_fl.report.page import REPORT
@@ -43,7 +43,7 @@ class ClientScore:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Result(loop.Result):
+class Result(loop.RunResult):
     """A run that has ended.
 
     Attributes:
@@ -58,7 +58,7 @@ class Result(loop.Result):
     method: Method[Any] | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, done: loop.Result, own: loop.Own) -> Result:
+    def of(cls, done: loop.RunResult, own: loop.Own) -> Result:
         """The same result, with what was passed from Python."""
         return cls(done.run, done.summary, done.view, own.network, own.method)
 

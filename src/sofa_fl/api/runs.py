@@ -16,7 +16,7 @@ from sofa_fl.experiment.run.config import Config, for_method
 from sofa_fl.experiment.run.loop import Own, OwnData
 from sofa_fl.experiment.scoring.own_metrics import Metric
 from sofa_fl.experiment.tracking.observers import Observer, at_end
-from sofa_fl.methods.base import Method
+from sofa_fl.methods.method import Method
 from sofa_fl.methods.registry import check_method, find_method
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.report.page import write_run_report

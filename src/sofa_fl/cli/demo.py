@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
     from sofa_fl.data.federated_data import FederatedData
     from sofa_fl.experiment.run.config import Config
-    from sofa_fl.experiment.run.loop import Result
+    from sofa_fl.experiment.run.loop import RunResult
 
 GROUPS = ("upright", "left", "upside-down", "right")
 SIZE = 4  # clients of a group
@@ -42,7 +42,7 @@ def demo(
     if not quiet:
         typer.echo(STORY, err=True)
 
-    def start(follower: Follower) -> Result:
+    def start(follower: Follower) -> RunResult:
         from sofa_fl.experiment.run import launch
         from sofa_fl.experiment.run.loop import Own
         from sofa_fl.experiment.tracking.observers import at_end
@@ -62,7 +62,7 @@ def demo(
         from sofa_fl.cli.show import show_tree
         from sofa_fl.report.history import read_round
 
-        put("\n".join(told(result.run)) + "\n")
+        put("\n".join(story_of(result.run)) + "\n")
         show_tree(console(), read_round(result.run), every=True)
         put(f"\nPlay it, edit by edit: open {shell(report)} in a browser and press the triangle.")
     if browser:
@@ -102,7 +102,7 @@ def demo_data(config: Config) -> FederatedData:
     return replace(data, names=names)
 
 
-def told(run: Path) -> list[str]:
+def story_of(run: Path) -> list[str]:
     """What happened, round by round, and how well the tree agrees with the truth in the end."""
     from sofa_fl.experiment.storage.run_folder import RunFolder
     from sofa_fl.report.history import read_rounds

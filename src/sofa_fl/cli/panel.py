@@ -12,7 +12,7 @@ from rich.tree import Tree as Drawing
 from sofa_fl.errors import printable
 from sofa_fl.experiment.storage.events import Event, is_evaluated, metric_of
 from sofa_fl.report.history import clients_in, names_in, tree_in
-from sofa_fl.report.page_data import told
+from sofa_fl.report.page_data import edits_in_words
 from sofa_fl.report.words import (
     client_name,
     missing,
@@ -44,7 +44,7 @@ class Panel:
             self.means.append(event["client"]["mean"])
             self.worsts.append(event["client"]["min"])
         self.names |= names_in(event)
-        news = told(event["edits"], self.tree, self.names)
+        news = edits_in_words(event["edits"], self.tree, self.names)
         self.edits = [*self.edits, *((event["round"], edit["told"]) for edit in news)][-NUM_EDITS:]
         self.tree = tree_in(event)
 

@@ -26,9 +26,9 @@ from sofa_fl.cli.screen import StoppedError
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
-    from sofa_fl.experiment.run.loop import Result
+    from sofa_fl.experiment.run.loop import RunResult
 
-Outcome = TypeVar("Outcome")
+T = TypeVar("T")
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
 ) -> None:
     """Run an experiment; without a configuration, the paper's experiment on MNIST."""
 
-    def start(follower: Follower) -> Result:
+    def start(follower: Follower) -> RunResult:
         chosen = read_config(
             config,
             settings,
@@ -79,7 +79,7 @@ def run(
 def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Continue a run that was stopped, to the same end as if it had not stopped."""
 
-    def start(follower: Follower) -> Result:
+    def start(follower: Follower) -> RunResult:
         from sofa_fl.experiment.storage.run_folder import RunFolder
 
         RunFolder.open(run)  # before loading torch, which takes seconds
@@ -92,7 +92,7 @@ def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
     finish(with_progress(start, quiet=quiet), as_json=as_json, quiet=quiet)
 
 
-def with_progress(start: Callable[[Follower], Outcome], *, quiet: bool, name: str = "") -> Outcome:
+def with_progress(start: Callable[[Follower], T], *, quiet: bool, name: str = "") -> T:
     """Run something to its end and show its progress; after Ctrl-C, say how to continue."""
     from sofa_fl.cli.progress import follow
     from sofa_fl.cli.screen import shell
@@ -108,7 +108,7 @@ def with_progress(start: Callable[[Follower], Outcome], *, quiet: bool, name: st
             raise StoppedError(f"continue with {quoted}") from None
 
 
-def finish(result: Result, *, as_json: bool, quiet: bool) -> None:
+def finish(result: RunResult, *, as_json: bool, quiet: bool) -> None:
     """Print the result of a run on stdout."""
     from sofa_fl.cli.screen import put
 

@@ -51,7 +51,7 @@ def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | Non
     for title, row in rows.items():
         cells = [
             Text(
-                written(key, row[key], metric) + (spread.get(title, "") if key == "mean" else ""),
+                cell_text(key, row[key], metric) + (spread.get(title, "") if key == "mean" else ""),
                 style="bold" if _is(best, key, better * row[key]) else "",
             )
             for key, _, better in columns
@@ -104,7 +104,7 @@ def paired_lines(summaries: Sequence[Summary], metric: str) -> Iterator[str]:
         yield f"{names}, seed by seed: {sign}{gap} ± {error} (95% interval)"
 
 
-def written(key: str, value: float, metric: str) -> str:
+def cell_text(key: str, value: float, metric: str) -> str:
     """A value as the table shows it."""
     if key == "samples_trained":
         return f"{value:,.0f}"

@@ -65,7 +65,7 @@ def sweep(
             put_value(base, key, value)
     from sofa_fl.cli.jobs_progress import follow_jobs
     from sofa_fl.cli.screen import put, shell
-    from sofa_fl.jobs.combinations import best_run, combine, rows_of
+    from sofa_fl.jobs.combinations import best_run, combine, result_rows
     from sofa_fl.jobs.runner import make_job, run_jobs
 
     last = [] if rounds is None else [f"rounds={rounds}"]
@@ -76,7 +76,7 @@ def sweep(
             summaries = run_jobs(work, follower, jobs)
         except KeyboardInterrupt:
             raise StoppedError("repeat the command to continue") from None
-    rows = rows_of(points, summaries)
+    rows = result_rows(points, summaries)
     figure = draw_figure(rows, out / "sweep.svg")
     if as_json:
         put(json.dumps(rows))

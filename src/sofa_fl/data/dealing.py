@@ -20,7 +20,7 @@ Owners = ArrayLike | Callable[[Arrays], ArrayLike]
 
 def split(arrays: Arrays, *, test: float = 0.2, seed: int = 0) -> tuple[Arrays, Arrays]:
     """Samples to train on and samples to score, drawn by the seed; `run(data=...)` takes them."""
-    arrays = checked(arrays)
+    arrays = checked_arrays(arrays)
     rows = np.arange(len(arrays))
     train, aside = _put_aside(rows, test, seed, 0)
     if not len(train) or not len(aside):
@@ -49,7 +49,7 @@ def deal(
             samples that are trained on. Exported models do the same: they take raw rows.
         seed: Where the draws come from.
     """
-    arrays = checked(arrays)
+    arrays = checked_arrays(arrays)
     rows = deal_rows(by(arrays) if callable(by) else by, len(arrays), test, holdout, seed)
     train, tests = arrays.take(rows.trained), arrays.take(rows.scored)
     preprocessing = None
@@ -110,7 +110,7 @@ def num_outputs(arrays: Arrays) -> int:
     return int(arrays.y.shape[1]) if arrays.y.ndim == 2 else 1
 
 
-def checked(arrays: Arrays) -> Arrays:
+def checked_arrays(arrays: Arrays) -> Arrays:
     """The same samples, in the types that the engines expect."""
     if not isinstance(arrays, Arrays):
         raise DataError(

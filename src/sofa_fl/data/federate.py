@@ -13,8 +13,8 @@ from sofa_fl.data.config import DataConfig
 from sofa_fl.data.csv_clients import CSV, csv_clients
 from sofa_fl.data.datasets import given_folders, load_dataset
 from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Truth
+from sofa_fl.data.natural.federations import NATURAL, natural_config
 from sofa_fl.data.natural.natural_records import natural_federation
-from sofa_fl.data.natural.registry import NATURAL, natural_config
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.scenarios import check_playable, script_of
 from sofa_fl.errors import DataError

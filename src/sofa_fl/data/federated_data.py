@@ -20,7 +20,7 @@ from sofa_fl.data.preprocess import Preprocessing
 from sofa_fl.errors import DataError
 
 Samples = NDArray[np.int64]
-Split = Literal["train", "test"]
+SplitName = Literal["train", "test"]
 Client = TypeVar("Client", bound=int)
 
 

@@ -50,7 +50,7 @@ class Preprocessing:
 
     def apply(self, raw: NDArray[Any]) -> NDArray[np.float32]:
         """The inputs of raw rows, in float32."""
-        inputs = encode(self.columns, raw)
+        inputs = expand_categories(self.columns, raw)
         mean = np.reshape(self.mean, inputs.shape[1:])
         filled = np.where(np.isnan(inputs), mean, inputs)
         if not self.std:
@@ -70,7 +70,7 @@ def fit_preprocessing(
 
     An input that is always blank has mean 0; one that never varies is divided by 1.
     """
-    inputs = encode(columns, train).astype(np.float64)
+    inputs = expand_categories(columns, train).astype(np.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the mean of a column of blanks
         mean = np.nan_to_num(np.nanmean(inputs, axis=0))
@@ -85,7 +85,7 @@ def fit_preprocessing(
     )
 
 
-def encode(columns: Sequence[Column], raw: NDArray[Any]) -> NDArray[Any]:
+def expand_categories(columns: Sequence[Column], raw: NDArray[Any]) -> NDArray[Any]:
     """Replace every category by an input per value; without columns, nothing changes."""
     if not columns:
         return raw

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sofa_fl.engine.draws import Draws, Own
+from sofa_fl.engine.draws import Draws, Replacement
 
 
 def attend(
@@ -169,11 +169,11 @@ def _additive(mask: Tensor) -> Tensor:
     return nothing.masked_fill(mask, -math.inf)
 
 
-ATTENTION_IF_DRAWING: dict[Any, Own] = {
+ATTENTION_IF_DRAWING: dict[Any, Replacement] = {
     functional.scaled_dot_product_attention: attend_if_drawing,
     functional.multi_head_attention_forward: many_heads_if_drawing,
 }
-ATTENTION: dict[Any, Own] = {
+ATTENTION: dict[Any, Replacement] = {
     functional.scaled_dot_product_attention: attend,
     functional.multi_head_attention_forward: many_heads,
 }

@@ -14,7 +14,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Interval
 from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import Samples, Split
+from sofa_fl.data.federated_data import Samples, SplitName
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.topology.tree import NodeId
@@ -125,7 +125,7 @@ class Exam:
 
     params: Model
     samples: Samples
-    split: Split = "train"
+    split: SplitName = "train"
     prior: Prior | None = None
     max_loss: float | None = None
 

@@ -17,7 +17,7 @@ from sofa_fl.models.calls import said_by
 MOST = 160  # letters of what torch says
 
 
-def record(step: Callable[[], object]) -> torch.cuda.CUDAGraph | str:
+def record_graph(step: Callable[[], object]) -> torch.cuda.CUDAGraph | str:
     """The recorded step, or why there is none, as the end of a sentence.
 
     Only the lack of memory is raised: with fewer clients it may go well.

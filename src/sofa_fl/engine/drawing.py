@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sofa_fl.engine.draws import Draws, Own
+from sofa_fl.engine.draws import Draws, Replacement
 
 Make = Callable[..., Any]  # takes draws and a shape, then what torch's function takes
 FINEST = 1 << 24  # numbers that a uniform draw can tell apart
@@ -29,7 +29,7 @@ def dropout(
     return input.mul_(scale) if inplace else input * scale
 
 
-def _of_channels(num_spatial: int) -> Own:
+def _of_channels(num_spatial: int) -> Replacement:
     """Dropout of whole channels; without a batch the channels come first."""
 
     def own(
@@ -87,7 +87,7 @@ def _rrelu(
     return input.mul_(factors) if inplace else input * factors
 
 
-def _made(make: Make) -> Own:
+def _made(make: Make) -> Replacement:
     """`torch.rand` and the like; with a generator of one's own they are left as they are."""
 
     def own(draws: Draws, *size: Any, dtype: Any = None, **options: Any) -> Any:
@@ -99,14 +99,14 @@ def _made(make: Make) -> Own:
     return own
 
 
-def _made_like(make: Make) -> Own:
+def _made_like(make: Make) -> Replacement:
     def own(draws: Draws, input: Tensor, *, dtype: Any = None, **_options: Any) -> Any:
         return make(draws, input.shape).to(dtype or input.dtype)
 
     return own
 
 
-def _filled(make: Make, **defaults: Any) -> Own:
+def _filled(make: Make, **defaults: Any) -> Replacement:
     """`Tensor.normal_` and the like; `defaults` are torch's arguments, in their order."""
 
     def own(draws: Draws, input: Tensor, *args: Any, generator: Any = None, **named: Any) -> Any:
@@ -214,7 +214,7 @@ def _gumbel_softmax(
     return torch.zeros_like(logits).scatter(dim, first, 1.0) - soft.detach() + soft
 
 
-DRAWING: dict[Any, Own] = {
+DRAWING: dict[Any, Replacement] = {
     functional.dropout: dropout,
     torch.dropout: dropout,
     functional.dropout1d: _of_channels(1),

@@ -19,7 +19,7 @@ from sofa_fl.engine.windows import gpu_kernels
 from sofa_fl.errors import EngineError
 
 GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: its multiples lie far apart
-Own = Callable[..., Any]  # takes the draws, then what torch's function takes
+Replacement = Callable[..., Any]  # takes the draws, then what torch's function takes
 
 
 class Draws:
@@ -108,7 +108,7 @@ class Rewriting(TorchFunctionMode):
     A form of our own that returns `NotImplemented` leaves the call to torch.
     """
 
-    def __init__(self, table: Mapping[Any, Own], draws: Draws) -> None:
+    def __init__(self, table: Mapping[Any, Replacement], draws: Draws) -> None:
         super().__init__()
         self.table, self.draws = table, draws
 

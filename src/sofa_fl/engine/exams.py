@@ -13,7 +13,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import Samples, Split
+from sofa_fl.data.federated_data import Samples, SplitName
 from sofa_fl.engine.base import Exam, Prior
 from sofa_fl.models.mix import Model, identity
 
@@ -32,7 +32,7 @@ class Sitting:
     """
 
     model: Model
-    split: Split
+    split: SplitName
     sets: tuple[Samples, ...]
     exams: tuple[int, ...]
     priors: tuple[Prior | None, ...]

@@ -19,7 +19,7 @@ from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
 
 Fraction = Annotated[float, Interval(ge=0, le=1)]
-Kind = Literal["nan", "huge", "flip", "mixed"]
+FaultKind = Literal["nan", "huge", "flip", "mixed"]
 HUGE = 100.0
 
 
@@ -38,17 +38,19 @@ class FaultsConfig:
     dropout: Fraction = 0.0
     straggle: Fraction = 0.0
     bad: Fraction = 0.0
-    kind: Kind = "mixed"
+    kind: FaultKind = "mixed"
 
     @property
     def are_there(self) -> bool:
         return max(self.dropout, self.straggle, self.bad) > 0
 
 
-def draw_bad(config: FaultsConfig, num_clients: int, seed: int) -> dict[NodeId, Kind]:
+def draw_bad(config: FaultsConfig, num_clients: int, seed: int) -> dict[NodeId, FaultKind]:
     """Who is bad, and how."""
     order = rng_for(seed, "bad").permutation(num_clients)[: round(config.bad * num_clients)]
-    kinds: tuple[Kind, ...] = ("nan", "huge", "flip") if config.kind == "mixed" else (config.kind,)
+    kinds: tuple[FaultKind, ...] = (
+        ("nan", "huge", "flip") if config.kind == "mixed" else (config.kind,)
+    )
     return {NodeId(client): kinds[at % len(kinds)] for at, client in enumerate(order.tolist())}
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sofa_fl.data.federated_data import Arrays, Samples, Split
+from sofa_fl.data.federated_data import Arrays, Samples, SplitName
 from sofa_fl.engine.base import (
     Exam,
     LocalConfig,
@@ -63,7 +63,7 @@ class Learner:
     def __init__(
         self,
         factory: NetworkFactory,
-        stores: dict[Split, Store],
+        stores: dict[SplitName, Store],
         local: LocalConfig,
         device: str | torch.device = "cpu",
     ) -> None:
@@ -168,7 +168,7 @@ class Learner:
         self,
         model: Model,
         sets: Sequence[Samples],
-        split: Split,
+        split: SplitName,
         priors: Sequence[Prior | None],
         max_loss: float | None = None,
     ) -> list[Sums]:

@@ -26,7 +26,7 @@ SAME = 1e-4  # relative: outputs that should not depend on others' samples, but 
 Seen = dict[str, Tensor]  # what one network did, by what it is called in a sentence
 
 
-class Comparison:
+class StackComparison:
     """Two networks, stacked and alone, on a few samples of their own."""
 
     def __init__(self, learner: Learner) -> None:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from sofa_fl.engine.attention import ATTENTION
 from sofa_fl.engine.drawing import DRAWING
-from sofa_fl.engine.draws import Draws, Own
+from sofa_fl.engine.draws import Draws, Replacement
 from sofa_fl.engine.norms import NORMS
 from sofa_fl.engine.recurrent import RECURRENT
 from sofa_fl.engine.windows import Convolve, MaxPool
@@ -233,7 +233,7 @@ def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[-1])
 
 
-MAPPED: Mapping[Any, Own] = {
+MAPPED: Mapping[Any, Replacement] = {
     **DRAWING,
     **ATTENTION,
     **NORMS,

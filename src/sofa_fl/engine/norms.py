@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sofa_fl.engine.draws import Draws, Own
+from sofa_fl.engine.draws import Draws, Replacement
 
 ONE_VALUE = "BatchNorm needs more than one value per channel to train; use larger batches"
 
@@ -77,7 +77,7 @@ def instance_norm(
     return group_norm(draws, input, input.shape[1], weight, bias, eps)
 
 
-NORMS: dict[Any, Own] = {
+NORMS: dict[Any, Replacement] = {
     functional.batch_norm: batch_norm,
     functional.group_norm: group_norm,
     functional.instance_norm: instance_norm,

@@ -51,7 +51,7 @@ class SeededNoise:
         return torch.randn(size, generator=self.generator)
 
 
-def check_private(learner: Learner) -> None:
+def check_private_network(learner: Learner) -> None:
     """Raise if a network cannot be trained with privacy."""
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in learner.network.modules()):
         raise ModelError(
@@ -77,7 +77,7 @@ def noised_loss(total: float, draw: float, noising: Noising, batch_size: int) ->
 @naming(PRIVATELY)
 def train_privately(learner: Learner, task: Task, noising: Noising, source: NoiseSource) -> Outcome:
     """Minimize loss plus pulls, one optimizer step per batch."""
-    check_private(learner)
+    check_private_network(learner)
     local, flat, device = learner.local, learner.flat, learner.device
     start, span = as_vector(task.start), flat.span(task.part)
     flat.load(start)

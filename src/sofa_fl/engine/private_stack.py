@@ -15,7 +15,7 @@ from sofa_fl.engine.private import (
     PRIVATELY,
     Named,
     SeededNoise,
-    check_private,
+    check_private_network,
     cut_factors,
     cut_losses,
     finite,
@@ -33,7 +33,7 @@ def train_stack_privately(
     learner: Learner, tasks: Sequence[Task], noising: Sequence[Noising]
 ) -> list[Outcome]:
     """As `train_privately` of each task, which have their batches, pace and part in common."""
-    check_private(learner)
+    check_private_network(learner)
     stack = _Stack(learner, tasks)
     local, device, batch_size = learner.local, learner.device, learner.local.batch_size
     sources = [SeededNoise(task.seed) for task in tasks]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sofa_fl.engine.draws import Draws, Own
+from sofa_fl.engine.draws import Draws, Replacement
 
 States = tuple[Tensor, ...]  # of one layer: hidden, and for an LSTM its cells
 Cell = Callable[[Tensor, States, Sequence[Tensor], bool], States]
@@ -121,7 +121,7 @@ def _layers(
     return x, lasts
 
 
-def _own(function: Any, cell: Cell | None) -> Own:
+def _own(function: Any, cell: Cell | None) -> Replacement:
     """`torch.lstm` and the like by a loop over a cell, or torch's with dropout of our own."""
 
     def own(draws: Draws, *args: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import FederatedData, Samples, Split
+from sofa_fl.data.federated_data import FederatedData, Samples, SplitName
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.engine.exams import Sitting, Sums
 from sofa_fl.engine.learner import Learner, Store
@@ -23,7 +23,7 @@ class SequentialEngine:
     def __init__(
         self, factory: NetworkFactory, data: FederatedData, local: LocalConfig, device: str = "cpu"
     ) -> None:
-        stores: dict[Split, Store] = {
+        stores: dict[SplitName, Store] = {
             "train": Store(data.train, device),
             "test": Store(data.test, device),
         }

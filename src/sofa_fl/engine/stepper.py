@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sofa_fl.engine.base import LocalConfig
-from sofa_fl.engine.capture import record
+from sofa_fl.engine.capture import record_graph
 from sofa_fl.engine.learner import EachLoss, Store, gradient_of, optimizer_for
 from sofa_fl.engine.stack import Stack
 
@@ -133,7 +133,7 @@ class Stepper:
                 self.step()
         torch.cuda.current_stream().wait_stream(aside)
         counted = self.stack.kept.scalars
-        recorded = record(self.step)
+        recorded = record_graph(self.step)
         if isinstance(recorded, str):
             self.why_not = recorded
         elif self.stack.kept.scalars != counted:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from sofa_fl.engine.learner import Learner
-from sofa_fl.engine.likeness import Comparison
+from sofa_fl.engine.likeness import StackComparison
 from sofa_fl.engine.stack import LayerStack, MakeStack, MappedStack
 from sofa_fl.engine.stacking import why_not
 
 
 def choose_way(learner: Learner) -> tuple[MakeStack | None, bool, str]:
     """How clients are stacked, if they are; whether exams are taken alone; what to say of it."""
-    compared = Comparison(learner)
+    compared = StackComparison(learner)
     of_batches = compared.of_batches()
     troubles: dict[MakeStack, str] = {}
     scored_alone: MakeStack | None = None  # the first way to train, if it is none to score

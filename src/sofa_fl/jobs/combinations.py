@@ -47,7 +47,7 @@ def combine(base: Mapping[str, Any], settings: Sequence[str], over: Over) -> lis
     return points
 
 
-def rows_of(
+def result_rows(
     points: Sequence[Point], summaries: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """A row per combination of all keys but the seed; the mean over seeds, if several were run."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.federation import Federation, answered
-from sofa_fl.methods.base import View
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.method import View
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.sharing import SharingConfig

@@ -29,14 +29,14 @@ from sofa_fl.errors import ConfigError
 from sofa_fl.methods import baselines
 
 if TYPE_CHECKING:
-    from sofa_fl.methods.base import Method
+    from sofa_fl.methods.method import Method
     from sofa_fl.sharing import SharingConfig
 
 GROUP = "sofa_fl.methods"
 OPTIONS = "options"
 _PARTS = ("init", "round", "view")
 
-Kind = TypeVar("Kind", bound=type)
+MethodClass = TypeVar("MethodClass", bound=type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ _BY_NAME: dict[str, MethodInfo] = {}
 
 def register(
     name: str, title: str, config: type[Any] | None = None, *, section: str = OPTIONS
-) -> Callable[[Kind], Kind]:
+) -> Callable[[MethodClass], MethodClass]:
     """Register a class as the method `name`, called `title` in tables and reports.
 
     `config` is a frozen dataclass of what can be set; the class takes an instance of it as
     `config`. A name that is registered again replaces the earlier one, except for ours.
     """
 
-    def keep(kind: Kind) -> Kind:
+    def keep(kind: MethodClass) -> MethodClass:
         if name in built_in_methods() and kind.__module__ != _module_of(name):
             raise ConfigError(
                 f"{name} is one of our methods; register {kind.__name__} under another name"

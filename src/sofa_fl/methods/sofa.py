@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.clusters import Models, Updates, means_up, mixed, trained_on_pools
 from sofa_fl.methods.rules.config import SofaConfig

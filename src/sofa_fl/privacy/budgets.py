@@ -9,8 +9,8 @@ from typing import Literal
 from sofa_fl.privacy.accounting import Cost, epsilon_of
 from sofa_fl.topology.tree import NodeId
 
-Part = Literal["train", "holdout"]
-Account = tuple[NodeId, Part]
+SamplePart = Literal["train", "holdout"]
+Account = tuple[NodeId, SamplePart]
 Steps = dict[tuple[float, float], int]  # by rate and noise
 
 

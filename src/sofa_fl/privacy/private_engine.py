@@ -27,7 +27,7 @@ from sofa_fl.engine.base import (
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.models.flat import Vector
 from sofa_fl.privacy.accounting import Cost, least_noise, sampling_rate
-from sofa_fl.privacy.budgets import Account, Budgets, Part
+from sofa_fl.privacy.budgets import Account, Budgets, SamplePart
 from sofa_fl.privacy.config import PrivacyConfig
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
@@ -148,7 +148,7 @@ class PrivateEngine(EngineAround[Engine]):
     def _account(self, samples: Samples) -> Account:
         """Whose samples these are: all of one client, and of one part."""
         first = samples[0]
-        part: Part = "holdout" if self._is_held_out[first] else "train"
+        part: SamplePart = "holdout" if self._is_held_out[first] else "train"
         same = (self._owner[samples] == self._owner[first]).all()
         if not same or not (self._is_held_out[samples] == self._is_held_out[first]).all():
             raise ConfigError(

@@ -211,7 +211,7 @@ def frame_of(event: Event, tree: Tree, positions: Positions) -> Plain:
     return frame
 
 
-def levels_of(tree: Tree, path_loss: Mapping[str, Mapping[str, float | None]]) -> list[Plain]:
+def level_losses(tree: Tree, path_loss: Mapping[str, Mapping[str, float | None]]) -> list[Plain]:
     """What each level is good for: its held-out loss, and for how many clients it is the best."""
     losses: dict[int, list[float]] = {}
     best: dict[int, int] = {}

@@ -18,7 +18,7 @@ from sofa_fl.report.history import (
     Positions,
     align,
     frame_of,
-    levels_of,
+    level_losses,
     names_in,
     short,
     tree_in,
@@ -148,8 +148,8 @@ def summary_of_round(event: Event, tree: Tree, before: Tree | None, names: Names
         "num_clients": len(tree.clients),
         "num_clusters": len(tree.clusters),
         "depth": tree.depth,
-        "edits": told(event["edits"], before, names),
-        "levels": levels_of(tree, event.get("path_loss", {})),
+        "edits": edits_in_words(event["edits"], before, names),
+        "levels": level_losses(tree, event.get("path_loss", {})),
         "seconds": event.get("seconds"),
         "up": event.get("bytes_up"),
         "down": event.get("bytes_down"),
@@ -173,7 +173,9 @@ def _range(found: Mapping[str, float | None]) -> Plain:
     return {k: None if v is None or not isfinite(v) else float(f"{v:.6g}") for k, v in kept.items()}
 
 
-def told(edits: Sequence[Mapping[str, Any]], before: Tree | None, names: Names) -> list[Plain]:
+def edits_in_words(
+    edits: Sequence[Mapping[str, Any]], before: Tree | None, names: Names
+) -> list[Plain]:
     """The edits of a round, each with a sentence that tells it."""
     if not edits:
         return []
@@ -205,10 +207,10 @@ def read_run(path: Path) -> Plain:
     """A run folder as one object; the run may be going on."""
     reader = RunReader(path)
     history, about = reader.read_on(), reader.about()
-    told = remarks(
+    edits_in_words = remarks(
         history,
         method=about["method"],
         depth=history[-1]["depth"] if history else 0,
         metric=metric_of(history[-1]) if history else "",
     )
-    return {**about, "history": history, "remarks": told}
+    return {**about, "history": history, "remarks": edits_in_words}

@@ -29,7 +29,7 @@ FLAT = (
     "others than among themselves. That is usual where clients differ only in how common their "
     "classes are."
 )
-Records = Sequence[Mapping[str, Any]]  # events, or what the page has of them
+RoundRecords = Sequence[Mapping[str, Any]]  # events, or what the page has of them
 
 
 def method_title(config: Mapping[str, Any]) -> str:
@@ -175,7 +175,7 @@ def missing(event: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def remarks(records: Records, *, method: str, depth: int, metric: str) -> list[str]:
+def remarks(records: RoundRecords, *, method: str, depth: int, metric: str) -> list[str]:
     """Sentences about a run, from the records of its rounds; often none."""
     if not records:
         return []
@@ -184,7 +184,7 @@ def remarks(records: Records, *, method: str, depth: int, metric: str) -> list[s
     return [*found, fall] if fall else found
 
 
-def decline(records: Records, metric: str) -> str | None:
+def decline(records: RoundRecords, metric: str) -> str | None:
     """How far the mean fell since its best round, where most, and after what; None if it did not.
 
     Edits of a round show in its scores or in those of the next one.

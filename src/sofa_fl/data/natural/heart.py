@@ -39,7 +39,7 @@ def read_heart(_given: tuple[Path, ...] = ()) -> Records:
         owner=np.repeat(np.arange(len(parts)), [len(y) for _, y in parts]),
         names=tuple(HOSPITALS.values()),
         num_outputs=2,
-        is_test=np.concatenate([split(y) for _, y in parts]),
+        is_test=np.concatenate([flamby_split(y) for _, y in parts]),
         standardize="each",
     )
 
@@ -57,7 +57,7 @@ def read_hospital(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return np.array(inputs), np.array([int(int(row["num"]) > 0) for row in rows])
 
 
-def split(y: NDArray[np.int64]) -> NDArray[np.bool_]:
+def flamby_split(y: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which patients of a hospital are scored; as FLamby draws them, with scikit-learn."""
     from sklearn.model_selection import train_test_split
 

@@ -36,7 +36,7 @@ from sofa_fl.deploy.flower.flower_patches import local_retries, shorten_retries
 from sofa_fl.deploy.flower.node_site import POLICY
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import open_site
-from sofa_fl.deploy.transport.message_checks import RefusalError, told
+from sofa_fl.deploy.transport.message_checks import RefusalError, safe_reason
 
 SHORTEST, LONGEST = 0.04, 0.25  # seconds between two polls for a message
 
@@ -119,7 +119,7 @@ class ClientAppProcess:
                 reply = None
             else:
                 code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-                reply = Message(Error(code=code, reason=told(error)), reply_to=message)
+                reply = Message(Error(code=code, reason=safe_reason(error)), reply_to=message)
         try:
             # A message that could not be read is left to the SuperNode, which answers for it when
             # it has heard nothing of the task for a minute.

@@ -16,13 +16,13 @@ from flwr.common import log
 
 from sofa_fl.deploy.flower.flower_messages import from_record, is_sealed, to_record
 from sofa_fl.deploy.flower.node_site import simulated_site, site_of
-from sofa_fl.deploy.flower.sealing import PUBLIC, key_of, public_of
+from sofa_fl.deploy.flower.sealing import PUBLIC, public_of, sealing_key_of
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import LoadData, MachineData, as_machine_data
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site, audit_nothing
 from sofa_fl.deploy.transport.contents import asked_in, left_in
-from sofa_fl.deploy.transport.message_checks import MessageError, shown, told
+from sofa_fl.deploy.transport.message_checks import MessageError, safe_reason, shown
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
 from sofa_fl.errors import SofaError
@@ -55,7 +55,7 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Machi
         try:
             policy, site = site_of(context.node_config)
             if site is not None:
-                audit, key = site.audit, key_of(site.key)
+                audit, key = site.audit, sealing_key_of(site.key)
             question = from_record(message.content, key)
             public = question.header.get(PUBLIC)
             entry["asked"] = asked_in(question)
@@ -68,7 +68,7 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Machi
             entry["left"] = left_in(reply)
         except Exception as error:  # whatever it is, what leaves is on record
             entry["refused"] = shown(f"{type(error).__name__}: {error}")
-            reply = refusal(told(error))
+            reply = refusal(safe_reason(error))
             is_bug = not isinstance(error, SofaError)
             log(
                 ERROR,

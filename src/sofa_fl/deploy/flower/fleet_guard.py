@@ -27,13 +27,13 @@ MAX_ANNOUNCEMENT = 1 << 16  # bytes, apart from the list of parts
 def guard_fleet(max_bytes: int) -> None:
     """Check what SuperNodes push before Flower handles it."""
     handlers: Any = fleet_handlers  # what is patched is not its public interface
-    guard = Guard(handlers.push_messages, handlers.push_object, max_bytes)
+    guard = FleetGuard(handlers.push_messages, handlers.push_object, max_bytes)
     handlers.push_messages = guard.push_messages
     handlers.push_object = guard.push_object
 
 
 @dataclass(slots=True)
-class Guard:
+class FleetGuard:
     """Refuses what no honest SuperNode sends; the SuperNode gets an error, and nobody else."""
 
     inner_messages: Callable[..., Any]
@@ -44,7 +44,7 @@ class Guard:
     def push_messages(self, request: Any, state: Any) -> Any:
         """Take the announcement of an answer."""
         node = request.node.node_id
-        if (why := refusal(request, max_parts(self.max_bytes))) is not None:
+        if (why := why_refused(request, max_parts(self.max_bytes))) is not None:
             raise refused(node, why)
         response = self.inner_messages(request=request, state=state)
         self._sessions[response.session_id] = node, self.max_bytes
@@ -64,7 +64,7 @@ class Guard:
         return self.inner_object(request=request, state=state)
 
 
-def refusal(request: Any, most: int) -> str | None:
+def why_refused(request: Any, most: int) -> str | None:
     """Why an announcement is none of an answer of this SuperNode, if it is not."""
     if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
         return "answers are announced one by one"

@@ -24,7 +24,7 @@ def new_key() -> X25519PrivateKey:
     return X25519PrivateKey.generate()
 
 
-def key_of(secret: bytes) -> X25519PrivateKey:
+def sealing_key_of(secret: bytes) -> X25519PrivateKey:
     """The key of a site, of its secret."""
     derived = HKDF(SHA256(), KEY_SIZE, salt=None, info=b"sofa-fl seal").derive(secret)
     return X25519PrivateKey.from_private_bytes(derived)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from sofa_fl.data.federated_data import Arrays, Samples, Split
+from sofa_fl.data.federated_data import Arrays, Samples, SplitName
 from sofa_fl.deploy.machine import limits
-from sofa_fl.deploy.machine.disclosure import release
+from sofa_fl.deploy.machine.disclosure import disclose
 from sofa_fl.deploy.machine.gate import Gate
 from sofa_fl.deploy.machine.machine_data import MachineData, fingerprint_of, with_holdout
 from sofa_fl.deploy.machine.model_cache import ModelCache
@@ -25,7 +25,7 @@ from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.secure_sums import SecureSums
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.machine.sum_record import SumRecord
-from sofa_fl.deploy.machine.task_reading import read_pulls, read_values
+from sofa_fl.deploy.machine.task_reading import read_pulls, read_task_values
 from sofa_fl.deploy.transport.contents import KINDS
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
 from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError, shown
@@ -90,7 +90,7 @@ class ClientMachine:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         # One thread, as in every engine: results would depend on the number of threads.
         torch.set_num_threads(1)
-        stores: dict[Split, Store] = {"train": Store(self.samples, device)}
+        stores: dict[SplitName, Store] = {"train": Store(self.samples, device)}
         if self.test is not None:
             stores["test"] = Store(self.test, device)
         return Learner(self.factory, stores, self.setup.local, device)
@@ -185,7 +185,7 @@ class ClientMachine:
                 raise MessageError(f"given samples must be distinct, and 0 to {len(given) - 1}")
             samples = np.concatenate([samples, len(train) + used])
             train = _joined(train, given)
-        plain, pulls = read_values(header), read_pulls(header)
+        plain, pulls = read_task_values(header), read_pulls(header)
         num_given, batches, seed = len(samples) - num_own, plain["batches"], plain["seed"]
         limits.check_training(self.policy, num_own, num_given, batches, seed)
         mixed = None if train is self.samples else train.take(samples[num_own:])
@@ -236,7 +236,7 @@ class ClientMachine:
         score = self.gate.evaluate(exam, header["split"])
         return [score.loss, score.accuracy, score.num_samples]
 
-    def _split(self, name: object) -> tuple[Samples, Split]:
+    def _split(self, name: object) -> tuple[Samples, SplitName]:
         """All positions of a split, and the store in which they are."""
         num_train = len(self.data.train)
         match name:
@@ -270,7 +270,7 @@ class ClientMachine:
     def _give(self, positions: Samples, builder: MessageBuilder) -> None:
         """Give the samples at these positions, as far as the cap allows."""
         cap, site = self.policy.max_disclosure, self.site
-        allowed = release(self.data.train, positions, cap, site.ledger, site.key)
+        allowed = disclose(self.data.train, positions, cap, site.ledger, site.key)
         builder.add(allowed.astype(np.int32), "gave")
         builder.add(self.data.train.x[allowed], "gave_x")
         builder.add(self.data.train.y[allowed], "gave_y")

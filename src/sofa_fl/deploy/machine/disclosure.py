@@ -20,7 +20,7 @@ MARK_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class DisclosureLedger:
     """The marks of all samples that have ever been disclosed."""
 
     log: Log = field(default_factory=MemoryLog)
@@ -46,7 +46,9 @@ def mark_of(samples: Arrays, position: int, key: bytes) -> Mark:
     return digest.digest()
 
 
-def release(samples: Arrays, asked: Samples, cap: float, ledger: Ledger, key: bytes) -> Samples:
+def disclose(
+    samples: Arrays, asked: Samples, cap: float, ledger: DisclosureLedger, key: bytes
+) -> Samples:
     """Record as disclosed, and return, the positions asked for that the cap allows.
 
     `cap` is the fraction of `samples` that may ever be disclosed. Everything that the ledger has

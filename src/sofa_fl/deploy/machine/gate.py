@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.deploy.machine.privacy import Budget, Part, PrivacyConfig
+from sofa_fl.deploy.machine.privacy import Budget, SitePart, SitePrivacy
 from sofa_fl.deploy.machine.private_learner import PrivateLearner
 from sofa_fl.deploy.machine.sealed_log import Log
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
@@ -28,9 +28,9 @@ class Gate:
         spent: What answers have cost so far.
     """
 
-    def __init__(self, learner: Learner, config: PrivacyConfig, spent: Log) -> None:
+    def __init__(self, learner: Learner, config: SitePrivacy, spent: Log) -> None:
         self.learner, self.config, self.budget = learner, config, Budget(config, spent)
-        self.told: dict[Part, float] = {}
+        self.told: dict[SitePart, float] = {}
 
     @cached_property
     def private(self) -> PrivateLearner | None:
@@ -46,7 +46,7 @@ class Gate:
         self._spend("train", Cost(rate, self.config.noise, task.batches))
         return self.private.train(task)
 
-    def evaluate(self, exam: Exam, part: Part) -> Score:
+    def evaluate(self, exam: Exam, part: SitePart) -> Score:
         if self.private is None:
             return self.learner.evaluate(exam)
         self._spend(part, Cost(1.0, self.config.score_noise))
@@ -63,5 +63,5 @@ class Gate:
             self._spend("train", Cost(1.0, self.config.score_noise), counts=noised)
         return np.array(noised)
 
-    def _spend(self, part: Part, cost: Cost, **record: Any) -> None:
+    def _spend(self, part: SitePart, cost: Cost, **record: Any) -> None:
         self.told[part] = self.budget.spend(part, cost, **record)

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval
 
-from sofa_fl.deploy.machine.privacy import PrivacyConfig
+from sofa_fl.deploy.machine.privacy import SitePrivacy
 from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
 from sofa_fl.deploy.masked_sum.plan import is_key
 from sofa_fl.deploy.transport.message_checks import flaw_of_name
@@ -69,7 +69,7 @@ class Policy:
     max_learning_rate: Annotated[float, Gt(0)] = 0.1
     max_classes: Annotated[int, Ge(1)] = 1000
     max_received: Annotated[float, Ge(0)] = 0.0
-    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    privacy: SitePrivacy = field(default_factory=SitePrivacy)
     secure_aggregation: SecureAggregationConfig = field(default_factory=SecureAggregationConfig)
 
 

@@ -16,11 +16,11 @@ from sofa_fl.deploy.machine.sealed_log import Log
 from sofa_fl.deploy.transport.message_checks import RefusalError
 from sofa_fl.privacy.accounting import Cost, epsilon_of
 
-Part = Literal["train", "holdout", "test"]
+SitePart = Literal["train", "holdout", "test"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacyConfig:
+class SitePrivacy:
     """Differential privacy of all that a site answers.
 
     Attributes:
@@ -47,10 +47,10 @@ class PrivacyConfig:
 class Budget:
     """What a site has spent, and may still spend."""
 
-    config: PrivacyConfig
+    config: SitePrivacy
     log: Log
 
-    def spend(self, part: Part, cost: Cost, **record: Any) -> float:
+    def spend(self, part: SitePart, cost: Cost, **record: Any) -> float:
         """Record a cost before its answer is computed; raise if it would be too much.
 
         `record` is kept with it. Returns what the part has cost with it.

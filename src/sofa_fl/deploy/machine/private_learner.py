@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from sofa_fl.data.federated_data import Samples
-from sofa_fl.deploy.machine.privacy import PrivacyConfig
+from sofa_fl.deploy.machine.privacy import SitePrivacy
 from sofa_fl.engine.base import Exam, Noising, Outcome, Score, Task
 from sofa_fl.engine.learner import Learner
-from sofa_fl.engine.private import check_private, train_privately
+from sofa_fl.engine.private import check_private_network, train_privately
 
 
 class SiteNoise:
@@ -32,9 +32,9 @@ class SiteNoise:
 class PrivateLearner:
     """A learner whose outcomes and scores tell little of any single sample."""
 
-    def __init__(self, learner: Learner, config: PrivacyConfig, rng: np.random.Generator) -> None:
+    def __init__(self, learner: Learner, config: SitePrivacy, rng: np.random.Generator) -> None:
         self.learner, self.config, self.rng = learner, config, rng
-        check_private(learner)
+        check_private_network(learner)
 
     @property
     def noising(self) -> Noising:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.deploy.machine.disclosure import Ledger
+from sofa_fl.deploy.machine.disclosure import DisclosureLedger
 from sofa_fl.deploy.machine.policy import policy_text
 from sofa_fl.deploy.machine.sealed_log import Log, MemoryLog, SealedLog
-from sofa_fl.deploy.masked_sum.pair_keys import key_of, public_of
+from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.storage.disk import append_bytes, write_bytes
 
@@ -41,7 +41,7 @@ class Site:
     """
 
     key: bytes
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: DisclosureLedger = field(default_factory=DisclosureLedger)
     spent: Log = field(default_factory=MemoryLog)
     sums: Log = field(default_factory=MemoryLog)
     audit: Callable[[dict[str, Any]], None] = audit_nothing
@@ -71,7 +71,7 @@ def create_site(folder: Path, app: Path, name: str = "") -> Path:
         SealedLog.create(state / log, key)
     append_bytes(state / AUDIT_FILE, b"", mode=0o600)
     write_bytes(folder / POLICY_FILE, text.encode(), mode=0o600)
-    write_bytes(folder / PUBLIC_FILE, public_of(key_of(key)).encode() + b"\n", mode=0o600)
+    write_bytes(folder / PUBLIC_FILE, public_of(sum_key_of(key)).encode() + b"\n", mode=0o600)
     return folder
 
 
@@ -96,4 +96,4 @@ def open_site(state: Path) -> Site:
 
     if not (state / AUDIT_FILE).is_file():
         raise RunError(f"{state / AUDIT_FILE} is missing; restore it from a backup")
-    return Site(key, Ledger(ledger), spent, sums, audit)
+    return Site(key, DisclosureLedger(ledger), spent, sums, audit)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.deploy.masked_sum import shamir
 from sofa_fl.deploy.masked_sum.numbers import Masked, encoded, mask
-from sofa_fl.deploy.masked_sum.pair_keys import pair_seed, public_of, sealed, unsealed
+from sofa_fl.deploy.masked_sum.pair_keys import pair_seed, public_of, sealed_share, unsealed_share
 from sofa_fl.deploy.masked_sum.plan import SumPlan
 
 SEALED_SIZE = shamir.SIZE + 16  # bytes of an encrypted share
@@ -64,9 +64,9 @@ def masked(plan: SumPlan, key: X25519PrivateKey, model: NDArray[np.float32]) -> 
         if member != own:
             pair = mask(pair_seed(key, other, plan.digest), len(numbers))
             numbers = numbers + pair if own < member else numbers - pair
-    shares = shamir.split(secret, plan.threshold, len(plan.keys))
-    rows = [sealed(share, key, to, plan.digest) for share, to in zip(shares, plan.keys)]
-    return MaskedModel(numbers, rows_of(rows, SEALED_SIZE))
+    shares = shamir.split_secret(secret, plan.threshold, len(plan.keys))
+    rows = [sealed_share(share, key, to, plan.digest) for share, to in zip(shares, plan.keys)]
+    return MaskedModel(numbers, byte_rows(rows, SEALED_SIZE))
 
 
 def reveal(
@@ -77,16 +77,16 @@ def reveal(
     `shares` has a row per survivor: what that survivor encrypted for this member.
     """
     found = [
-        unsealed(row.tobytes(), key, plan.keys[member], plan.digest)
+        unsealed_share(row.tobytes(), key, plan.keys[member], plan.digest)
         for member, row in zip(survivors, shares)
     ]
     unread = tuple(one for one, share in zip(survivors, found) if share is None)
     gone = [one for one in range(len(plan.keys)) if one not in survivors]
     seeds = [pair_seed(key, plan.keys[one], plan.digest) for one in gone]
     rows = [share or bytes(shamir.SIZE) for share in found]
-    return Revealed(rows_of(rows, shamir.SIZE), unread, rows_of(seeds, shamir.SIZE))
+    return Revealed(byte_rows(rows, shamir.SIZE), unread, byte_rows(seeds, shamir.SIZE))
 
 
-def rows_of(rows: list[bytes], size: int) -> Bytes:
+def byte_rows(rows: list[bytes], size: int) -> Bytes:
     """Rows of bytes as an array."""
     return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), size)

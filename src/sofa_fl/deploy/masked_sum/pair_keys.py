@@ -15,7 +15,7 @@ SIZE = 32
 _NONCE = bytes(12)  # no key is used twice
 
 
-def key_of(secret: bytes) -> X25519PrivateKey:
+def sum_key_of(secret: bytes) -> X25519PrivateKey:
     """The key of a site, from its secret."""
     return X25519PrivateKey.from_private_bytes(_derived(secret, b"sofa-fl sum"))
 
@@ -29,13 +29,15 @@ def pair_seed(key: X25519PrivateKey, other: str, digest: bytes) -> bytes:
     return _derived(_shared(key, other), b"sofa-fl pair mask" + digest)
 
 
-def sealed(share: bytes, key: X25519PrivateKey, receiver: str, digest: bytes) -> bytes:
+def sealed_share(share: bytes, key: X25519PrivateKey, receiver: str, digest: bytes) -> bytes:
     """Encrypt a share for another member."""
     cipher = _cipher(key, receiver, public_of(key) + receiver, digest)
     return cipher.encrypt(_NONCE, share, None)
 
 
-def unsealed(content: bytes, key: X25519PrivateKey, sender: str, digest: bytes) -> bytes | None:
+def unsealed_share(
+    content: bytes, key: X25519PrivateKey, sender: str, digest: bytes
+) -> bytes | None:
     """Decrypt a share of another member; None if it is not one."""
     try:
         cipher = _cipher(key, sender, sender + public_of(key), digest)

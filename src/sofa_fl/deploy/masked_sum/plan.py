@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sofa_fl.deploy.transport.message_checks import MessageError, checked, shown
+from sofa_fl.deploy.transport.message_checks import MessageError, checked_value, shown
 
 SMALLEST = 3  # with two members, each could subtract its own model
 MAX_MEMBERS = 512
@@ -61,8 +61,8 @@ class SumPlan:
     @classmethod
     def from_dict(cls, values: Any) -> SumPlan:
         """Read what `to_dict` wrote."""
-        keys, sizes = checked(values, "keys", list), checked(values, "sizes", list)
-        session = checked(values, "session", str)
+        keys, sizes = checked_value(values, "keys", list), checked_value(values, "sizes", list)
+        session = checked_value(values, "session", str)
         if not 2 <= len(keys) <= MAX_MEMBERS or len(sizes) != len(keys) or len(session) > 100:
             raise MessageError(
                 f"a sum must have 2 to {MAX_MEMBERS} members with a key and a size each, got "
@@ -72,7 +72,10 @@ class SumPlan:
             raise MessageError("the members of a sum must have distinct keys of 32 bytes each")
         if not all(type(size) is int and 1 <= size <= LARGEST_WEIGHT for size in sizes):
             raise MessageError(f"a member has 1 to {LARGEST_WEIGHT} samples, got {shown(sizes)}")
-        threshold, work = checked(values, "threshold", int), checked(values, "work", str)
+        threshold, work = (
+            checked_value(values, "threshold", int),
+            checked_value(values, "work", str),
+        )
         return cls(session, tuple(keys), tuple(sizes), threshold, work)
 
 
@@ -127,7 +130,7 @@ def flaw_of_keys(plan: SumPlan, own: str, peers: Collection[str]) -> str | None:
 
 def survivors_of(values: Mapping[str, Any]) -> tuple[int, ...]:
     """Read who is in a sum."""
-    found = checked(values, "survivors", list)
+    found = checked_value(values, "survivors", list)
     if not all(type(one) is int for one in found) or len(set(found)) < len(found):
         raise MessageError(f"survivors must be distinct whole numbers, got {shown(found)}")
     return tuple(sorted(found))

@@ -13,13 +13,13 @@ def new_secret() -> int:
     return secrets.randbelow(PRIME)
 
 
-def split(secret: int, threshold: int, num: int) -> list[bytes]:
+def split_secret(secret: int, threshold: int, num: int) -> list[bytes]:
     """Shares for the members 0 to num − 1, of which any `threshold` suffice."""
     coefficients = [secret, *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
     return [_value_at(member + 1, coefficients).to_bytes(SIZE) for member in range(num)]
 
 
-def combine(shares: Mapping[int, bytes], threshold: int) -> int:
+def combine_shares(shares: Mapping[int, bytes], threshold: int) -> int:
     """The secret, from the shares of at least `threshold` members."""
     if len(shares) < threshold:
         raise ValueError(f"{threshold} shares are needed, got {len(shares)}")

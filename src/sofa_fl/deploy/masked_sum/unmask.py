@@ -55,7 +55,7 @@ def unmasked_mean(
             raise SumError(
                 f"{plan.threshold} members must agree on a sum, and {len(shares)} answered"
             )
-        secret = shamir.combine(shares, plan.threshold)
+        secret = shamir.combine_shares(shares, plan.threshold)
         total += numbers[member] - mask(secret.to_bytes(shamir.SIZE), len(total))
         for seed, other in zip(revealed[member].seeds if gone else (), gone):
             pair = mask(seed.tobytes(), len(total))

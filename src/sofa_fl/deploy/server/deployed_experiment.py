@@ -22,7 +22,7 @@ from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import Observer
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Method, Notes
+from sofa_fl.methods.method import Method, Notes
 from sofa_fl.methods.registry import make_method
 from sofa_fl.sharing import foreign
 

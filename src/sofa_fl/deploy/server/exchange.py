@@ -27,7 +27,7 @@ def accepted(answer: Answer) -> WireMessage:
     return answer
 
 
-def reason_of(error: Exception) -> str:
+def flaw_of_answer(error: Exception) -> str:
     """What was wrong with an answer, in a line."""
     if isinstance(error, MessageError):
         return shown(error)

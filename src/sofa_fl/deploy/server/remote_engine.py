@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Arrays, Samples
-from sofa_fl.deploy.server.exchange import Exchange, accepted, reason_of
+from sofa_fl.deploy.server.exchange import Exchange, accepted, flaw_of_answer
 from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.pool_training import train_on_pool
 from sofa_fl.deploy.server.received import Received
@@ -279,7 +279,7 @@ class RemoteEngine:
                 read(machine, accepted(answer))
             # Whatever one machine sent, the run goes on without it.
             except Exception as error:
-                why = reason_of(error)
+                why = flaw_of_answer(error)
                 self._models.pop(machine, None)  # it may have lost the models that it had
                 silent = isinstance(answer, str) or isinstance(error, RefusalError)
                 self.roster.set_aside(machine, why, strike=not silent, silent=silent)

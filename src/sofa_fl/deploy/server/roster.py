@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sofa_fl.data.federated_data import Samples, Split, Stage
+from sofa_fl.data.federated_data import Samples, SplitName, Stage
 from sofa_fl.deploy.server.described_data import DescribedData, assign_rows
 from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.server.roster_file import Member, load_members, save_members
@@ -218,10 +218,10 @@ class Roster:
             names.append(next((each for each in tries if each not in names), f"client {client}"))
         return tuple(names) if any(said.values()) else ()
 
-    def row_owners(self, split: Split) -> RowOwners:
+    def row_owners(self, split: SplitName) -> RowOwners:
         return RowOwners.of({client: member.rows for client, member in self.members.items()}, split)
 
-    def _end(self, split: Split, ids: Sequence[Samples] = ()) -> int:
+    def _end(self, split: SplitName, ids: Sequence[Samples] = ()) -> int:
         """The first row after those of all members and after `ids`."""
         rows = [rows_in(member.rows, split) for member in self.members.values()]
         return 1 + max((int(part.max(initial=-1)) for part in (*rows, *ids)), default=-1)

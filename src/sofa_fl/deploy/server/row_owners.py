@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import ClientData, Samples, Split
+from sofa_fl.data.federated_data import ClientData, Samples, SplitName
 from sofa_fl.topology.tree import NodeId
 
 
@@ -20,7 +20,7 @@ class RowOwners:
     position: NDArray[np.int64]
 
     @classmethod
-    def of(cls, clients: Mapping[NodeId, ClientData], split: Split) -> RowOwners:
+    def of(cls, clients: Mapping[NodeId, ClientData], split: SplitName) -> RowOwners:
         rows = {client: rows_in(data, split) for client, data in clients.items()}
         end = 1 + max((int(own.max(initial=-1)) for own in rows.values()), default=-1)
         owner, position = np.full(end, -1, np.int64), np.zeros(end, np.int64)
@@ -42,6 +42,6 @@ class RowOwners:
         ]
 
 
-def rows_in(data: ClientData, split: Split) -> Samples:
+def rows_in(data: ClientData, split: SplitName) -> Samples:
     """A client's rows of a split, in the order of its positions."""
     return data.test if split == "test" else np.concatenate([data.train, data.holdout])

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
-from sofa_fl.deploy.server.exchange import Exchange, Messenger, accepted, reason_of
+from sofa_fl.deploy.server.exchange import Exchange, Messenger, accepted, flaw_of_answer
 from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.server.received import FILE as LEFT_FILE
 from sofa_fl.deploy.server.received import Received
@@ -28,7 +28,7 @@ from sofa_fl.deploy.transport.wire_message import MessageBuilder, ModelType, Wir
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, config_to_dict, load_config
 from sofa_fl.experiment.run.launch import recorded_config
-from sofa_fl.experiment.run.loop import Own, Result
+from sofa_fl.experiment.run.loop import Own, RunResult
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
@@ -125,12 +125,12 @@ class Server:
 
     def run(
         self, make_network: MakeNetwork | None = None, observers: Sequence[Observer] = ()
-    ) -> Result:
+    ) -> RunResult:
         """Run all rounds, from the first or from where the folder left off."""
         with self._lock:
             return self._run(make_network, observers)
 
-    def _run(self, make_network: MakeNetwork | None, observers: Sequence[Observer]) -> Result:
+    def _run(self, make_network: MakeNetwork | None, observers: Sequence[Observer]) -> RunResult:
         observers = all_observers(self.config.track, observers)
         if make_network is not None:  # what it does not train never travels: machines have it
             shape = self.server_config.expected.format.input[1]
@@ -212,7 +212,7 @@ class Server:
                 if is_refusal := isinstance(error, RefusalError):
                     self.declined[machine] = now
                 is_wrong = isinstance(answer, WireMessage) and not is_refusal
-                why = reason_of(error)
+                why = flaw_of_answer(error)
                 self.roster.set_aside(machine, why, strike=is_wrong)
                 self.record({"set_aside": str(machine), "client": None, "why": why})
         return new

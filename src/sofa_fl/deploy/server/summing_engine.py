@@ -27,7 +27,7 @@ from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
-from sofa_fl.deploy.transport.message_checks import MessageError, checked, shown
+from sofa_fl.deploy.transport.message_checks import MessageError, checked_value, shown
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.deploy.transport.work import as_it_arrives, work_digest
@@ -139,7 +139,7 @@ class SummingEngine(RemoteEngine):
             if len(headers) != len(parts[machine]):
                 raise MessageError(f"the answer must hold {len(parts[machine])} outcomes")
             for header, (one, at) in zip(headers, parts[machine]):
-                names = {name: checked(header, name, str) for name in ("masked", "shares")}
+                names = {name: checked_value(header, name, str) for name in ("masked", "shares")}
                 losses = (asked[one.tasks[at]].batches,)
                 model = MaskedModel(
                     answer.array(names["masked"], "uint32", (self._size + NUM_CHECKS,)),
@@ -226,7 +226,7 @@ def by_machine_of(sums: Sequence[Sum]) -> dict[int, list[tuple[Sum, int]]]:
 
 
 def _members(header: Any, num: int) -> tuple[int, ...]:
-    unread = checked(header, "unread", list)
+    unread = checked_value(header, "unread", list)
     if not all(type(one) is int and 0 <= one < num for one in unread):
         raise MessageError(f"members must be 0 to {num - 1}, got {shown(unread)}")
     return tuple(unread)

@@ -11,7 +11,7 @@ import numpy as np
 from sofa_fl.deploy.masked_sum.plan import SMALLEST
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config
-from sofa_fl.methods.base import Method
+from sofa_fl.methods.method import Method
 from sofa_fl.methods.registry import make_method
 from sofa_fl.methods.rules.rule_set import rules_of
 from sofa_fl.methods.sofa import Sofa

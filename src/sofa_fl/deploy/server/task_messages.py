@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sofa_fl.data.federated_data import ClientData, Samples, Split
+from sofa_fl.data.federated_data import ClientData, Samples, SplitName
 from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.server.sample_relay import SampleRelay
@@ -43,7 +43,7 @@ def pack_exam(
     return {**pack_request(exam, builder, known), "split": split}
 
 
-def split_at(positions: Samples, rows: ClientData, split: Split) -> str:
+def split_at(positions: Samples, rows: ClientData, split: SplitName) -> str:
     """The split of a client's samples that has these positions.
 
     No message names rows, so where a method asks for some of a split, the whole of it answers.

@@ -27,14 +27,14 @@ def shown(reason: object) -> str:
     return " ".join(text.split())
 
 
-def told(error: BaseException) -> str:
+def safe_reason(error: BaseException) -> str:
     """What the server may know of a site's error: one in its samples may quote some of them."""
     if isinstance(error, SofaError) and not isinstance(error, DataError):
         return shown(error)
     return "this site could not answer, for a reason that is in its own log"
 
 
-def checked(values: Any, name: str, kind: type[Any]) -> Any:
+def checked_value(values: Any, name: str, kind: type[Any]) -> Any:
     """Return `values[name]`, checked for its type; a whole number is also a float."""
     found = values.get(name) if isinstance(values, Mapping) else None
     if isinstance(found, int) and not isinstance(found, bool) and kind is float:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from sofa_fl.deploy.transport.message_checks import MessageError, checked, shown
+from sofa_fl.deploy.transport.message_checks import MessageError, checked_value, shown
 from sofa_fl.deploy.transport.wire_message import ModelType
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import ConfigError
@@ -53,12 +53,12 @@ class RunSetup:
         except (ConfigError, ArithmeticError) as error:
             raise MessageError(shown(error)) from None
         return cls(
-            seed=checked(values, "seed", int),
+            seed=checked_value(values, "seed", int),
             local=config.local,
             model=config.model,
             transport="float16" if values.get("transport") == "float16" else "float32",
-            num_outputs=checked(values, "num_outputs", int),
-            frozen=checked(values, "frozen", str) if "frozen" in values else "",
+            num_outputs=checked_value(values, "num_outputs", int),
+            frozen=checked_value(values, "frozen", str) if "frozen" in values else "",
         )
 
     def network_factory(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sofa_fl.deploy.transport.message_checks import (
     MessageError,
     RefusalError,
-    checked,
+    checked_value,
     shown,
 )
 from sofa_fl.models.flat import Vector
@@ -75,7 +75,7 @@ class WireMessage:
 
     def value(self, name: str, kind: type[Any]) -> Any:
         """Return a plain value of the header, checked for its type."""
-        return checked(self.header, name, kind)
+        return checked_value(self.header, name, kind)
 
     def model(self, name: Any, size: int | None, model_type: ModelType) -> Vector:
         """Return a model, in float32 however it travelled."""

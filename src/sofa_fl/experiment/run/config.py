@@ -18,7 +18,7 @@ from annotated_types import Ge, Interval
 
 import sofa_fl.errors
 from sofa_fl.data.config import DataConfig
-from sofa_fl.data.natural.registry import NATURAL, natural_config
+from sofa_fl.data.natural.federations import NATURAL, natural_config
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.faulty import FaultsConfig
 from sofa_fl.engine.select import EngineName

@@ -20,12 +20,12 @@ from sofa_fl.experiment.run.config import (
     config_to_dict,
     load_config,
 )
-from sofa_fl.experiment.run.loop import Experiment, Own, Result
+from sofa_fl.experiment.run.loop import Experiment, Own, RunResult
 from sofa_fl.experiment.run.values import differences, plain_values
 from sofa_fl.experiment.storage.frozen_file import with_frozen_of
 from sofa_fl.experiment.storage.run_folder import RunFolder, fresh_folder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
-from sofa_fl.methods.base import Method
+from sofa_fl.methods.method import Method
 from sofa_fl.methods.registry import OPTIONS, find_method, info_of
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.sharing import SharingConfig
@@ -33,13 +33,13 @@ from sofa_fl.sharing import SharingConfig
 OWN = "own"  # recorded in place of the name of what was passed from Python
 
 
-def run(config: Config, own: Own | None = None, observers: Sequence[Observer] = ()) -> Result:
+def run(config: Config, own: Own | None = None, observers: Sequence[Observer] = ()) -> RunResult:
     """Run an experiment into a new run folder."""
     own = own or Own()
     return _start(recorded_config(config, own), own, observers)
 
 
-def resume(path: Path, own: Own | None = None, observers: Sequence[Observer] = ()) -> Result:
+def resume(path: Path, own: Own | None = None, observers: Sequence[Observer] = ()) -> RunResult:
     """Continue a run from its last checkpoint, to the same end as if it had not stopped.
 
     If the last checkpoint is damaged or missing, the one before is used; the first event says so.
@@ -49,7 +49,7 @@ def resume(path: Path, own: Own | None = None, observers: Sequence[Observer] = (
 
 def run_or_resume(
     config: Config, own: Own | None = None, observers: Sequence[Observer] = ()
-) -> Result:
+) -> RunResult:
     """Continue the run in `config.out` if there is one, else run it there.
 
     A run that is there must be of the same configuration.
@@ -74,7 +74,7 @@ def run_once(config: Config, observers: Sequence[Observer] = ()) -> dict[str, An
     return {**summary, "run": str(path) if config.out is not None else summary["run"]}
 
 
-def _start(config: Config, own: Own, observers: Sequence[Observer]) -> Result:
+def _start(config: Config, own: Own, observers: Sequence[Observer]) -> RunResult:
     """Run into a new folder."""
     with Experiment(config, own) as experiment:
         name = f"{experiment.info.name}-{Path(config.data.label).name}-{config.seed}"
@@ -85,7 +85,7 @@ def _start(config: Config, own: Own, observers: Sequence[Observer]) -> Result:
             return experiment.run(folder, all_observers(config.track, observers))
 
 
-def _continue(path: Path, own: Own, observers: Sequence[Observer]) -> Result:
+def _continue(path: Path, own: Own, observers: Sequence[Observer]) -> RunResult:
     """Continue the run in a folder."""
     folder = RunFolder.open(path)
     with folder.locked():

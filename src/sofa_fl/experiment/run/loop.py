@@ -21,7 +21,7 @@ from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, OwnPart
-from sofa_fl.experiment.run.private_run import check_private, made_private
+from sofa_fl.experiment.run.private_run import check_private_config, made_private
 from sofa_fl.experiment.run.records import describe_round, summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
@@ -43,7 +43,7 @@ from sofa_fl.experiment.storage.saving import (
 )
 from sofa_fl.experiment.tracking.observers import Observer, notify
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Method, Notes, View
+from sofa_fl.methods.method import Method, Notes, View
 from sofa_fl.methods.registry import find_method, info_of, make_method
 from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build, network_factory
@@ -54,7 +54,7 @@ OwnData = FederatedData | tuple[Arrays, Arrays]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """A run that has ended: its folder, its summary, and its method's last view."""
 
     run: Path
@@ -88,7 +88,7 @@ class Experiment:
     def __init__(self, config: Config, own: Own) -> None:
         is_private = config.privacy.epsilon > 0
         if is_private:
-            check_private(config, is_deployed=own.engine is not None)
+            check_private_config(config, is_deployed=own.engine is not None)
         data = dealt_out(config.data, config.seed, own.data)
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
@@ -162,7 +162,7 @@ class Experiment:
         }
         notify(observers, event)
 
-    def run(self, folder: RunFolder, observers: Sequence[Observer]) -> Result:
+    def run(self, folder: RunFolder, observers: Sequence[Observer]) -> RunResult:
         """Continue from the newest checkpoint in a folder, or begin if it has none."""
         last, note = restore_newest(folder, self.config, self.restore)
         if last is None:  # new, or stopped before the warm-up was done
@@ -170,7 +170,7 @@ class Experiment:
         self.announce(folder, last, observers, note)
         return self.go_on(folder, last, observers)
 
-    def begin(self, folder: RunFolder, observers: Sequence[Observer], note: str = "") -> Result:
+    def begin(self, folder: RunFolder, observers: Sequence[Observer], note: str = "") -> RunResult:
         """Run the warm-up and all rounds, then write the summary."""
         folder.clear()
         write_frozen(folder.path, self.factory)
@@ -179,7 +179,7 @@ class Experiment:
         self.close_round(folder, self.fed, notes, observers)
         return self.go_on(folder, 0, observers)
 
-    def go_on(self, folder: RunFolder, last: int, observers: Sequence[Observer]) -> Result:
+    def go_on(self, folder: RunFolder, last: int, observers: Sequence[Observer]) -> RunResult:
         """Run the rounds after `last`, then write the summary."""
         for round in range(last + 1, self.config.rounds + 1):
             fed = self.enter(round)
@@ -202,7 +202,7 @@ class Experiment:
         }
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
         notify(observers, {"event": "end", "summary": summary})
-        return Result(folder.path, summary, view)
+        return RunResult(folder.path, summary, view)
 
     def enter(self, round: int) -> Federation:
         """The federation at a round that begins."""
@@ -226,7 +226,7 @@ class Experiment:
         self.writer.wait()
         if not is_saved(self.config, round):
             # A resumed run makes this round again anyway, so there is no haste.
-            self.writer.put_off(partial(record, folder, line, observers, event))
+            self.writer.put_off(partial(record_round, folder, line, observers, event))
             if not isinstance(self.pick.engine, StackedEngine):
                 self.writer.catch_up()
             return
@@ -286,7 +286,9 @@ class Experiment:
         return self.seconds + time.perf_counter() - self.started
 
 
-def record(folder: RunFolder, line: Event, observers: Sequence[Observer], event: Event) -> None:
+def record_round(
+    folder: RunFolder, line: Event, observers: Sequence[Observer], event: Event
+) -> None:
     """Write down a round that gets no checkpoint, and notify observers."""
     folder.append(line, flush=False)
     notify(observers, event)

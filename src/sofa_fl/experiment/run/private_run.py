@@ -9,7 +9,7 @@ from sofa_fl.experiment.run.config import Config
 from sofa_fl.privacy.private_engine import PrivateEngine
 
 
-def check_private(config: Config, *, is_deployed: bool) -> None:
+def check_private_config(config: Config, *, is_deployed: bool) -> None:
     """Raise if something would leave clients without noise although a run is to be private."""
     if config.sharing.largest_ratio:
         raise ConfigError(

@@ -16,10 +16,10 @@ from sofa_fl.experiment.scoring.metrics import (
     client_accuracies,
     fairness,
     full_accuracies,
-    levels_of,
     mean_curve,
     measured_accuracies,
     regression,
+    scored_levels,
 )
 from sofa_fl.experiment.storage.events import (
     Event,
@@ -29,7 +29,7 @@ from sofa_fl.experiment.storage.events import (
     remembered,
 )
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View
+from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import MethodInfo
 from sofa_fl.sharing import contributions
 from sofa_fl.topology.tree import NodeId, Tree
@@ -201,7 +201,7 @@ def score_whole(
     view: View, examiner: Examiner, on_step: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """The scores on the whole test set: of what clients use, of every level, and of the root."""
-    fed, levels_there = examiner.fed, levels_of(view)
+    fed, levels_there = examiner.fed, scored_levels(view)
     num_steps = 1 + len(levels_there)
     on_step(0, num_steps)
     used = list(view.used_by(fed.clients).values())

@@ -20,7 +20,7 @@ def ari(tree: Tree, groups: Sequence[int]) -> float:
     that none is better than chance.
     """
     _check(tree, groups)
-    return max(adjusted_rand(groups, cut(tree, d)) for d in range(tree.depth + 1))
+    return max(adjusted_rand(groups, clusters_at_depth(tree, d)) for d in range(tree.depth + 1))
 
 
 def adjusted_rand(groups: Sequence[int], clusters: Sequence[int]) -> float:
@@ -37,7 +37,7 @@ def _pairs(labels: Iterable[Hashable]) -> int:
     return sum(number * (number - 1) for number in Counter(labels).values())
 
 
-def cut(tree: Tree, depth: int) -> list[int]:
+def clusters_at_depth(tree: Tree, depth: int) -> list[int]:
     """The node that every client belongs to, `depth` steps below the root."""
     return [int(path[min(depth, len(path) - 1)]) for path in map(tree.path, tree.clients)]
 

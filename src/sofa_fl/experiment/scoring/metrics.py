@@ -13,7 +13,7 @@ from sofa_fl.engine.base import Exam, Prior, Score
 from sofa_fl.errors import DataError
 from sofa_fl.experiment.storage.events import R2
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import View
+from sofa_fl.methods.method import View
 from sofa_fl.models.mix import Model, identity
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
@@ -121,7 +121,7 @@ def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: 
     return next((node for node in path if tree.level[node] <= level), path[-1])
 
 
-def levels_of(view: View) -> range:
+def scored_levels(view: View) -> range:
     """The levels that have models; not that of the clients in methods that keep none of them."""
     has_clients = all(client in view.models for client in view.tree.clients)
     return range(0 if has_clients else 1, view.tree.depth + 1)
@@ -137,7 +137,7 @@ def by_level(
     """
     tree, models = view.tree, view.models
     rows = []
-    for level in levels_of(view):
+    for level in scored_levels(view):
         on_level(level)
         at = {client: model_at(tree, models, client, level) for client in tree.clients}
         nodes = list(dict.fromkeys(at.values()))

@@ -36,7 +36,7 @@ from sofa_fl.models.mix import as_vector
 from sofa_fl.models.networks import NetworkFactory, build, network_factory
 
 if TYPE_CHECKING:
-    from sofa_fl.methods.base import Method, View
+    from sofa_fl.methods.method import Method, View
     from sofa_fl.models.flat import Vector
 
 Format = Literal["safetensors", "onnx", "peft"]

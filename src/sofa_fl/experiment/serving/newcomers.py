@@ -28,9 +28,9 @@ from sofa_fl.present import mean_input
 from sofa_fl.topology.tree import NodeId
 
 if TYPE_CHECKING:
-    from sofa_fl.methods.base import Method
+    from sofa_fl.methods.method import Method
 
-Floats = NDArray[np.floating[Any]]
+Numbers = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ def assign(
         raise DataError("a client is assigned by its inputs, so there must be at least one, got 0")
     below, models = candidates(opened, stored.clients)
     sizes = dict(zip(stored.clients, stored.sizes))
-    priors = {node: class_mix(opened, clients, sizes) for node, clients in below.items()}
+    priors = {node: mean_prior(opened, clients, sizes) for node, clients in below.items()}
     if y is None:
         node = by_inputs(_as_seen(opened, inputs), below, stored)
     else:
         losses = {
-            node: losses_of(outputs_of(opened.whole(as_vector(model), priors[node]), inputs), y)
+            node: sample_losses(outputs_of(opened.whole(as_vector(model), priors[node]), inputs), y)
             for node, model in models.items()
         }
         node = by_losses(losses, {node: len(clients) for node, clients in below.items()})
@@ -112,7 +112,7 @@ def candidates(
     return below, models
 
 
-def class_mix(
+def mean_prior(
     opened: OpenRun, clients: tuple[int, ...], sizes: Mapping[int, int]
 ) -> tuple[float, ...]:
     """What is added to outputs: the log of how common classes are among clients, by samples."""
@@ -126,7 +126,7 @@ def class_mix(
     return tuple(np.log(shares).tolist())
 
 
-def by_inputs(x: Floats, below: Mapping[NodeId, tuple[int, ...]], stored: MeanInputs) -> NodeId:
+def by_inputs(x: Numbers, below: Mapping[NodeId, tuple[int, ...]], stored: MeanInputs) -> NodeId:
     """The node with the nearest mean input, few samples held against it.
 
     A mean of n samples is off by their variance over n on average; that once more on top (as in
@@ -149,7 +149,7 @@ def by_inputs(x: Floats, below: Mapping[NodeId, tuple[int, ...]], stored: MeanIn
     return min(distances, key=distances.__getitem__)
 
 
-def by_losses(losses: Mapping[NodeId, Floats], num_clients: Mapping[NodeId, int]) -> NodeId:
+def by_losses(losses: Mapping[NodeId, Numbers], num_clients: Mapping[NodeId, int]) -> NodeId:
     """The largest node that loses no more than the best, within one standard error.
 
     The error is that of the difference, sample by sample; a single sample has none.
@@ -166,7 +166,7 @@ def by_losses(losses: Mapping[NodeId, Floats], num_clients: Mapping[NodeId, int]
     return max(good, key=lambda node: (num_clients[node], -means[node]))
 
 
-def losses_of(outputs: NDArray[np.float32], y: ArrayLike) -> Floats:
+def sample_losses(outputs: NDArray[np.float32], y: ArrayLike) -> Numbers:
     """The loss of every sample: cross-entropy for labels, squared error for other targets."""
     targets = np.asarray(y)
     if len(targets) != len(outputs):
@@ -185,7 +185,7 @@ def losses_of(outputs: NDArray[np.float32], y: ArrayLike) -> Floats:
     return np.asarray(torch.nn.functional.cross_entropy(out, labels, reduction="none"))
 
 
-def _as_seen(opened: OpenRun, inputs: NDArray[Any]) -> Floats:
+def _as_seen(opened: OpenRun, inputs: NDArray[Any]) -> Numbers:
     scale, shift = opened.serving.scale, opened.serving.shift
     return inputs.astype(np.float64) * scale + shift
 

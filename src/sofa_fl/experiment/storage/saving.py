@@ -27,7 +27,7 @@ from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation
 from sofa_fl.guard import Register
-from sofa_fl.methods.base import Method
+from sofa_fl.methods.method import Method
 
 LIGHT = 200_000_000  # bytes that take a small part of a round to write
 

@@ -29,7 +29,7 @@ Observer = Callable[[Event], None]
 TrackerName = Literal["wandb", "mlflow"]
 logger = logging.getLogger("sofa_fl")
 
-FILE = "events.out.tfevents.{}.sofa-fl"
+TENSORBOARD_FILE = "events.out.tfevents.{}.sofa-fl"
 _SCORES = {"mean": "mean", "worst": "min", "std": "std"}
 _RANGE = ("mean", "min", "max")  # of a user's own metrics
 _COSTS = {"cost/bytes down": "bytes_down", "cost/bytes up": "bytes_up", "cost/seconds": "seconds"}
@@ -47,7 +47,7 @@ def all_observers(track: Sequence[TrackerName], observers: Sequence[Observer]) -
 
 def guarded(observers: Iterable[Observer]) -> list[Observer]:
     """The same observers, each behind a guard of its own."""
-    return [Guard(observer) for observer in observers]
+    return [GuardedObserver(observer) for observer in observers]
 
 
 def at_end(act: Callable[[Path], object]) -> Observer:
@@ -67,7 +67,7 @@ def notify(observers: Iterable[Observer], event: Event) -> None:
         observer(event)
 
 
-class Guard:
+class GuardedObserver:
     """Calls an observer until it fails."""
 
     def __init__(self, observer: Observer) -> None:
@@ -145,12 +145,12 @@ class TensorBoard(Tracker):
 
         place = folder.path / "tensorboard"
         place.mkdir(exist_ok=True)
-        old = sorted(place.glob(FILE.format("*")))
+        old = sorted(place.glob(TENSORBOARD_FILE.format("*")))
         # A point's time is the start plus the seconds of work, so a stop leaves no gap.
         self.clock = float(int(time.time()) if is_new or not old else int(old[0].suffixes[-2][1:]))
         for file in old:
             file.unlink()
-        self.file = place / FILE.format(int(self.clock))
+        self.file = place / TENSORBOARD_FILE.format(int(self.clock))
         _append(self.file, event_pb2.Event(wall_time=self.clock, file_version="brain.Event:2"))
 
     def log(self, round: int, values: Mapping[str, float], *, is_past: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 from annotated_types import Interval
 
 from sofa_fl.federation import Federation, answered
-from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg, PersonalState, two_parts, view_of
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector

@@ -64,7 +64,7 @@ class Cfl(Clustered):
             if is_at_rest(products, weights, self.config.stationary):
                 leave, similarity = bipartition(products)
                 if self.config.deviation < np.sqrt((1 - similarity) / 2):
-                    state = split(state, clients, leave)
+                    state = split_cluster(state, clients, leave)
         return averaged(state, outcomes, fed)
 
 
@@ -88,7 +88,7 @@ def bipartition(products: Floats) -> tuple[NDArray[np.bool_], float]:
     return leave, float(cosines[np.ix_(~leave, leave)].max())
 
 
-def split(
+def split_cluster(
     state: ClusteredState, clients: Sequence[NodeId], leave: NDArray[np.bool_]
 ) -> ClusteredState:
     """Give those who `leave` a model of their own, and both parts a place below their cluster."""

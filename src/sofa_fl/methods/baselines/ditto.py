@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation, answered
-from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg, PersonalState, view_of
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig, training_sets

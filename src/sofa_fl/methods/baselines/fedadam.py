@@ -9,8 +9,8 @@ import torch
 from annotated_types import Gt, Interval
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector

@@ -16,8 +16,8 @@ import torch
 from annotated_types import Interval
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg, head_of, train, two_parts, view_of, with_head
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg, PersonalState, view_of
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig

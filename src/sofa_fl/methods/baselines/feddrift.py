@@ -16,7 +16,6 @@ from scipy.spatial.distance import squareform
 
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.clustered import (
     Clustered,
     ClusteredState,
@@ -24,6 +23,7 @@ from sofa_fl.methods.clustered import (
     begin,
     clusters_tree,
 )
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.sharing import SharingConfig
@@ -74,7 +74,7 @@ class FedDrift:
     ) -> ClusteredState:
         """Everybody takes the model that loses least; whom that contradicts gets its own."""
         clients = [client for client in fed.clients if client in fed.asked]
-        losses = losses_of(state.models, clients, fed)
+        losses = loss_table(state.models, clients, fed)
         models, choice = list(state.models), dict(state.choice)
         for client, row in zip(clients, losses):
             choice[client] = int(row.argmin())
@@ -92,9 +92,9 @@ class FedDrift:
         """
         outcomes = self.base.local_update(replace(state, tree=given), fed)
         state = averaged(state, outcomes, fed)
-        losses = losses_of(state.models, fed.clients, fed)
-        groups = merged(
-            distances(losses, [state.choice[c] for c in fed.clients]), self.config.change
+        losses = loss_table(state.models, fed.clients, fed)
+        groups = groups_within(
+            exchange_costs(losses, [state.choice[c] for c in fed.clients]), self.config.change
         )
         sizes = [
             sum(fed.size(c) for c, index in state.choice.items() if index == model)
@@ -109,7 +109,7 @@ class FedDrift:
         )
         after = {client: int(groups[index]) for client, index in state.choice.items()}
         state = used(replace(state, models=models, choice=after), fed)
-        losses = losses_of(state.models, fed.clients, fed)
+        losses = loss_table(state.models, fed.clients, fed)
         known = {c: float(row[state.choice[c]]) for c, row in zip(fed.clients, losses)}
         return FedDriftState(self.base.share(state, fed), known), notes_of(outcomes, fed)
 
@@ -122,13 +122,13 @@ class _Base(Clustered):
     sharing: SharingConfig
 
 
-def losses_of(models: Sequence[Vector], clients: Sequence[NodeId], fed: Federation) -> Floats:
+def loss_table(models: Sequence[Vector], clients: Sequence[NodeId], fed: Federation) -> Floats:
     """The held-out loss of every model, a row per client."""
     scores = fed.held_out([(client, model) for client in clients for model in models])
     return np.array([score.loss for score in scores]).reshape(len(clients), len(models))
 
 
-def distances(losses: Floats, choice: Sequence[int]) -> Floats:
+def exchange_costs(losses: Floats, choice: Sequence[int]) -> Floats:
     """What exchanging two models costs those who use them, the more of the two."""
     of = np.array(choice)
     costs = np.stack([losses[of == model].mean(axis=0) for model in range(losses.shape[1])])
@@ -136,11 +136,11 @@ def distances(losses: Floats, choice: Sequence[int]) -> Floats:
     return np.asarray(np.maximum(more, more.T).clip(min=0))
 
 
-def merged(distances: Floats, change: float) -> Samples:
+def groups_within(exchange_costs: Floats, change: float) -> Samples:
     """The group of every model: by complete linkage, all that is no farther apart than `change`."""
-    if len(distances) == 1:
+    if len(exchange_costs) == 1:
         return np.zeros(1, dtype=np.int64)
-    merges = linkage(squareform(distances, checks=False), "complete")
+    merges = linkage(squareform(exchange_costs, checks=False), "complete")
     labels = fcluster(merges, change, "distance")
     return np.unique(labels, return_inverse=True)[1]
 

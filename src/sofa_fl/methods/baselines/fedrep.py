@@ -12,7 +12,7 @@ from typing import Annotated
 from annotated_types import Interval
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View, notes_of
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import (
     BesideFedAvg,
     PersonalState,

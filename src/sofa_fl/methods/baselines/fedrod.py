@@ -16,8 +16,8 @@ from annotated_types import Interval
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Prior
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg, head_of, train, two_parts, view_of, with_head
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
@@ -62,7 +62,7 @@ class FedRod(BesideFedAvg):
         (given,) = before.models
         for_head, batches = two_parts(fed, self.config.head_share)
         tasks = [fed.task(c, given, samples[c], batches=batches) for c in fed.cohort]
-        generic = train(fed, [replace(t, prior=class_mix(t.samples, fed)) for t in tasks])
+        generic = train(fed, [replace(t, prior=class_prior(t.samples, fed)) for t in tasks])
         after = self.base.cluster_update(before, generic, fed)
         head = head_of(fed)
         none = torch.zeros_like(given[head])
@@ -84,7 +84,7 @@ class FedRod(BesideFedAvg):
         return view_of(state.average, self.base, state.served, state.served)
 
 
-def class_mix(samples: Samples, fed: Federation) -> Prior | None:
+def class_prior(samples: Samples, fed: Federation) -> Prior | None:
     """The log of how common each class is, whether or not the run corrects for it elsewhere."""
     if fed.data.train.y.dtype.kind == "f":
         return None

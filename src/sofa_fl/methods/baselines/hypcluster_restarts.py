@@ -13,9 +13,9 @@ from statistics import fmean
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.clustered import ClusteredState, begin
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.registry import register
 from sofa_fl.seeding import rng_for
 from sofa_fl.sharing import SharingConfig
@@ -59,7 +59,7 @@ class HypClusterRestarts:
         budget = fed.local.batches if fed.round else fed.warmup
         after: list[ClusteredState] = []
         outcomes: list[dict[NodeId, Outcome]] = []
-        for start, batches in zip(state.starts, divided(budget, len(state.starts))):
+        for start, batches in zip(state.starts, equal_shares(budget, len(state.starts))):
             before = base.welcome(start, fed)
             outcomes.append(base.local_update(before, with_budget(fed, batches)))
             after.append(base.cluster_update(before, outcomes[-1], fed))
@@ -81,7 +81,7 @@ def with_budget(fed: Federation, batches: int) -> Federation:
     return replace(fed, local=replace(fed.local, batches=batches), warmup=batches)
 
 
-def divided(batches: int, parts: int) -> list[int]:
+def equal_shares(batches: int, parts: int) -> list[int]:
     """`batches` in `parts` shares as equal as can be, none empty."""
     return [max(1, (batches + part) // parts) for part in range(parts)]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from sofa_fl.engine.base import Outcome, constant_gradient
 from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
-from sofa_fl.methods.base import Notes, View, notes_of
 from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg, train
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector, mean

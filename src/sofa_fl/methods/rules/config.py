@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.errors import ConfigError
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.geometry.space import Linkage, Metric
+from sofa_fl.topology.geometry.space import DistanceMetric, Linkage
 
 PositionKind = Literal["directions", "weights", "updates", "latent"]
 PullWeight = Annotated[float, Ge(0)]
@@ -90,7 +90,7 @@ class SofaConfig:
     start: Literal["path", "own"] = "path"
     clusters: Literal["mean", "regularized"] = "mean"
     position: PositionKind = "directions"
-    metric: Metric = "euclidean"
+    metric: DistanceMetric = "euclidean"
     linkage: Linkage = "average"
     sketch: Annotated[int, Ge(0)] = 1 << 24
     chance: Annotated[float, Ge(0)] = 1.0

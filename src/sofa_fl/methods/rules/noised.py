@@ -30,7 +30,7 @@ from sofa_fl.topology.tree.edits import Edit, apply_all, splits_of
 
 Learned = Mapping[NodeId, Vector]  # the sum of a client's updates so far
 FEWEST = 4  # clients of a cluster that may be divided: two groups of two
-CHANCE = 0.001  # with which parts are seen that are none, at a look
+FALSE_ALARM = 0.001  # with which parts are seen that are none, at a look
 
 
 def rules_by_models(rules: Rules, learned: Learned, config: SofaConfig, fed: Federation) -> Rules:
@@ -101,13 +101,13 @@ def find_all_splits(
     """
     edits: list[Edit] = []
     while not fed.round & (fed.round - 1) and (
-        new := find_splits(tree, learned, config, build, fed)
+        new := splits_by_models(tree, learned, config, build, fed)
     ):
         tree, edits = apply_all(tree, new), [*edits, *new]
     return edits
 
 
-def find_splits(
+def splits_by_models(
     tree: Tree, learned: Learned, config: DmacConfig, build: Build, fed: Federation
 ) -> list[Edit]:
     """Divide clusters of clients in which DMAC sees groups, if it is not by chance."""
@@ -150,4 +150,4 @@ def agree_more(
     sizes = [len(part) for part in parts]
     counts = [*sizes, len(clients) - sum(sizes), *Counter(sizes).values()]
     ways = float(gammaln(len(clients) + 1) - sum(gammaln(count + 1) for count in counts))
-    return bool(np.log(max(stdtr(degrees, -t), 1e-300)) + ways < np.log(CHANCE))
+    return bool(np.log(max(stdtr(degrees, -t), 1e-300)) + ways < np.log(FALSE_ALARM))

@@ -13,7 +13,7 @@ from sofa_fl.methods.rules.config import PositionKind, SofaConfig
 from sofa_fl.models.flat import Vector, inner_products, products_with
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.geometry.space import Floats, Metric, Space, unit_rows
+from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Space, unit_rows
 from sofa_fl.topology.tree import NodeId
 
 PROBE_SIZE = 200  # samples on which latent features are taken
@@ -38,7 +38,7 @@ def positions_of(
     models: Sequence[Vector],
     starts: Sequence[Model],
     kind: PositionKind,
-    metric: Metric,
+    metric: DistanceMetric,
     fed: Federation,
     sketch: int = 0,
 ) -> Floats:

@@ -17,7 +17,7 @@ from sofa_fl.topology.clustering.separation import blocks, power_of
 from sofa_fl.topology.geometry.space import ROUNDING, TIE, Floats, Neighbors, Space, unit_rows
 from sofa_fl.topology.tree import Rows
 
-TRIFLE = 1e-9  # a relative error that rough distances may have besides the error they state
+ROUGH_ERROR = 1e-9  # a relative error that rough distances may have besides the error they state
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -118,10 +118,10 @@ class FastNeighbors(Neighbors):
         known = np.isfinite(least)
         distance = np.full(len(slots), np.inf)
         distance[known] = self._paired(slots[known], nearest[known])
-        limit = np.where(known, least * (1 + 4 * TRIFLE) + 2 * error, -np.inf)
+        limit = np.where(known, least * (1 + 4 * ROUGH_ERROR) + 2 * error, -np.inf)
         tied = np.count_nonzero(rough <= limit[:, None], axis=1) > 1
         # Where the error is no trifle, the nearest is one of all that may be it.
-        for at in np.flatnonzero(tied & (error > TRIFLE * least) & (distance > 0)):
+        for at in np.flatnonzero(tied & (error > ROUGH_ERROR * least) & (distance > 0)):
             maybe = np.flatnonzero(rough[at] <= limit[at])
             exact = self.distances(self._row[slots[at : at + 1]], self._row[maybe])[0]
             nearest[at], distance[at] = maybe[exact.argmin()], exact.min()
@@ -139,7 +139,7 @@ class FastNeighbors(Neighbors):
         """Find the nearest of new nodes, and whose nearest they are."""
         for slots in blocks(new, len(self._row)):
             rough, error = self._measure_block(slots)
-            bound = (rough * (1 - 4 * TRIFLE) - error[:, None]).min(axis=0)
+            bound = (rough * (1 - 4 * ROUGH_ERROR) - error[:, None]).min(axis=0)
             maybe = np.flatnonzero(bound <= self._distance**self._rough.power)
             maybe = maybe[(self._row[maybe] >= 0) & ~np.isin(maybe, slots)]
             if not len(maybe):
@@ -211,7 +211,7 @@ class RoughDistances:
     def rough(self, rows: Rows, columns: Floats) -> tuple[Floats, Floats]:
         """Distances, to `power`, of nodes to those of the columns, and how wrong they may be.
 
-        The true distance is within the error of its row plus `TRIFLE` of itself.
+        The true distance is within the error of its row plus `ROUGH_ERROR` of itself.
         """
         positions = self._positions[rows]
         if self._space.metric == "manhattan":

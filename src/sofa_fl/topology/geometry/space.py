@@ -20,7 +20,7 @@ from sofa_fl.errors import TopologyError
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
 Floats = NDArray[np.float64]
-Metric = Literal["euclidean", "manhattan", "cosine"]
+DistanceMetric = Literal["euclidean", "manhattan", "cosine"]
 Linkage = Literal["centroid", "average"]
 ROUNDING = 1e-12  # by this fraction of its length a position may depend on how it was computed
 TIE = 1e-9  # distances that differ by less than this fraction count as equal
@@ -149,7 +149,7 @@ class Space:
     clients: tuple[NodeId, ...]
     positions: Floats
     weights: Floats
-    metric: Metric = "euclidean"
+    metric: DistanceMetric = "euclidean"
     linkage: Linkage = "centroid"
 
     def __post_init__(self) -> None:
