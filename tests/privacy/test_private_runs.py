@@ -14,8 +14,7 @@ from sofa_fl.api.runs import run
 from sofa_fl.engine.base import Exam, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ConfigError, DataError
-from sofa_fl.experiment.run.config import parse_config
-from sofa_fl.experiment.run.private_run import check_private_config
+from sofa_fl.experiment.run.config import check_private_config, parse_config
 from sofa_fl.federation import Federation
 from sofa_fl.privacy.accounting import Cost, epsilon_of
 from sofa_fl.privacy.config import PrivacyConfig

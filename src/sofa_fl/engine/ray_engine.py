@@ -6,22 +6,20 @@ become free, and results are copied out and freed, so the store does not grow wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import FederatedData, Samples
-from sofa_fl.engine.base import EngineAround, Exam, LocalConfig, Outcome, Score, Task
-from sofa_fl.engine.exams import gather, sittings
+from sofa_fl.data.federated_data import FederatedData
+from sofa_fl.engine.base import LocalConfig, Outcome, Task
 from sofa_fl.engine.ray_cluster import Cluster
 from sofa_fl.engine.ray_messages import RecentVectors, pack_requests, portions
 from sofa_fl.engine.ray_worker import WorkerSetup, work
-from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.task_codec import Embedding, Request
-from sofa_fl.engine.workers import MAX_TRIES, SITTING, num_cores
+from sofa_fl.engine.sequential import SequentialEngine, SpreadEngine
+from sofa_fl.engine.task_codec import Request
+from sofa_fl.engine.workers import MAX_TRIES, num_cores
 from sofa_fl.errors import EngineError, SofaError
 from sofa_fl.models.flat import Vector, check_size
 from sofa_fl.models.networks import NetworkFactory
@@ -32,7 +30,7 @@ WIDTH = 32  # requests in a message to a GPU; a fixed number, so that results do
 START_TIMEOUT = 60.0  # seconds within which the first worker must start
 
 
-class RayEngine(EngineAround[SequentialEngine]):
+class RayEngine(SpreadEngine):
     """Tasks and exams spread over a Ray cluster; the same bits for any number of CPU workers."""
 
     def __init__(
@@ -78,14 +76,6 @@ class RayEngine(EngineAround[SequentialEngine]):
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
         found = self._spread(tasks)
         return [Outcome(torch.from_numpy(params), losses) for params, losses in found]
-
-    def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        asked = sittings(exams, SITTING)
-        sums = gather(len(exams), asked, self._spread(asked))
-        return [self.engine.learner.score(exam, each) for exam, each in zip(exams, sums)]
-
-    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
-        return np.stack(self._spread(Embedding(model, samples) for model in models))
 
     def close(self) -> None:
         """End the cluster if the engine started it; else free what the engine holds there."""

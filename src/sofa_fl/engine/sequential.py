@@ -1,7 +1,8 @@
-"""The plain engine: one task after the other, on one device."""
+"""The plain engine: one task after the other, on one device; and those that spread its work."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import FederatedData, Samples, SplitName
-from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Score, Task
-from sofa_fl.engine.exams import Sitting, Sums
-from sofa_fl.engine.learner import Learner, Store
+from sofa_fl.engine.base import EngineAround, Exam, LocalConfig, Outcome, Score, Task
+from sofa_fl.engine.exams import Sitting, Sums, gather, sittings
+from sofa_fl.engine.learner import EVALUATION_BATCH, Learner, Store
 from sofa_fl.engine.private import SeededNoise, train_privately
+from sofa_fl.engine.task_codec import Embedding, Request
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.networks import NetworkFactory
+
+SITTING = 10 * EVALUATION_BATCH  # samples that a process scores at a time
 
 
 class SequentialEngine:
@@ -60,3 +64,19 @@ class SequentialEngine:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+class SpreadEngine(EngineAround[SequentialEngine], ABC):
+    """The work of a sequential engine, done by several processes."""
+
+    @abstractmethod
+    def _spread(self, requests: Iterable[Request]) -> list[Any]:
+        """The answers to all requests, in order."""
+
+    def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
+        asked = sittings(exams, SITTING)
+        sums = gather(len(exams), asked, self._spread(asked))
+        return [self.engine.learner.score(exam, each) for exam, each in zip(exams, sums)]
+
+    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
+        return np.stack(self._spread(Embedding(model, samples) for model in models))

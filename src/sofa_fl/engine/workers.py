@@ -14,7 +14,7 @@ import sys
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -22,21 +22,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import FederatedData, Samples
-from sofa_fl.engine.base import EngineAround, Exam, LocalConfig, Outcome, Score, Task
-from sofa_fl.engine.exams import gather, sittings
-from sofa_fl.engine.learner import EVALUATION_BATCH, optimizer_for
+from sofa_fl.data.federated_data import FederatedData
+from sofa_fl.engine.base import LocalConfig, Outcome, Task
+from sofa_fl.engine.learner import optimizer_for
 from sofa_fl.engine.memory import keep_memory
-from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.engine.task_codec import Embedding, Request, decode, encode, run_requests
+from sofa_fl.engine.sequential import SequentialEngine, SpreadEngine
+from sofa_fl.engine.task_codec import Request, decode, encode, run_requests
 from sofa_fl.errors import EngineError, ModelError
-from sofa_fl.models.flat import Vector, check_size, empty_like
+from sofa_fl.models.flat import check_size, empty_like
 from sofa_fl.models.mix import Mix, Model, write
 from sofa_fl.models.networks import NetworkFactory
 
-SITTING = 10 * EVALUATION_BATCH  # samples that a worker scores at a time
 MAX_TRIES = 3  # a task that kills its worker this often is at fault itself
 
 OUT, FIRST_IN, NUM_ROWS = 0, 1, 3  # rows of shared memory: a result, a model, a pull's target
@@ -58,7 +55,7 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if can_fork() else os.cpu_count() or 1
 
 
-class WorkersEngine(EngineAround[SequentialEngine]):
+class WorkersEngine(SpreadEngine):
     """Tasks and exams spread over worker processes; the same bits for any number of them."""
 
     def __init__(
@@ -89,14 +86,6 @@ class WorkersEngine(EngineAround[SequentialEngine]):
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
         return self._spread(tasks)
-
-    def evaluate(self, exams: Sequence[Exam]) -> list[Score]:
-        asked = sittings(exams, SITTING)
-        sums = gather(len(exams), asked, self._spread(asked))
-        return [self.engine.learner.score(exam, each) for exam, each in zip(exams, sums)]
-
-    def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
-        return np.stack(self._spread(Embedding(model, samples) for model in models))
 
     def close(self) -> None:
         for worker in self._workers:

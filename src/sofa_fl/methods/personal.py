@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
-from sofa_fl.methods.method import View
+from sofa_fl.methods.method import Notes, View
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
 from sofa_fl.sharing import SharingConfig
@@ -32,10 +33,20 @@ class BesideFedAvg:
     def base(self) -> FedAvg:
         return FedAvg(self.sharing)
 
-    def untrained(self, fed: Federation) -> PersonalState:
-        """The same untrained model for all."""
+
+class PersonalMethod(BesideFedAvg):
+    """One whose state is FedAvg's model and those of the clients."""
+
+    __slots__ = ()
+
+    def init(self, fed: Federation) -> tuple[PersonalState, Notes]:
+        """The same untrained model for all; the warm-up is a first round."""
         average = self.base.start(fed)
-        return PersonalState(average, dict.fromkeys(fed.clients, average.models[0]))
+        models = dict.fromkeys(fed.clients, average.models[0])
+        return self.round(PersonalState(average, models), fed)
+
+    @abstractmethod
+    def round(self, state: PersonalState, fed: Federation) -> tuple[PersonalState, Notes]: ...
 
 
 def two_parts(fed: Federation, share: float) -> tuple[int, int]:

@@ -25,12 +25,15 @@ from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.secure_sums import SecureSums
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.machine.sum_record import SumRecord
-from sofa_fl.deploy.machine.task_reading import read_pulls, read_task_values
 from sofa_fl.deploy.transport.contents import KINDS
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
-from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError, shown
+from sofa_fl.deploy.transport.message_checks import (
+    MessageError,
+    RefusalError,
+    check_samples,
+    shown,
+)
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
-from sofa_fl.deploy.transport.shared_samples import flaw_of_samples
 from sofa_fl.deploy.transport.wire_message import VERSION, MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, Prior, Task, batch_order
 from sofa_fl.engine.learner import Learner, Store
@@ -185,7 +188,7 @@ class ClientMachine:
                 raise MessageError(f"given samples must be distinct, and 0 to {len(given) - 1}")
             samples = np.concatenate([samples, len(train) + used])
             train = _joined(train, given)
-        plain, pulls = read_task_values(header), read_pulls(header)
+        plain, pulls = limits.read_task_values(header), limits.read_pulls(header)
         num_given, batches, seed = len(samples) - num_own, plain["batches"], plain["seed"]
         limits.check_training(self.policy, num_own, num_given, batches, seed)
         mixed = None if train is self.samples else train.take(samples[num_own:])
@@ -223,8 +226,7 @@ class ClientMachine:
         x = message.array("given_x", str(train.x.dtype), (None, *train.x.shape[1:]))
         y = message.array("given_y", str(train.y.dtype), (len(x), *train.y.shape[1:]))
         given = replace(train, x=x, y=y)
-        if (flaw := flaw_of_samples(given, self.setup.num_outputs)) is not None:
-            raise MessageError(flaw)
+        check_samples(given, self.setup.num_outputs)
         return given
 
     def _evaluate(self, header: Header, message: WireMessage) -> list[float]:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any, get_args
 
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.deploy.machine.own_batches import num_distinct
 from sofa_fl.deploy.machine.policy import Policy
-from sofa_fl.deploy.transport.message_checks import RefusalError, shown
+from sofa_fl.deploy.transport.message_checks import (
+    MessageError,
+    RefusalError,
+    checked_value,
+    shown,
+)
 from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.engine.base import Part
+from sofa_fl.engine.task_codec import Header
 from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build
 
@@ -104,3 +112,26 @@ def check_number(name: str, value: float, least: float, most: float) -> None:
     """Refuse a number out of range, or none at all."""
     if not (math.isfinite(value) and least <= value <= most):
         raise RefusalError(f"{name} must be between {least:g} and {most:g}, got {value:g}")
+
+
+def read_task_values(header: Header) -> dict[str, Any]:
+    """How many batches, by which seed, at which pace, and of which part of the network."""
+    values = {
+        name: checked_value(header, name, kind)
+        for name, kind in (("batches", int), ("seed", int), ("pace", float))
+    }
+    values["part"] = header.get("part", "all")
+    if values["part"] not in get_args(Part):
+        raise MessageError(f"part must be one of {get_args(Part)}, got {values['part']!r}")
+    check_number("pace", values["pace"], 0.0, 1.0)
+    return values
+
+
+def read_pulls(header: Header) -> dict[str, Any] | None:
+    """The sum of all pulls, if there are some."""
+    if (pulls := header.get("pulls")) is None:
+        return None
+    weights = {name: checked_value(pulls, name, float) for name in ("weight", "decay")}
+    for name, weight in weights.items():
+        check_number(f"the {name} of a pull", weight, -LARGEST, LARGEST)
+    return {**weights, "target": pulls.get("target")}

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.deploy.server.exchange import Exchange, accepted, flaw_of_answer
 from sofa_fl.deploy.server.known_models import KnownModels
-from sofa_fl.deploy.server.pool_training import train_on_pool
 from sofa_fl.deploy.server.received import Received
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
-from sofa_fl.deploy.server.sample_relay import SampleRelay
+from sofa_fl.deploy.server.sample_relay import SampleRelay, train_on_pool
 from sofa_fl.deploy.server.task_messages import (
     mean_score,
     pack_exam,
@@ -27,9 +26,8 @@ from sofa_fl.deploy.server.task_messages import (
     read_scores,
     rows_of_others,
 )
-from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError
+from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError, check_samples
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.shared_samples import flaw_of_samples
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.task_codec import Embedding, Header
@@ -238,9 +236,7 @@ class RemoteEngine:
         y = answer.array("gave_y", format.target[0], (len(gave), *format.target[1]))
         if not np.isin(gave, asked).all() or len(np.unique(gave)) < len(gave):
             raise MessageError("a machine must give only samples that it was asked for, and once")
-        given = Arrays(x, y, format.scale, format.shift)
-        if (flaw := flaw_of_samples(given, self.setup.num_outputs)) is not None:
-            raise MessageError(flaw)
+        check_samples(Arrays(x, y, format.scale, format.shift), self.setup.num_outputs)
         self.relay.put(member.rows.train[gave], x, y)
         self.relay.refuse(member.rows.train[np.setdiff1d(asked, gave)])
 

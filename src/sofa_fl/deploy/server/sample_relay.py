@@ -1,13 +1,23 @@
-"""Samples that pass through the server, from the machine that gave them to others."""
+"""Samples that pass through the server, from the machine that gave them to others.
+
+Clusters train on them there.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import Samples
+from sofa_fl.data.federated_data import Arrays, Samples
+from sofa_fl.deploy.transport.machine_profile import SampleFormat
+from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.engine.base import Outcome, Task
+from sofa_fl.engine.learner import Learner, Store
+from sofa_fl.models.networks import NetworkFactory
+from sofa_fl.present import log_shares
 
 
 class SampleRelay:
@@ -38,3 +48,19 @@ class SampleRelay:
     def get(self, rows: Samples) -> tuple[NDArray[Any], NDArray[Any]]:
         samples = [self._samples[row] for row in rows.tolist()]
         return np.stack([x for x, _ in samples]), np.stack([y for _, y in samples])
+
+
+def train_on_pool(
+    task: Task, relay: SampleRelay, format: SampleFormat, setup: RunSetup, factory: NetworkFactory
+) -> Outcome | None:
+    """Train a cluster on those samples of its pool that are here; None if there are none."""
+    rows = task.samples[relay.has(task.samples)]
+    if not len(rows):
+        return None
+    x, y = relay.get(rows)
+    store = Store(Arrays(x, y, format.scale, format.shift))
+    learner = Learner(factory, {"train": store}, setup.local)
+    prior = task.prior
+    if prior is not None:
+        prior = log_shares(np.bincount(y, minlength=setup.num_outputs))
+    return learner.train(replace(task, samples=np.arange(len(rows)), prior=prior))

@@ -6,10 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.errors import DataError, SofaError
 
 LARGEST_INT = 1 << 64  # of whole numbers; Python's have no limit
 LONGEST_REASON = 400  # characters of a reason that are shown
+MAX_NUMBER = 1e6  # in an input or a target of shared samples
 MAX_TEXT = 64  # characters of a hash, or of a name
 
 
@@ -61,3 +65,21 @@ def flaw_of_name(name: object) -> str | None:
     if re.fullmatch(r"(client\W*)?\d+", name, re.IGNORECASE):
         return f"a client's name must not be a number, got {shown(repr(name))}"
     return None
+
+
+def check_samples(samples: Arrays, num_outputs: int) -> None:
+    """Raise if samples of others cannot be trained on; the server and the receiver both check."""
+    if samples.y.dtype.kind != "f":
+        if len(samples) and not 0 <= samples.y.min() <= samples.y.max() < num_outputs:
+            raise MessageError(
+                f"labels of shared samples must be 0 to {num_outputs - 1}, got "
+                f"{samples.y.min()} to {samples.y.max()}"
+            )
+    elif not (np.abs(samples.y) <= MAX_NUMBER).all():
+        raise MessageError(
+            f"targets of shared samples must be from -{MAX_NUMBER:g} to {MAX_NUMBER:g}"
+        )
+    if samples.x.dtype.kind == "f" and not (np.abs(samples.x) <= MAX_NUMBER).all():
+        raise MessageError(
+            f"inputs of shared samples must be from -{MAX_NUMBER:g} to {MAX_NUMBER:g}"
+        )

@@ -204,6 +204,19 @@ def check_config(config: Config) -> Config:
     return checked
 
 
+def check_private_config(config: Config, *, is_deployed: bool) -> None:
+    """Raise if something would leave clients without noise although a run is to be private."""
+    if config.sharing.largest_ratio:
+        raise ConfigError(
+            f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}: shared samples "
+            "leave as they are"
+        )
+    if is_deployed:
+        raise ConfigError(
+            "privacy.epsilon is for simulations; in a deployment, each site sets it in its policy"
+        )
+
+
 def config_to_dict(config: Config) -> dict[str, Any]:
     """Complete and plain: what `config.yaml` holds and `parse_config` takes."""
     plain: dict[str, Any] = adapter_of(Config).dump_python(config, mode="json")

@@ -20,8 +20,7 @@ from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import RunError
-from sofa_fl.experiment.run.config import Config, OwnPart
-from sofa_fl.experiment.run.private_run import check_private_config, made_private
+from sofa_fl.experiment.run.config import Config, OwnPart, check_private_config
 from sofa_fl.experiment.run.records import describe_round, summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
@@ -47,6 +46,7 @@ from sofa_fl.methods.method import Method, Notes, View
 from sofa_fl.methods.registry import find_method, info_of, make_method
 from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build, network_factory
+from sofa_fl.privacy.private_engine import PrivateEngine
 from sofa_fl.sharing import traffic
 from sofa_fl.topology.tree import Tree
 
@@ -102,8 +102,12 @@ class Experiment:
             self.pick = Pick(config.engine, own.engine)
         self.config = config
         self.engine: Engine = self.pick.engine
-        self.private = made_private(config, data, self.engine) if is_private else None
-        self.engine = self.private or self.engine
+        self.private: PrivateEngine | None = None
+        if is_private:
+            self.engine = self.private = PrivateEngine(
+                self.engine, data, config.privacy, config.local,
+                seed=config.seed, rounds=config.rounds, warmup=config.warmup,
+            )  # fmt: skip
         if config.faults.are_there:
             self.engine = FaultyEngine(self.engine, config.faults, len(data.clients), config.seed)
         self.fed = Federation(
@@ -133,8 +137,8 @@ class Experiment:
             self.pick.engine.meanwhile = self.writer.catch_up
         self.seconds = 0.0
         self.started = time.perf_counter()
-        frozen = FlatNetwork(build(factory, 0)).frozen_digest
-        self.fingerprint = f"{self.fed.fingerprint()} {frozen}".rstrip()
+        self.frozen = FlatNetwork(build(factory, 0)).frozen_digest
+        self.fingerprint = f"{self.fed.fingerprint()} {self.frozen}".rstrip()
 
     def __enter__(self) -> Experiment:
         return self
@@ -173,7 +177,8 @@ class Experiment:
     def begin(self, folder: RunFolder, observers: Sequence[Observer], note: str = "") -> RunResult:
         """Run the warm-up and all rounds, then write the summary."""
         folder.clear()
-        write_frozen(folder.path, self.factory)
+        if self.frozen:
+            write_frozen(folder.path, self.factory)
         self.announce(folder, None, observers, note)
         self.state, notes = self.method.init(self.fed)
         self.close_round(folder, self.fed, notes, observers)

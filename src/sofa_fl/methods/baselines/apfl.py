@@ -13,7 +13,7 @@ from annotated_types import Interval
 
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.method import Notes, View, notes_of
-from sofa_fl.methods.personal import BesideFedAvg, PersonalState, two_parts, view_of
+from sofa_fl.methods.personal import PersonalMethod, PersonalState, two_parts, view_of
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Mix, as_vector
@@ -34,13 +34,9 @@ class ApflConfig:
 
 @register("apfl", "APFL", ApflConfig, section="apfl")
 @dataclass(frozen=True, slots=True)
-class Apfl(BesideFedAvg):
+class Apfl(PersonalMethod):
     config: ApflConfig
     sharing: SharingConfig
-
-    def init(self, fed: Federation) -> tuple[PersonalState, Notes]:
-        """The same untrained model for all; the warm-up is a first round."""
-        return self.round(self.untrained(fed), fed)
 
     def round(self, state: PersonalState, fed: Federation) -> tuple[PersonalState, Notes]:
         """Train the global model, and every personal one through its mixture with it."""

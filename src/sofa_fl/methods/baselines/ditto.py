@@ -13,7 +13,7 @@ from annotated_types import Ge
 from sofa_fl.engine.base import Pull
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.method import Notes, View, notes_of
-from sofa_fl.methods.personal import BesideFedAvg, PersonalState, view_of
+from sofa_fl.methods.personal import PersonalMethod, PersonalState, view_of
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig, training_sets
 
@@ -31,13 +31,9 @@ class DittoConfig:
 
 @register("ditto", "Ditto", DittoConfig, section="ditto")
 @dataclass(frozen=True, slots=True)
-class Ditto(BesideFedAvg):
+class Ditto(PersonalMethod):
     config: DittoConfig
     sharing: SharingConfig
-
-    def init(self, fed: Federation) -> tuple[PersonalState, Notes]:
-        """The same untrained model for all; the warm-up is a first round."""
-        return self.round(self.untrained(fed), fed)
 
     def round(self, state: PersonalState, fed: Federation) -> tuple[PersonalState, Notes]:
         """Train the global model, then every personal one towards it."""

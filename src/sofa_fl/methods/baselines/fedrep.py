@@ -14,7 +14,7 @@ from annotated_types import Interval
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import (
-    BesideFedAvg,
+    PersonalMethod,
     PersonalState,
     head_of,
     train,
@@ -40,13 +40,9 @@ class FedRepConfig:
 
 @register("fedrep", "FedRep", FedRepConfig, section="fedrep")
 @dataclass(frozen=True, slots=True)
-class FedRep(BesideFedAvg):
+class FedRep(PersonalMethod):
     config: FedRepConfig
     sharing: SharingConfig
-
-    def init(self, fed: Federation) -> tuple[PersonalState, Notes]:
-        """The same untrained model for all; the warm-up is a first round."""
-        return self.round(self.untrained(fed), fed)
 
     def round(self, state: PersonalState, fed: Federation) -> tuple[PersonalState, Notes]:
         """Train heads, then bodies; the bodies' mean goes below every client's head."""
