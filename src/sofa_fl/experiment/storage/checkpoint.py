@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import os
 import typing
 import zlib
 from collections.abc import Mapping, Sequence
@@ -28,11 +27,7 @@ from safetensors import SafetensorError, safe_open
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import (
     DamagedError,
-    create,
-    discard,
-    reopen,
-    sync_folder,
-    temporary_for,
+    replacing,
     write_all,
     write_checked,
 )
@@ -78,24 +73,9 @@ def pack(**parts: object) -> Packed:
 
 
 def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
-    """Write to a file; a reader sees the old file or the new one, never a part of one.
-
-    `spare` is a file that is no longer needed: overwriting it is faster than allocating space, and
-    takes no more of it.
-    """
-    temporary = temporary_for(path)
-    try:
-        if spare is not None:
-            spare.replace(temporary)
-        with create(temporary) if spare is None else reopen(temporary) as file:
-            _write(file, packed)
-            file.truncate()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        discard(temporary)
-        raise RunError(f"cannot write the checkpoint {path}: {error.strerror}") from None
+    """Write to a file, over a `spare` one; a reader sees the old or the new one, never a part."""
+    with replacing(path, spare=spare, what="the checkpoint ") as file:
+        _write(file, packed)
 
 
 def check(path: Path) -> None:

@@ -48,16 +48,32 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write a file completely or not at all; `mode` is its access rights, less the umask."""
+    with replacing(path, mode) as file:
+        write_all(file, data)
+
+
+@contextlib.contextmanager
+def replacing(
+    path: Path, mode: int = 0o666, *, spare: Path | None = None, what: str = ""
+) -> Iterator[io.FileIO]:
+    """Open a file that takes the place of `path` once all is written and on disk.
+
+    `spare` is a file that is no longer needed: overwriting it is faster than allocating space, and
+    takes no more of it. `what` the file is goes into the message of an error.
+    """
     temporary = temporary_for(path)
     try:
-        with create(temporary, mode) as file:
-            write_all(file, data)
+        if spare is not None:
+            spare.replace(temporary)
+        with create(temporary, mode) if spare is None else reopen(temporary) as file:
+            yield file
+            file.truncate()
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         discard(temporary)
-        raise RunError(f"cannot write {path}: {error.strerror}") from None
+        raise RunError(f"cannot write {what}{path}: {error.strerror}") from None
 
 
 def append_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
