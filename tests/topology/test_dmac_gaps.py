@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist
 
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dendrogram, dmac
-from sofa_fl.topology.clustering.separation import without_chance
+from sofa_fl.topology.clustering.separation import Separation, without_chance
 from sofa_fl.topology.geometry.space import Neighbors
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import generic_places, like_models, nested, space_of, tree_of
@@ -93,7 +93,7 @@ def test_a_cluster_stays_if_its_gap_is_more_than_chance(seed: int) -> None:
         means, m = squares[:k, :k].sum(axis=1) / (k - 1), n - k
         outermost = means.std(ddof=1) * np.sqrt(2 * ways / m)
         stays = bool(gap > chance and gap > outermost)
-        after = without_chance(tree, space_of(positions, linkage="average"))
+        after = without_chance(tree, Separation(space_of(positions, linkage="average")))
         assert after.depth == 1 + stays
         seen.add(stays)
     assert seen == {True, False}
@@ -102,9 +102,9 @@ def test_a_cluster_stays_if_its_gap_is_more_than_chance(seed: int) -> None:
 def test_the_highest_are_dissolved_first_and_children_go_up() -> None:
     positions = np.random.default_rng(0).normal(size=(12, 50))
     tree = tree_of([[[0, 1], 2, 3], [[4, 5, 6], 7, 8, 9, 10, 11]])
-    assert nested(without_chance(tree, space_of(positions))) == frozenset(range(12))
+    assert nested(without_chance(tree, Separation(space_of(positions)))) == frozenset(range(12))
     positions[:4, 0] += 100
-    after = without_chance(tree, space_of(positions))
+    after = without_chance(tree, Separation(space_of(positions)))
     assert nested(after) == nested(tree_of([[0, 1, 2, 3], list(range(4, 12))]))
     assert after.next_id == tree.next_id
 
@@ -116,7 +116,7 @@ def test_others_that_are_only_outermost_make_no_group() -> None:
     for times, depth in ((1.1, 1), (5, 2)):
         out = positions.copy()
         out[9] *= times
-        assert without_chance(tree, space_of(out)).depth == depth
+        assert without_chance(tree, Separation(space_of(out))).depth == depth
 
 
 @pytest.mark.parametrize("seed", range(5))

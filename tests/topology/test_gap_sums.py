@@ -8,7 +8,7 @@ import pytest
 from sofa_fl.topology.clustering import dense as module
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dense import DenseNodes, DenseSeparation
-from sofa_fl.topology.clustering.dmac import Candidate, build_by_gaps, dmac, outer_pairs
+from sofa_fl.topology.clustering.dmac import Candidate, dmac, outer_pairs
 from sofa_fl.topology.clustering.separation import Pairs, Separation
 from sofa_fl.topology.geometry.space import Neighbors, Space
 from tests.topology.strategies import space_of
@@ -73,5 +73,5 @@ def test_few_clients_take_the_dense_form_unless_neighbors_are_named(
     monkeypatch.setattr(module, "DenseNodes", nodes)
     monkeypatch.setattr(module, "DenseSeparation", separation)
     space = space_of(np.random.default_rng(2).normal(size=(num, 3)), linkage="average")
-    build_by_gaps(space, num, Neighbors if plain else None)
+    dmac(space, DmacConfig(), num, Neighbors if plain else None)
     assert taken == (["nodes", "separation"] if num == 20 and not plain else [])

@@ -9,6 +9,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import t as student
 
 from sofa_fl.topology.clustering import separation as module
+from sofa_fl.topology.clustering.fast import FastSeparation
 from sofa_fl.topology.clustering.separation import (
     CHANCE,
     Pairs,
@@ -64,14 +65,18 @@ def test_no_gap_no_group() -> None:
     assert stands_out(pairs(9, 0, 0), pairs(9, 1e-9, 0), 1.06)
 
 
+BOTH = pytest.mark.parametrize("kind", [Separation, FastSeparation])
+
+
+@BOTH
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "manhattan"])
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_pairs_are_counted_once(
-    metric: DistanceMetric, block: int, monkeypatch: pytest.MonkeyPatch
+    kind: type[Separation], metric: DistanceMetric, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BLOCK", block)
     space = space_of(np.random.default_rng(1).normal(size=(9, 3)) + 1, None, metric)
-    separation = Separation(space)
+    separation = kind(space)
     names = {"euclidean": "sqeuclidean", "cosine": "cosine", "manhattan": "cityblock"}
     distances = cdist(space.positions, space.positions, names[metric])  # type: ignore[call-overload]
     between = separation.between(np.arange(4), np.arange(4, 9))
@@ -91,17 +96,18 @@ def test_pairs_are_counted_once(
     assert (separation.factor, separation.clearly) == pytest.approx(factors[metric])
 
 
+@BOTH
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_rounding_makes_no_distance(offset: float) -> None:
+def test_rounding_makes_no_distance(kind: type[Separation], offset: float) -> None:
     rng = np.random.default_rng(2)
     rows = np.repeat(rng.normal(size=(2, 50)), 4, axis=0) + offset
     space = space_of(rows)
-    separation = Separation(space)
+    separation = kind(space)
     assert separation.between(np.arange(2), np.arange(2, 4)).mean == 0
     far = separation.between(np.arange(4), np.arange(4, 8))
     assert far.mean == pytest.approx(((rows[0] - rows[4]) ** 2).sum(), rel=1e-6)
     near = space_of([0.0, 1e-5, 1.0])
-    assert Separation(near).between(ids_of(0), ids_of(1)).mean > 0
+    assert kind(near).between(ids_of(0), ids_of(1)).mean > 0
 
 
 def ids_of(*rows: int) -> np.ndarray:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sofa_fl.topology.clustering.fast import FastNeighbors
-from sofa_fl.topology.clustering.separation import Separation, power_of
+from sofa_fl.topology.clustering.fast import FastNeighbors, FastSeparation
+from sofa_fl.topology.clustering.separation import power_of
 from sofa_fl.topology.geometry.space import TIE, Floats, Space, linked
 from sofa_fl.topology.tree import Rows
 
@@ -19,11 +19,11 @@ MOST = 512  # clients: for more, one number per node is faster than one per pair
 LARGEST = 1e100  # the square of a larger number may be infinite
 
 
-def quickest(space: Space) -> tuple[FastNeighbors | DenseNodes, Separation]:
+def quickest(space: Space) -> tuple[FastNeighbors | DenseNodes, FastSeparation]:
     """The nodes that DMAC joins, and the separation test, in the form that takes least time."""
     if is_dense(space):
         return DenseNodes(space), DenseSeparation(space)
-    return FastNeighbors(space), Separation(space)
+    return FastNeighbors(space), FastSeparation(space)
 
 
 def is_dense(space: Space) -> bool:
@@ -95,7 +95,7 @@ class DenseNodes:
         self.alive = {row: slot for slot, row in enumerate(self._row)}
 
 
-class DenseSeparation(Separation):
+class DenseSeparation(FastSeparation):
     """The separation test with the distances of all clients measured at once."""
 
     def __init__(self, space: Space) -> None:

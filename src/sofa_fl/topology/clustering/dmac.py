@@ -49,8 +49,9 @@ def dmac(
     """
     if config.increase is not None:
         return paper_dmac(space, config, first, neighbors)
-    tree = build_by_gaps(space, max(first, 1 + max(space.clients)), neighbors)
-    return without_chance(tree, space) if config.certain else tree
+    nodes, separation = (neighbors(space), Separation(space)) if neighbors else quickest(space)
+    tree = build_by_gaps(space, max(first, 1 + max(space.clients)), nodes, separation)
+    return without_chance(tree, separation) if config.certain else tree
 
 
 @one_thread()
@@ -129,7 +130,9 @@ class Candidate:
         return (within + alone * self.pairs.mean) / self.size
 
 
-def build_by_gaps(space: Space, first: int, neighbors: Nearness | None = None) -> Tree:
+def build_by_gaps(
+    space: Space, first: int, nodes: Neighbors | DenseNodes, separation: Separation
+) -> Tree:
     """Build the tree of those joins above which there is a gap; ids of clusters from `first` on.
 
     Nodes are joined two by two, the nearest first. A join stays a cluster if its clients are
@@ -139,7 +142,6 @@ def build_by_gaps(space: Space, first: int, neighbors: Nearness | None = None) -
     flat tree. Every gap is looked for where it is, not in all distances together: groups need not
     be equally tight.
     """
-    nodes, separation = (neighbors(space), Separation(space)) if neighbors else quickest(space)
     clients = [np.array([row]) for row in range(len(space.clients))]  # of every row
     undecided: dict[int, Candidate] = {}
     clusters: dict[int, list[int]] = {}  # the parts of each

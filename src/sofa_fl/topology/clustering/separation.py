@@ -16,7 +16,6 @@ from itertools import combinations
 from operator import add
 
 import numpy as np
-from scipy.spatial.distance import cdist
 from scipy.special import stdtrit
 
 from sofa_fl.topology.geometry.space import Floats, Space
@@ -89,9 +88,7 @@ class Separation:
     """The separation test for clients of a space, by row."""
 
     def __init__(self, space: Space) -> None:
-        self._space, self._positions = space, space.positions
-        if space.metric == "euclidean":  # the nearer to zero, the fewer digits a product loses
-            self._positions = space.positions - space.positions.mean(axis=0)
+        self.space = space
         self.factor, self.clearly = (f ** power_of(space) for f in (FACTOR, CLEARLY))
 
     def between(self, a: Rows, b: Rows) -> Pairs:
@@ -131,18 +128,9 @@ class Separation:
         return (sum(each.scatter for each in pairs) / degrees) ** 0.5 if degrees else 0.0
 
     def _distances(self, a: Rows, b: Rows) -> Floats:
-        """To the power of the metric, by one matrix product: what may be its rounding is zero."""
-        x, y = self._positions[a], self._positions[b]
-        if self._space.metric == "manhattan":
-            return np.asarray(cdist(x, y, "cityblock"))
-        if self._space.metric == "cosine":
-            squares, distances = np.ones(len(x)), 1 - x @ y.T
-        else:
-            squares = np.einsum("ij,ij->i", x, x)
-            distances = np.add.outer(squares, np.einsum("ij,ij->i", y, y)) - 2 * (x @ y.T)
-        error = 17 * (x.shape[1] + 2) * np.finfo(np.float64).eps * squares
-        distances[distances <= error[:, None]] = 0.0
-        return np.asarray(distances)
+        """To the power in which noise adds up."""
+        x, y = self.space.positions[a], self.space.positions[b]
+        return self.space.distances(x, y) ** power_of(self.space)
 
 
 def blocks(rows: Rows, width: int) -> Iterator[Rows]:
@@ -157,7 +145,7 @@ def _pairs(distances: Floats) -> Pairs:
     return Pairs(distances.size, mean, float(deviations @ deviations))
 
 
-def without_chance(tree: Tree, space: Space) -> Tree:
+def without_chance(tree: Tree, separation: Separation) -> Tree:
     """Dissolve the clusters that noise alone may have made, the highest first.
 
     The tightest group among many clients that are alike is tight, and the outermost of them are
@@ -167,17 +155,17 @@ def without_chance(tree: Tree, space: Space) -> Tree:
     dissolved cluster leaves is tested in its parent. Noise is measured on the clients that are
     children of the parent or of one of its clusters.
     """
-    separation, draft = Separation(space), MutableTree(tree)
+    row_of, draft = separation.space.row_of, MutableTree(tree)
 
     def rows(node: NodeId) -> Rows:
-        return np.array([space.row_of[n] for n in draft.walk(node) if n in tree.members])
+        return np.array([row_of[n] for n in draft.walk(node) if n in tree.members])
 
     def clusters_of(node: NodeId) -> list[NodeId]:
         return [child for child in draft.children[node] if child not in tree.members]
 
     def noise_in(parent: NodeId) -> float:
         families = [draft.children[c] for c in (parent, *clusters_of(parent))]
-        groups = [[space.row_of[n] for n in nodes if n in tree.members] for nodes in families]
+        groups = [[row_of[n] for n in nodes if n in tree.members] for nodes in families]
         return separation.noise([np.array(group) for group in groups if group])
 
     def is_chance(cluster: NodeId, every: Rows, noise: float) -> bool:
