@@ -1,7 +1,8 @@
 """DMAC of a few hundred clients, with the same trees: all distances in one matrix.
 
 With average linkage a join is as far from another node as its members are on average, so the
-matrix is kept up to date by a few operations a join, and no position is looked at again.
+matrix is kept up to date by a few operations a join, and no position is looked at again. The
+separation test measures by matrix products, of any number of clients.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.fast import FastNeighbors, FastSeparation
-from sofa_fl.topology.clustering.separation import power_of
+from sofa_fl.topology.clustering.fast import EPS, FastNeighbors
+from sofa_fl.topology.clustering.separation import Separation, power_of
 from sofa_fl.topology.geometry.space import TIE, Floats, Space, linked
 from sofa_fl.topology.tree import Rows
 
@@ -93,6 +95,29 @@ class DenseNodes:
         self._weights = [self._weights[slot] for slot in kept]
         self._row = [self._row[slot] for slot in kept]
         self.alive = {row: slot for slot, row in enumerate(self._row)}
+
+
+class FastSeparation(Separation):
+    """The separation test by one matrix product: what may be its rounding is zero."""
+
+    def __init__(self, space: Space) -> None:
+        super().__init__(space)
+        self._positions = space.positions
+        if space.metric == "euclidean":  # the nearer to zero, the fewer digits a product loses
+            self._positions = space.positions - space.positions.mean(axis=0)
+
+    def _distances(self, a: Rows, b: Rows) -> Floats:
+        x, y = self._positions[a], self._positions[b]
+        if self.space.metric == "manhattan":
+            return np.asarray(cdist(x, y, "cityblock"))
+        if self.space.metric == "cosine":
+            squares, distances = np.ones(len(x)), 1 - x @ y.T
+        else:
+            squares = np.einsum("ij,ij->i", x, x)
+            distances = np.add.outer(squares, np.einsum("ij,ij->i", y, y)) - 2 * (x @ y.T)
+        error = 17 * (x.shape[1] + 2) * EPS * squares
+        distances[distances <= error[:, None]] = 0.0
+        return np.asarray(distances)
 
 
 class DenseSeparation(FastSeparation):

@@ -1,6 +1,5 @@
 """DMAC faster, with the same trees: every node's distance to its nearest, kept up to date.
 
-The separation test measures by matrix products.
 Agglomerative clustering only ever asks for the smallest distances. So one number per node is kept
 instead of all pairs; and once a node's nearest is gone, that number is a bound from below, and the
 node is measured again only when the smallest distances have grown as far. Quadratic in time, linear
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.separation import Separation, blocks, power_of
+from sofa_fl.topology.clustering.separation import blocks, power_of
 from sofa_fl.topology.geometry.space import ROUNDING, TIE, Floats, Neighbors, Space, unit_rows
 from sofa_fl.topology.tree import Rows
 
@@ -234,26 +233,3 @@ class RoughDistances:
         if self._space.linkage == "average":
             squares += self._variances[rows]
         return np.asarray(squares)
-
-
-class FastSeparation(Separation):
-    """The separation test by one matrix product: what may be its rounding is zero."""
-
-    def __init__(self, space: Space) -> None:
-        super().__init__(space)
-        self._positions = space.positions
-        if space.metric == "euclidean":  # the nearer to zero, the fewer digits a product loses
-            self._positions = space.positions - space.positions.mean(axis=0)
-
-    def _distances(self, a: Rows, b: Rows) -> Floats:
-        x, y = self._positions[a], self._positions[b]
-        if self.space.metric == "manhattan":
-            return np.asarray(cdist(x, y, "cityblock"))
-        if self.space.metric == "cosine":
-            squares, distances = np.ones(len(x)), 1 - x @ y.T
-        else:
-            squares = np.einsum("ij,ij->i", x, x)
-            distances = np.add.outer(squares, np.einsum("ij,ij->i", y, y)) - 2 * (x @ y.T)
-        error = 17 * (x.shape[1] + 2) * EPS * squares
-        distances[distances <= error[:, None]] = 0.0
-        return np.asarray(distances)
