@@ -83,9 +83,9 @@ class Ledger:
 
     def without(self, clients: Collection[NodeId]) -> Ledger:
         """The ledger without these clients, who have left; not without what they were given."""
-        left = [bits for client, bits in self.received.items() if client in clients]
+        of_leavers = [bits for client, bits in self.received.items() if client in clients]
         stay = {c: bits for c, bits in self.received.items() if c not in clients}
-        return Ledger(stay, _either([self.gone, *left]))
+        return Ledger(stay, _either([self.gone, *of_leavers]))
 
     def disclosed(self, owned: Owned) -> dict[NodeId, Samples]:
         """The samples of every client that anyone else has been given."""
@@ -173,7 +173,7 @@ def foreign(
     wanted = set(clients)
     # Of every row number, whether the path down to here holds it: no sorting, no comparing.
     num_rows = max(_num_rows(owned), _num_rows(pools))
-    none, there = np.zeros(num_rows, bool), _is_owned(owned, num_rows)
+    none, is_owned = np.zeros(num_rows, bool), _is_owned(owned, num_rows)
     path: list[tuple[NodeId | None, NDArray[np.bool_]]] = [(None, none)]
     rows_of: dict[NodeId | None, Samples] = {None: _NONE}  # what a path holds, by its last cluster
     is_own, gets = none.copy(), dict[NodeId, Samples]()
@@ -187,7 +187,7 @@ def foreign(
             path.append((node, held))
         elif node in wanted:
             if parent not in rows_of:
-                rows_of[parent] = np.flatnonzero(path[-1][1] & there)
+                rows_of[parent] = np.flatnonzero(path[-1][1] & is_owned)
             rows, own = rows_of[parent], owned[node]
             is_own[own] = True
             gets[node] = rows[~is_own[rows]]
@@ -230,11 +230,11 @@ def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[Node
         held[cluster] = dict(zip(owners.tolist(), counts.tolist()))
     for client in tree.clients:
         above = reversed(tree.path(client)[:-1])
-        found = [held.get(cluster, {}).get(client, 0) for cluster in above]
-        while found and not found[-1]:
-            found.pop()
-        if found:
-            yield client, found
+        counts_above = [held.get(cluster, {}).get(client, 0) for cluster in above]
+        while counts_above and not counts_above[-1]:
+            counts_above.pop()
+        if counts_above:
+            yield client, counts_above
 
 
 def union(parts: list[Samples]) -> Samples:

@@ -142,8 +142,8 @@ def check_passed_again(path: Path | str, before: Sequence[str], own: Own) -> Non
 
 def check_same(path: Path, config: Config) -> None:
     """Raise if the run in a folder has another configuration."""
-    there = load_config(path / "config.yaml")
-    for key, ours, theirs in differences(compared(config), compared(there)):
+    recorded = load_config(path / "config.yaml")
+    for key, ours, theirs in differences(compared(config), compared(recorded)):
         raise RunError(
             f"{path} was run with {key}={theirs!r}, not {ours!r}; choose another folder with 'out'"
         )

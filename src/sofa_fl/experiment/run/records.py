@@ -86,8 +86,8 @@ def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
     used = view.used_by(fed.measured)
     if fed.evaluate.is_complete:
         accuracies = client_accuracies(used, examiner)
-        found = {"client": fairness(accuracies), "accuracies": _plain(accuracies)}
-        return {**found, **regression(used, examiner)}
+        new = {"client": fairness(accuracies), "accuracies": _plain(accuracies)}
+        return {**new, **regression(used, examiner)}
     old = old_accuracies(fed, before)
     if not fed.measured:
         kept = {key: before[key] for key in (*SCORED, "evaluated") if key in before}
@@ -227,13 +227,13 @@ def data_changes(fed: Federation) -> dict[str, dict[str, list[int]]]:
     if before is now:
         return {}
     both = [client for client in now.clients if client in before.clients]
-    found = {
+    changes = {
         "changed": [c for c in both if not _same_rows(now.clients[c], before.clients[c])],
         "joined": [client for client in now.clients if client not in before.clients],
         "left": [client for client in before.clients if client not in now.clients],
     }
-    found = {key: clients for key, clients in found.items() if clients}
-    return {"data": found} if found else {}
+    changes = {key: clients for key, clients in changes.items() if clients}
+    return {"data": changes} if changes else {}
 
 
 def _same_rows(a: ClientData, b: ClientData) -> bool:
@@ -245,12 +245,12 @@ def group_agreement(tree: Tree, truth: Sequence[Sequence[int]]) -> dict[str, Any
     levels = [[level[client] for client in tree.clients] for level in truth]
     if not levels:
         return {}
-    found = {
+    agreement = {
         "ari": [ari(tree, level) for level in levels],
         "purity": [purity(tree, level) for level in levels],
         "fscore": [fscore(tree, level) for level in levels],
     }
-    return {"groups": found}
+    return {"groups": agreement}
 
 
 def objective(notes: Notes) -> dict[str, Any]:
@@ -274,13 +274,13 @@ def attendance(fed: Federation) -> dict[str, Any]:
     asked = fed.cohort if are_many(fed.clients) else ()
     expected = set(asked or fed.clients)
     absent = sorted(expected - fed.roll.heard - fed.roll.set_aside.keys())
-    found = {
+    lists = {
         "asked": list(asked),
         "absent": absent,
         "set_aside": {str(client): flaw for client, flaw in fed.roll.set_aside.items()},
         "quarantined": sorted(c for c in fed.register.back_at if is_quarantined(c)),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in lists.items() if value}
 
 
 def disclosed(view: View, fed: Federation) -> list[float]:

@@ -91,8 +91,8 @@ def client_scores(used: Mapping[NodeId, Model], examiner: Examiner) -> list[Scor
 
 def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
     """Of every client; NaN for those that are not measured."""
-    found = dict(zip(examiner.fed.measured, measured_accuracies(used, examiner)))
-    return [found.get(client, float("nan")) for client in examiner.fed.clients]
+    by_client = dict(zip(examiner.fed.measured, measured_accuracies(used, examiner)))
+    return [by_client.get(client, float("nan")) for client in examiner.fed.clients]
 
 
 def measured_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:

@@ -63,14 +63,14 @@ class OwnMetrics:
 
     def measure(self, view: View, fed: Federation) -> dict[str, Any]:
         """The metrics of a round, as its event holds them."""
-        found: dict[str, list[float | None]] = {name: [] for name in self.metrics}
+        by_metric: dict[str, list[float | None]] = {name: [] for name in self.metrics}
         for client, model in view.used_by(fed.clients).items():
             rows = fed.stage.clients[client].test
             given = self._outputs(model, rows, fed.priors[client], fed) if len(rows) else None
             for name in self.metrics:
                 value = None if given is None else self._value(name, client, *given)
-                found[name].append(value)
-        return {"metrics": {name: spread(values) for name, values in found.items()}}
+                by_metric[name].append(value)
+        return {"metrics": {name: spread(values) for name, values in by_metric.items()}}
 
     def _outputs(
         self, model: Model, rows: Samples, prior: Prior | None, fed: Federation

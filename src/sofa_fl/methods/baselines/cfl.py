@@ -95,10 +95,12 @@ def split_cluster(
     tree, new = state.tree, len(state.models)
     moves: dict[NodeId, NodeId | None] = {}
     for number, is_in in enumerate((~leave, leave)):
-        part = [client for client, here in zip(clients, is_in) if here]
+        part = [client for client, is_member in zip(clients, is_in) if is_member]
         if len(part) > 1:
             cluster = NodeId(tree.next_id + number)
             moves |= {cluster: tree.parent[clients[0]], **dict.fromkeys(part, cluster)}
-    choice = state.choice | {client: new for client, left in zip(clients, leave) if left}
+    choice = state.choice | {
+        client: new for client, is_leaving in zip(clients, leave) if is_leaving
+    }
     model = state.models[state.choice[clients[0]]]
     return replace(state, models=(*state.models, model), choice=choice, tree=tree.reparent(moves))

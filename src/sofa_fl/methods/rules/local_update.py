@@ -210,8 +210,8 @@ def _mixed(path: Path, a: float) -> Model:
 
 def blend(models: Models, weights: Mapping[NodeId, float]) -> Mix:
     """The weighted mean of the models named in `weights`; those of weight 0 are left out."""
-    some = {node: weight for node, weight in weights.items() if weight}
-    return Mix(tuple(models[node] for node in some), tuple(some.values()))
+    used = {node: weight for node, weight in weights.items() if weight}
+    return Mix(tuple(models[node] for node in used), tuple(used.values()))
 
 
 def pulls_together(

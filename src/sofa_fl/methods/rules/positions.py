@@ -114,11 +114,12 @@ def sketched(
     rest = sketches - spanned @ (basis.T @ sketches[chosen])
     norms = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in vectors]
     squares = torch.stack(norms).square().cpu().numpy()
-    left = squares - np.einsum("ij,ij->i", spanned, spanned)
-    left[chosen] = 0.0
-    left[left < 1e-6 * squares] = 0.0  # the root of rounding would set equal models apart
+    rest_squares = squares - np.einsum("ij,ij->i", spanned, spanned)
+    rest_squares[chosen] = 0.0
+    # The root of rounding would set equal models apart.
+    rest_squares[rest_squares < 1e-6 * squares] = 0.0
     length = np.linalg.norm(rest, axis=1)
-    rest *= (np.sqrt(left) / np.where(length > 0, length, 1))[:, None]
+    rest *= (np.sqrt(rest_squares) / np.where(length > 0, length, 1))[:, None]
     positions = np.hstack([spanned, rest])
     if positions.shape[1] > 2 * n:
         return coordinates(positions @ positions.T)

@@ -109,13 +109,13 @@ class Separation:
             return None
         rows = np.concatenate(parts)
         part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        start, found = 0, list[Pairs]()
+        start, pairs = 0, list[Pairs]()
         for block in blocks(rows, len(rows)):
             later = part_of[start:] > part_of[start : start + len(block), None]
             if later.any():
-                found.append(_pairs(self._distances(block, rows[start:])[later]))
+                pairs.append(_pairs(self._distances(block, rows[start:])[later]))
             start += len(block)
-        return reduce(add, found)
+        return reduce(add, pairs)
 
     def noise(self, groups: Sequence[Rows]) -> float:
         """How much the distances vary between clients of one group, and of the same two groups.

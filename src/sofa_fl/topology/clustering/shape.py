@@ -34,9 +34,9 @@ def find_prunes(tree: Tree, *_: object) -> list[Edit]:
     stands_for: dict[NodeId, int] = dict.fromkeys(tree.members, 1)  # 0 if nothing is left of it
     edits: list[Edit] = []
     for cluster in reversed(tree.clusters):
-        left = sum(stands_for[child] for child in tree.children[cluster])
-        stands_for[cluster] = min(left, 1)
-        if left < 2:
+        num_left = sum(stands_for[child] for child in tree.children[cluster])
+        stands_for[cluster] = min(num_left, 1)
+        if num_left < 2:
             edits.append(Prune(cluster))
     return edits
 
