@@ -36,34 +36,44 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     From the root down, always to the child cluster that loses least; of those on the way, the best.
     The clusters above its own are not among them: a client has their models already.
     """
-    clients = known_clients(tree, tree.root, evidence)
-    parents = {
-        client: parent
-        for client in clients
-        if (parent := tree.parent[client]) is not None and is_due(client, evidence, config)
-    }
-    if len(tree.clusters) < 2 or not parents:
-        return []
-
-    models = Models(tree, evidence)
+    parents, models = whose_turn_it_is(tree, evidence, config), Models(tree, evidence)
 
     def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> list[float]:
         questions = [(client, models.without(cluster, client)) for client, cluster in pairs]
         losses: list[float] = evidence.losses(questions, more=True).tolist()
         return losses
 
-    # All at once: asking clients takes an exchange of messages, and evidence remembers.
-    first = [cluster for cluster in tree.clusters if tree.parent[cluster] == tree.root]
-    ask([*parents.items(), *((client, cluster) for client in parents for cluster in first)])
-    now = dict(zip(parents, ask(list(parents.items()))))
+    least = {
+        client: loss - GAIN * evidence.blind_loss
+        for client, loss in zip(parents, ask(list(parents.items())))
+    }
+    movable = [client for client in parents if least[client] > 0]  # no model loses less than 0
     edits: list[Edit] = []
-    for client, way in descend(tree, list(parents), ask).items():
+    for client, way in descend(tree, movable, ask).items():
         above = tree.path(client)
         others = [(loss, node) for node, loss in way.items() if node not in above]
         loss, onto = min(others, default=(math.inf, client))
-        if loss < now[client] - GAIN * evidence.blind_loss:
+        if loss < least[client]:
             edits.append(Graft(client, onto))
     return edits
+
+
+def foresee_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Question]:
+    """What `find_grafts` asks about first: the parents of those whose turn it is."""
+    models = Models(tree, evidence)
+    parents = whose_turn_it_is(tree, evidence, config)
+    return [(client, models.without(parent, client)) for client, parent in parents.items()]
+
+
+def whose_turn_it_is(tree: Tree, evidence: Evidence, config: ShapeConfig) -> dict[NodeId, NodeId]:
+    """The clients that look for another cluster in this round, if there is any; their parents."""
+    if len(tree.clusters) < 2:
+        return {}
+    return {
+        client: parent
+        for client in known_clients(tree, tree.root, evidence)
+        if (parent := tree.parent[client]) is not None and is_due(client, evidence, config)
+    }
 
 
 class Models:
