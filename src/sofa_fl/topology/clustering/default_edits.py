@@ -71,7 +71,7 @@ def whose_turn_it_is(tree: Tree, evidence: Evidence, config: ShapeConfig) -> dic
         return {}
     return {
         client: parent
-        for client in known_clients(tree, tree.root, evidence)
+        for client in known_below(tree, evidence).get(tree.root, ())
         if (parent := tree.parent[client]) is not None and is_due(client, evidence, config)
     }
 
@@ -80,9 +80,10 @@ class Models:
     """The clusters' models, as nodes to take the mean of."""
 
     def __init__(self, tree: Tree, evidence: Evidence) -> None:
-        known = {cluster: known_clients(tree, cluster, evidence) for cluster in tree.clusters}
+        below = known_below(tree, evidence)
+        known = {cluster: below.get(cluster, []) for cluster in tree.clusters}
         self._whole = {cluster: (cluster,) for cluster in known}  # there may be millions of pairs
-        self._few = {c: below for c, below in known.items() if 1 < len(below) <= FEW}
+        self._few = {c: clients for c, clients in known.items() if 1 < len(clients) <= FEW}
 
     def without(self, cluster: NodeId, client: NodeId) -> tuple[NodeId, ...]:
         """The cluster's model, or what others made of it, if the client is one of few in it.
@@ -134,7 +135,8 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
             times.update((a, b))
             if is_due(NodeId(a + b), evidence, config) and (min(a, b), max(a, b)) not in apart:
                 pairs.append((a, b))
-    below = {node: known_clients(tree, node, evidence) for pair in pairs for node in pair}
+    known = known_below(tree, evidence)
+    below = {node: known.get(node, []) for pair in pairs for node in pair}
     questions = [
         (client, (model,)) for a, b in pairs for client in below[a] + below[b] for model in (a, b)
     ]
@@ -178,9 +180,14 @@ def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:
     return (node + evidence.round) % config.every == 0
 
 
-def known_clients(tree: Tree, node: NodeId, evidence: Evidence) -> list[NodeId]:
-    """The clients below a node that can be asked."""
-    return [client for client in tree.clients_of(node) if client in evidence.space.row_of]
+def known_below(tree: Tree, evidence: Evidence) -> dict[NodeId, list[NodeId]]:
+    """The clients that can be asked, in the order of the tree, below every node that has any."""
+    below: dict[NodeId, list[NodeId]] = {}
+    for client in tree.clients_of(tree.root):
+        if client in evidence.space.row_of:
+            for node in tree.path(client):
+                below.setdefault(node, []).append(client)
+    return below
 
 
 def sample_counts(evidence: Evidence, clients: Sequence[NodeId]) -> Floats:

@@ -13,14 +13,14 @@ from sofa_fl.topology.clustering.default_edits import (
     MUCH,
     NOTABLE,
     asked,
-    known_clients,
+    known_below,
     mean_and_error,
     sample_counts,
 )
 from sofa_fl.topology.clustering.dmac import Nearness, dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.separation import student, without_noise
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, splits_of
 
@@ -43,9 +43,10 @@ def find_splits(
     """
     families = families_of(tree, evidence)
     asked(evidence, about_parents(families))
+    least = NOTABLE * evidence.blind_loss  # no part gains more than its clients lose
     proposed = {
         cluster: groups_of_clients(below, evidence, neighbors)
-        if any(may_gain((client,), cluster, evidence) for client in lone_clients(below))
+        if lost_by(lone_clients(below), cluster, evidence).max(initial=0.0) > least
         else []
         for cluster, below in families.items()
     }
@@ -80,8 +81,12 @@ def about_parents(families: Mapping[NodeId, Children]) -> list[Question]:
 
 
 def families_of(tree: Tree, evidence: Evidence) -> dict[NodeId, Children]:
-    """The clusters that can be split, and their children."""
-    families = {cluster: known_children(tree, cluster, evidence) for cluster in tree.clusters}
+    """The clusters that can be split, and their children below which clients can be asked."""
+    below = known_below(tree, evidence)
+    families = {
+        cluster: {child: below[child] for child in tree.children[cluster] if child in below}
+        for cluster in tree.clusters
+    }
     return {cluster: children for cluster, children in families.items() if len(children) > 2}
 
 
@@ -240,21 +245,19 @@ def may_gain(
     clients: Sequence[NodeId], cluster: NodeId, evidence: Evidence, least: float = NOTABLE
 ) -> bool:
     """Whether clients lose enough by the cluster's model to gain by another: none loses below 0."""
-    losses = evidence.losses([(client, (cluster,)) for client in clients])
-    mean = float(np.average(losses, weights=sample_counts(evidence, clients)))
-    return mean > least * evidence.blind_loss
+    losses, counts = lost_by(clients, cluster, evidence), sample_counts(evidence, clients)
+    return float(np.average(losses, weights=counts)) > least * evidence.blind_loss
+
+
+def lost_by(clients: Sequence[NodeId], cluster: NodeId, evidence: Evidence) -> Floats:
+    """What clients lose by a cluster's model."""
+    return evidence.losses([(client, (cluster,)) for client in clients])
 
 
 def questions_of(part: Part, cluster: NodeId, children: Children) -> list[Question]:
     """What the clients of a part lose by the part's mean model, and then by the cluster's."""
     clients = [client for child in part for client in children[child]]
     return [(client, nodes) for nodes in (part, (cluster,)) for client in clients]
-
-
-def known_children(tree: Tree, cluster: NodeId, evidence: Evidence) -> Children:
-    """The children of a cluster below which are clients that can be asked, and these clients."""
-    below = {child: known_clients(tree, child, evidence) for child in tree.children[cluster]}
-    return {child: clients for child, clients in below.items() if clients}
 
 
 def lone_clients(children: Children) -> list[NodeId]:
