@@ -11,6 +11,7 @@ import pytest
 
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import (
+    about_parents,
     ask_ahead,
     beside_clusters,
     certain_parts,
@@ -289,7 +290,7 @@ def test_inside_of_parts_that_gain_nothing_smaller_ones_are_looked_for() -> None
     groups = (outer[0], inner[1])
     assert edits == [Split(node(16), ids(17, 18), groups)]
     asked = [{nodes for (_, nodes), _ in call} for call in evidence.calls]
-    assert asked[0] == {(16,)}, "the cluster's own model is known from where losses are compared"
+    assert asked[0] == {(16,)}, "which is known from where losses are compared"
     assert asked[1] == {*outer}, "all parts that are in no other at once"
     assert asked[2] == {ids(8, 9, 10, 11), inner[1]}, "then what is in those that gain nothing"
     edits, _ = in_parts(set(inner))
@@ -538,7 +539,7 @@ def test_one_client_beside_clusters_and_clients_without_any_are_no_such_part() -
         evidence = free()
         assert beside_clusters(node(9), children, evidence) == []
         ask_ahead({node(9): children}, evidence)
-        assert all(more for _, more in evidence.asked), "nor is anybody asked"
+        assert not evidence.asked, "nor is anybody asked"
 
 
 @pytest.mark.parametrize(("gain", "splits"), [(0.11, True), (0.09, False)])
@@ -575,20 +576,17 @@ def test_whom_the_model_does_not_suit_goes_before() -> None:
     assert edits(1.1) == [Split(node(12), ids(15), (ids(6, 8, 9, 10, 11),))]
 
 
-def test_what_two_rules_want_to_know_is_asked_ahead() -> None:
-    """In few calls for all clusters: more of training samples, and held-out ones alone."""
+def test_what_clients_beside_clusters_would_gain_is_asked_ahead() -> None:
+    """Of all clusters at once, on held-out samples alone."""
     families = {node(9): BESIDE, node(19): alone(3), node(29): pairs_of(3) | {node(6): [node(6)]}}
     evidence = besides(0.5)
+    evidence.losses(about_parents(families))
     ask_ahead(families, evidence)
-    lone = {node(9): ids(4, 5, 6, 7), node(19): ids(0, 1, 2), node(29): ids(6)}
-    suits = {((c, (cluster,)), True) for cluster, clients in lone.items() for c in clients}
-    models = (ids(9), ids(4, 5, 6, 7))
-    held = [{((c, model), False) for c in ids(4, 5, 6, 7)} for model in models]
-    assert evidence.calls == [suits, *held], "evidence knows the second by the first"
+    part = ids(4, 5, 6, 7)
+    assert evidence.calls[1:] == [{((client, part), False) for client in part}]
     for cluster, children in families.items():
-        suited(cluster, children, evidence)
         beside_clusters(cluster, children, evidence)
-    assert len(evidence.calls) == 3
+    assert len(evidence.calls) == 2
 
 
 @pytest.mark.parametrize(("own", "asked"), [(0.0999, False), (0.1001, True)])
@@ -630,8 +628,7 @@ def test_clients_of_all_clusters_are_asked_at_once() -> None:
     evidence = MadeUp(noise, lambda client, nodes: 0.1)
     assert find_splits(tree, evidence, ALL) == []
     clusters = [tree.parent[client] for client in tree.clients]
-    questions = {(c, (p,)) for c, p in zip(tree.clients, clusters)}
-    assert evidence.calls == [{(q, more) for q in questions} for more in (False, True)]
+    assert evidence.calls == [{((c, (p,)), True) for c, p in zip(tree.clients, clusters)}]
     groups = space_of(blobs(RNG, [3, 3, 3, 3]), linkage="average")
     evidence = MadeUp(groups, lambda client, nodes: float(len(nodes) == 1))
     assert len(find_splits(tree, evidence, ALL)) == 2

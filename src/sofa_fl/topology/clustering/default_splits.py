@@ -42,7 +42,7 @@ def find_splits(
     With the plain `Neighbors` the edits are the same as by default, and it takes longer.
     """
     families = families_of(tree, evidence)
-    asked(evidence, about_parents(families))
+    asked(evidence, about_parents(families), more=True)  # which tells held-out losses as well
     least = NOTABLE * evidence.blind_loss  # no part gains more than its clients lose
     proposed = {
         cluster: groups_of_clients(below, evidence, neighbors)
@@ -210,14 +210,11 @@ def beside_clusters(cluster: NodeId, children: Children, evidence: Evidence) -> 
 
 
 def ask_ahead(families: Mapping[NodeId, Children], evidence: Evidence) -> None:
-    """Ask what `suited` and `beside_clusters` want to know, of all clusters at once."""
-    asked(evidence, about_parents(families), more=True)
+    """Ask what `beside_clusters` wants to know, of all clusters at once."""
     lone = {cluster: tuple(sorted(lone_clients(below))) for cluster, below in families.items()}
     beside = {k: part for k, part in lone.items() if 2 <= len(part) < len(families[k])}
-    asked(evidence, [(c, (k,)) for k, part in beside.items() for c in part])
-    asked(
-        evidence, [(c, p) for k, p in beside.items() if may_gain(p, k, evidence, MUCH) for c in p]
-    )
+    parts = [part for k, part in beside.items() if may_gain(part, k, evidence, MUCH)]
+    asked(evidence, [(client, part) for part in parts for client in part])
 
 
 def is_gain(
