@@ -15,7 +15,7 @@ from sofa_fl.methods.rules.losses import FederationEvidence
 from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.default_splits import find_splits
 from sofa_fl.topology.clustering.evidence import Question
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft, apply_all
 from tests.methods.cases import Spy, federation
@@ -105,15 +105,44 @@ def test_after_an_edit_means_are_asked_again_and_nodes_that_stay_are_not() -> No
 
 def test_all_splits_take_few_exchanges() -> None:
     """Not some for every cluster: in a deployment each one waits for all machines."""
-    calls = list[bool]()
+    seen, calls = spied(), list[int]()
 
-    class Counting(FederationEvidence):
-        def _asked(self, questions: Sequence[Question], more: bool) -> Floats:
-            calls.append(more)
-            return super()._asked(questions, more)
+    def evaluate(exams: Sequence[Exam]) -> list[Score]:
+        calls.append(len(exams))
+        return Spy.evaluate(seen, exams)
 
     known = evidence()
-    counting = Counting(known.tree, known.space, known.models, known.fed)
-    find_splits(TREE, counting, ShapeConfig())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "evaluate", evaluate)
+        find_splits(TREE, known, ShapeConfig())
     assert len(calls) <= 2 + 1, "gains, then fits, then clients that nothing suits"
-    assert torch.isfinite(torch.tensor(list(counting.known.values()))).all()
+    assert torch.isfinite(torch.tensor(list(known.known.values()))).all()
+
+
+def test_paths_and_what_is_foreseen_are_asked_about_in_one_exchange() -> None:
+    """On held-out samples each question is asked once; the training samples are others."""
+    seen, known = spied(), evidence()
+    pairs = [(NodeId(0), ROOT), (NodeId(0), A), (NodeId(1), A)]
+    found = known.path_losses(pairs, foreseen=[(NodeId(0), (A,)), (NodeId(2), (B,))])
+    asked = [FED.judged_on(NodeId(c)) for c in (0, 0, 1, 2)]
+    asked += [FED.owned[NodeId(c)] for c in (0, 2)]
+    assert [exam.samples.tolist() for exam in seen.exams] == [rows.tolist() for rows in asked]
+    again = evidence()
+    assert found == again.losses([(client, (node,)) for client, node in pairs]).tolist()
+    spied()
+    more: list[Question] = [(NodeId(0), (A,)), (NodeId(2), (B,))]
+    np.testing.assert_array_equal(known.losses(more, more=True), evidence().losses(more, more=True))
+    spied()
+    known.losses([*more, (NodeId(1), (A,))])
+    known.losses(more, more=True)
+    known.path_losses(pairs)
+    assert not seen.exams, "all of it is known"
+
+
+def test_what_was_not_answered_is_no_loss_of_a_path_and_a_large_one_for_shape() -> None:
+    known = evidence()
+    known.known[(NodeId(0), (A,)), False] = float("nan")
+    (found,) = known.path_losses([(NodeId(0), A)])
+    assert np.isnan(found)
+    assert known.losses([(NodeId(0), (A,))]) > 1e29
+    assert known.losses([(NodeId(0), (A,))], more=True) > 1e29

@@ -114,6 +114,26 @@ def test_beside_clusters_a_client_goes_by_its_own_model() -> None:
     assert find_moves(tree, ways, limits) == [Graft(node(0), node(10))]
 
 
+def test_what_cannot_have_changed_is_not_asked_again() -> None:
+    """A client's own model, where data never change and all who are asked answer."""
+    tree = tree_of([0, [1, 2], [3, 4, 5], [6, 7, 8]])  # 9: 10, 11, 12
+
+    def asked(fed: Federation) -> int:
+        assert isinstance(fed.engine, Spy)
+        models = models_of(tree, fed)
+        losses = compare_losses(tree, models, fed)
+        fed.engine.exams.clear()
+        assert find_contradicted(tree, models, losses, 1e-6, fed.at(1)) == {}
+        return len(fed.engine.exams) - len(fed.at(1).asked)
+
+    still = replace(living([Phase(0, THREE_GROUPS)], spy=True), participation=0.99)
+    assert 0 in still.at(1).asked
+    assert asked(still) == -1
+    assert asked(replace(still, lossy=True)) == 0
+    changing = [Phase(0, THREE_GROUPS), Phase(5, THREE_GROUPS | {0: D})]
+    assert asked(replace(living(changing, spy=True), participation=0.99)) == 0
+
+
 def test_a_client_alone_is_contradicted_by_itself() -> None:
     fed = living([Phase(0, {0: A, 1: A}), Phase(2, {0: B, 1: A})])
     alone = tree_of(0)

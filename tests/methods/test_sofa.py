@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from sofa_fl.engine.base import Exam, Score
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate
@@ -21,7 +23,7 @@ from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.clustering.config import Operation, ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft
-from tests.methods.cases import LOCAL, Spy, federation, updates_of
+from tests.methods.cases import LOCAL, Spy, federation, in_units, updates_of
 
 NO_SHARING = SharingConfig(ratio=0)
 NO_SHAPE = ShapeConfig(operations=())
@@ -193,3 +195,23 @@ def test_positions_keep_the_distances_of_what_they_stand_for(kind: str) -> None:
     distances = space.distances(space.positions, space.positions)
     np.testing.assert_allclose(distances, expected, atol=1e-4)
     assert space.weights.tolist() == [len(fed.owned[c]) for c in fed.clients]
+
+
+def test_a_round_in_which_nobody_can_gain_takes_few_exchanges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One for what clients lose by their paths and parents, and one a level for the mixtures."""
+    fed, calls = in_units(federation(spy=True), 1e4), list[int]()  # nobody loses a fiftieth of it
+    spy = fed.engine
+    assert isinstance(spy, Spy)
+
+    def evaluate(exams: Sequence[Exam]) -> list[Score]:
+        calls.append(len(exams))
+        return Spy.evaluate(spy, exams)
+
+    monkeypatch.setattr(spy, "evaluate", evaluate)
+    method = Sofa(SofaConfig(shape=ShapeConfig(operations=("graft",), every=1)), NO_SHARING)
+    state, notes = method.round(stale_state(fed), fed.at(1))
+    assert notes.edits == ()
+    levels = len(state.tree.path(NodeId(0))) - 1
+    assert len(calls) == 1 + levels

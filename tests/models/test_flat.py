@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import FlatNetwork, inner_products, mean, products_with
+from sofa_fl.models.flat import FlatNetwork, inner_products, mean, products_with, side_by_side
 from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory, build
 
 FACTORIES: dict[str, NetworkFactory] = {
@@ -261,3 +261,11 @@ def test_inner_products_block_by_block(block: int, monkeypatch: pytest.MonkeyPat
     for rows in (1, 2, 9):
         few = products_with(vectors, vectors[3:], block, rows)
         np.testing.assert_allclose(few, full @ full[3:].T, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [3, 8, 30, 64])
+def test_inner_products_of_all_blocks_at_once(size: int) -> None:
+    """As on a GPU: with a rest, without one, and of fewer columns than a block."""
+    rows = torch.randn(5, size)
+    wide = rows.double()
+    torch.testing.assert_close(side_by_side(rows, block=8), wide @ wide.T)

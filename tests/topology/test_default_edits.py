@@ -10,6 +10,7 @@ from sofa_fl.topology.clustering.default_edits import (
     descend,
     find_grafts,
     find_merges,
+    foresee_grafts,
     is_due,
     is_loss,
 )
@@ -49,20 +50,35 @@ def test_a_cluster_that_loses_more_attracts_nobody() -> None:
     assert find_grafts(TREE, made_up(LINE, {(2, 8): 0.9}), ALL) == []
 
 
-def test_parents_and_the_first_clusters_on_the_way_are_asked_at_once() -> None:
+def test_parents_are_foreseen_and_then_the_first_clusters_are_asked_about_at_once() -> None:
     """Every call is an exchange of messages."""
     evidence = made_up(LINE, {})
+    foreseen = foresee_grafts(TREE, evidence, ALL)
+    below = {7: ids(0, 1, 2), 8: ids(3, 4, 5)}
+    parents = {(c, tuple(k for k in some if k != c)) for some in below.values() for c in some}
+    assert set(foreseen) == parents
+    evidence.losses(foreseen, more=True)
     find_grafts(TREE, evidence, ALL)
-    below = {7: (0, 1, 2), 8: (3, 4, 5)}
-    models = {
-        (node(c), ids(*(k for k in below[at] if k != c)) if c in below[at] else ids(at))
-        for c in range(6)
-        for at in (7, 8)
-    }
-    assert evidence.calls == [{(question, True) for question in models}]
+    first = {(node(c), ids(8 if c < 3 else 7)) for c in range(6)}
+    assert evidence.calls[1:] == [{(question, True) for question in first}]
     evidence = made_up([0.0] * 9, {})
+    evidence.losses(foresee_grafts(DEEP, evidence, ALL), more=True)
     find_grafts(DEEP, evidence, ALL)
-    assert len(evidence.calls) == 2, "one for each level below the root"
+    assert len(evidence.calls) == 1 + 2, "one for each level below the root"
+
+
+@pytest.mark.parametrize("unit", [1.0, 3.0])
+def test_clients_that_cannot_gain_enough_are_not_asked_about_other_clusters(unit: float) -> None:
+    """No model loses less than nothing: who loses less than a twentieth cannot gain that much."""
+    evidence = MadeUp(space_of(LINE), lambda c, _: (0.0501 if c == 4 else 0.05) * unit, unit)
+    assert find_grafts(TREE, evidence, ALL) == []
+    assert evidence.calls[1:] == [{((node(4), ids(7)), True)}]
+
+
+def test_nothing_is_foreseen_where_no_client_can_move() -> None:
+    assert foresee_grafts(flat_tree(ids(*range(6))), made_up(LINE, {}), ALL) == []
+    turns = [foresee_grafts(TREE, made_up(LINE, {}), ShapeConfig(every=k)) for k in (1, 2)]
+    assert [len(foreseen) for foreseen in turns] == [6, 3]
 
 
 # 9 ── 10 ── 11 ── 0, 1

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import (
+    about_parents,
     ask_ahead,
     beside_clusters,
     certain_parts,
     find_splits,
+    foresee_splits,
     groups_of_clients,
     is_gain,
     outermost,
@@ -287,8 +290,9 @@ def test_inside_of_parts_that_gain_nothing_smaller_ones_are_looked_for() -> None
     groups = (outer[0], inner[1])
     assert edits == [Split(node(16), ids(17, 18), groups)]
     asked = [{nodes for (_, nodes), _ in call} for call in evidence.calls]
-    assert asked[0] == {(16,), *outer}, "all parts that are in no other at once"
-    assert asked[1] == {ids(8, 9, 10, 11), inner[1]}, "then what is in those that gain nothing"
+    assert asked[0] == {(16,)}, "which is known from where losses are compared"
+    assert asked[1] == {*outer}, "all parts that are in no other at once"
+    assert asked[2] == {ids(8, 9, 10, 11), inner[1]}, "then what is in those that gain nothing"
     edits, _ = in_parts(set(inner))
     assert edits == [Split(node(16), ids(17, 18), tuple(inner))]
 
@@ -431,8 +435,8 @@ def test_a_gain_is_a_fiftieth_of_the_blind_loss_and_a_tenth_of_what_is_lost(unit
     """Two clients lose 0.5, and gain the same, so that chance is no reason."""
     assert gain_of(0.0501, blind_loss=unit / 2)
     assert not gain_of(0.0499, blind_loss=unit / 2), "a tenth of 0.5"
-    assert gain_of(0.0201 * 5 * unit, blind_loss=5 * unit)
-    assert not gain_of(0.0199 * 5 * unit, blind_loss=5 * unit)
+    assert gain_of(0.0201 * 4 * unit, blind_loss=4 * unit)
+    assert not gain_of(0.0199 * 4 * unit, blind_loss=4 * unit)
     assert not gain_of(-0.5 * unit, blind_loss=unit)
 
 
@@ -535,7 +539,7 @@ def test_one_client_beside_clusters_and_clients_without_any_are_no_such_part() -
         evidence = free()
         assert beside_clusters(node(9), children, evidence) == []
         ask_ahead({node(9): children}, evidence)
-        assert all(more for _, more in evidence.asked), "nor is anybody asked"
+        assert not evidence.asked, "nor is anybody asked"
 
 
 @pytest.mark.parametrize(("gain", "splits"), [(0.11, True), (0.09, False)])
@@ -572,22 +576,49 @@ def test_whom_the_model_does_not_suit_goes_before() -> None:
     assert edits(1.1) == [Split(node(12), ids(15), (ids(6, 8, 9, 10, 11),))]
 
 
-def test_what_two_rules_want_to_know_is_asked_ahead() -> None:
-    """In two calls for all clusters: more of training samples, and held-out ones alone."""
+def test_what_clients_beside_clusters_would_gain_is_asked_ahead() -> None:
+    """Of all clusters at once, on held-out samples alone."""
     families = {node(9): BESIDE, node(19): alone(3), node(29): pairs_of(3) | {node(6): [node(6)]}}
     evidence = besides(0.5)
+    evidence.losses(about_parents(families))
     ask_ahead(families, evidence)
-    lone = {node(9): ids(4, 5, 6, 7), node(19): ids(0, 1, 2), node(29): ids(6)}
-    suits = {((c, (cluster,)), True) for cluster, clients in lone.items() for c in clients}
-    models = (ids(4, 5, 6, 7), ids(9))
-    assert evidence.calls == [
-        suits,
-        {((c, model), False) for model in models for c in ids(4, 5, 6, 7)},
-    ]
+    part = ids(4, 5, 6, 7)
+    assert evidence.calls[1:] == [{((client, part), False) for client in part}]
     for cluster, children in families.items():
-        suited(cluster, children, evidence)
         beside_clusters(cluster, children, evidence)
     assert len(evidence.calls) == 2
+
+
+@pytest.mark.parametrize(("own", "asked"), [(0.0999, False), (0.1001, True)])
+def test_clients_that_cannot_gain_much_are_not_asked_about_a_model_of_their_own(
+    own: float, asked: bool
+) -> None:
+    """They lose less by the cluster's model than they would have to gain."""
+    evidence = besides(0.0, own=own)
+    ask_ahead({node(9): BESIDE}, evidence)
+    assert beside_clusters(node(9), BESIDE, evidence) == []
+    assert (ids(4, 5, 6, 7) in {nodes for _, nodes in evidence.models_asked}) is asked
+
+
+def lose(loss: float, *_: object) -> float:
+    return loss
+
+
+def test_no_parts_are_asked_about_where_no_client_loses_enough_to_gain() -> None:
+    far = np.repeat([[0.0], [500.0]], 8, axis=0)
+    space = space_of(np.hstack([blobs(RNG, [8, 8]), far]), linkage="average")
+    for lost, asks in ((0.02, False), (0.0201, True)):
+        evidence = MadeUp(space, partial(lose, lost))
+        find_splits(flat_tree(space.clients), evidence, ALL)
+        assert any(len(nodes) > 1 for _, nodes in evidence.models_asked) is asks
+
+
+def test_what_parents_lose_is_foreseen() -> None:
+    tree = tree_of([list(range(6)), list(range(6, 12)), 12, 13, [14, 15]])
+    space = space_of(np.random.default_rng(1).normal(size=(16, 500)), linkage="average")
+    foreseen = foresee_splits(tree, MadeUp(space, lambda *_: 0.1), ALL)
+    alone = [c for c in tree.clients if c not in ids(14, 15)]
+    assert set(foreseen) == {(c, (tree.parent[c],)) for c in alone}, "two are not split"
 
 
 def test_clients_of_all_clusters_are_asked_at_once() -> None:
@@ -601,7 +632,7 @@ def test_clients_of_all_clusters_are_asked_at_once() -> None:
     groups = space_of(blobs(RNG, [3, 3, 3, 3]), linkage="average")
     evidence = MadeUp(groups, lambda client, nodes: float(len(nodes) == 1))
     assert len(find_splits(tree, evidence, ALL)) == 2
-    assert len(evidence.calls) == 1
+    assert len(evidence.calls) == 2, "what clients lose by their parents, and by the parts"
     assert {nodes[0] for (_, nodes), _ in evidence.asked if len(nodes) == 1} == set(clusters)
 
 

@@ -20,7 +20,7 @@ class MadeUp:
 
     Attributes:
         counts: The samples of each client; 1 if not named.
-        calls: What was asked for the first time, call by call, where there was something new.
+        calls: What was not known before, call by call: what is asked with more is known without.
     """
 
     space: Space
@@ -38,7 +38,8 @@ class MadeUp:
         return self.counts.get(client, 1)
 
     def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
-        if new := {(question, more) for question in questions} - set(self.asked):
+        known = {*self.asked, *((question, False) for question, _ in self.asked)}
+        if new := {(question, more) for question in questions} - known:
             self.calls.append(new)
         self.asked += [(question, more) for question in questions]
         return np.array([self.loss(client, nodes) for client, nodes in questions])

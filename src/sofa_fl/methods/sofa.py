@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import Notes, View
@@ -20,7 +21,7 @@ from sofa_fl.methods.rules.state import SofaState, adapt_membership, told_apart_
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
-from sofa_fl.topology.clustering.shape import find_joins, shape
+from sofa_fl.topology.clustering.shape import find_joins, foresee, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, apply_all
@@ -64,13 +65,16 @@ class Sofa:
         tree = apply_all(state.tree, joins)
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
-        losses = compare_losses(tree, models, fed, known, updates)
         evidence = FederationEvidence(
             tree, space, models, fed, on_trial=state.mixing.on_trial, told_apart=state.told_apart
         )
-        tree, edits, models = self.reshape(evidence, rules)  # line 6: SHAPE
+        foreseen = foresee(tree, evidence, self.config.shape, rules)
+        ask = partial(evidence.path_losses, foreseen=foreseen)  # one exchange for both
+        losses = compare_losses(tree, models, fed, known, updates, ask)
+        evidence, edits = self.reshape(evidence, rules)  # line 6: SHAPE
         if tree is not evidence.tree:
-            losses = compare_losses(tree, models, fed, losses, updates)
+            tree, models = evidence.tree, dict(evidence.models)
+            losses = compare_losses(tree, models, fed, losses, updates, evidence.path_losses)
         mixing = rules.weigh(tree, models, losses, state.mixing, updates, self.config, fed)
         shared = self.share(tree, space, state.shared, fed)  # line 7
         told_apart = told_apart_after(state.told_apart, tree, edits, fed)
@@ -106,10 +110,10 @@ class Sofa:
 
     def reshape(
         self, evidence: FederationEvidence, rules: Rules
-    ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
-        """The tree after SHAPE, the edits that led to it, and the models of its nodes."""
-        tree, edits, evidence = shape(evidence.tree, evidence, self.config.shape, rules)
-        return tree, edits, dict(evidence.models)
+    ) -> tuple[FederationEvidence, Sequence[Edit]]:
+        """The tree after SHAPE with the models of its nodes, and the edits that led to it."""
+        _, edits, evidence = shape(evidence.tree, evidence, self.config.shape, rules)
+        return evidence, edits
 
     def share(self, tree: Tree, space: Space, before: Shared, fed: Federation) -> Shared:
         """Gather samples up the tree, distribute them down, and record who got what."""

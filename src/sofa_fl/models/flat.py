@@ -171,10 +171,24 @@ def inner_products(vectors: Sequence[Vector], block: int = 1 << 16) -> NDArray[n
     wide = block * max(1, ROOM // (num * block))  # some blocks are put together in one operation
     for first in range(0, size, wide):
         rows = torch.stack([vector[first : first + wide] for vector in vectors])
+        if rows.is_cuda:
+            products += side_by_side(rows)
+            continue
         for some in torch.split(rows, block, dim=1):
             columns = some.double()
             products.addmm_(columns, columns.T)
     return products.cpu().numpy()
+
+
+def side_by_side(rows: Tensor, block: int = 1 << 13) -> Tensor:
+    """The inner products of rows in double precision, all blocks of columns at once, for a GPU.
+
+    The product of one block has as few numbers as there are pairs, so most of a GPU would idle.
+    """
+    whole = rows.shape[1] // block * block
+    blocks = rows[:, :whole].double().reshape(len(rows), -1, block).transpose(0, 1)
+    rest = rows[:, whole:].double()
+    return torch.bmm(blocks, blocks.transpose(1, 2)).sum(dim=0) + rest @ rest.T
 
 
 def products_with(

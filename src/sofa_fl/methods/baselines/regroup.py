@@ -9,29 +9,32 @@ from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.clusters import means_up
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.losses import FederationEvidence
-from sofa_fl.methods.rules.rule_set import Rules
+from sofa_fl.methods.rules.rule_set import Rules, rules_of
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit
 
 
 @register("regroup", "DMAC every round", SofaConfig, section="sofa")
 class Regroup(Sofa):
-    """No trials: every parent is new in every round, and there would be no end to them."""
+    """No trials: every parent is new in every round, and there would be no end to them.
+
+    Nothing is foreseen either: nobody is asked before the tree is built.
+    """
 
     def __init__(
         self, config: SofaConfig, sharing: SharingConfig, rules: Rules | None = None
     ) -> None:
+        rules = replace(rules or rules_of(config), foresight={})
         super().__init__(replace(config, trials=False), sharing, rules)
 
     def reshape(
         self, evidence: FederationEvidence, rules: Rules
-    ) -> tuple[Tree, Sequence[Edit], dict[NodeId, Vector]]:
+    ) -> tuple[FederationEvidence, Sequence[Edit]]:
         """Build a new tree, unrelated to the old one, if all clients have a position."""
-        tree, space, models = evidence.tree, evidence.space, evidence.models
+        tree, space = evidence.tree, evidence.space
         if set(space.clients) != tree.members:
-            return tree, (), dict(models)
+            return evidence, ()
         after = rules.build(space, self.config.dmac, tree.next_id)
-        return after, (), means_up(after, models, evidence.fed)
+        models = means_up(after, evidence.models, evidence.fed)
+        return replace(evidence, tree=after, models=models, known={}), ()

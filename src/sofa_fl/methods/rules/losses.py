@@ -14,7 +14,7 @@ model over the clients below it, weighted by samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self
@@ -33,6 +33,7 @@ from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 from sofa_fl.topology.tree.edits import Edit
 
 Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
+Pairs = Sequence[tuple[NodeId, NodeId]]  # of a client, and a node whose model it is asked about
 FEW = 100  # held-out samples
 LARGEST = 1e30  # the loss of what could not be scored
 
@@ -43,12 +44,18 @@ def compare_losses(
     fed: Federation,
     known: Losses | None = None,
     clients: Collection[NodeId] | None = None,
+    ask: Callable[[Pairs], Sequence[float]] | None = None,
 ) -> dict[NodeId, Mapping[NodeId, float]]:
     """Measure the held-out loss of every model on each client's path, except what is `known`.
 
     Only `clients` (by default all) can be asked. The others keep what is known of them; for a
     model that a client has never measured, the loss of the next model above stands in.
+    `ask` is how they are asked; by default, about all pairs at once.
     """
+
+    def ask_all(pairs: Pairs) -> list[float]:
+        return [score.loss for score in fed.held_out([(c, models[node]) for c, node in pairs])]
+
     before: Losses = known or {}
     losses = {client: before.get(client, {}) for client in tree.clients}
     above: dict[NodeId | None, tuple[NodeId, ...]] = {c: tree.path(c) for c in tree.clusters}
@@ -60,8 +67,7 @@ def compare_losses(
     }
     asked = paths if clients is None else [client for client in paths if client in clients]
     pairs = [(c, node) for c in asked for node in paths[c] if node not in losses[c]]
-    scores = fed.held_out([(client, models[node]) for client, node in pairs])
-    new = {pair: score.loss for pair, score in zip(pairs, scores)}
+    new = dict(zip(pairs, (ask or ask_all)(pairs)))
     for client, path in paths.items():
         so_far = losses[client]
         measured = {n: new.get((client, n), so_far.get(n, math.nan)) for n in path}
@@ -138,12 +144,42 @@ class FederationEvidence:
         return len(self.fed.judged_on(client))
 
     def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
-        new = [q for q in dict.fromkeys(questions) if (q, more) not in self.known]
-        if new:
-            self.known.update(zip(((q, more) for q in new), self._asked(new, more).tolist()))
-        return np.array([self.known[q, more] for q in questions], dtype=np.float64)
+        self.ask((question, more) for question in questions)
+        losses = np.array([self.known[q, more] for q in questions], dtype=np.float64)
+        return np.where(np.isfinite(losses), losses, LARGEST)
 
-    def _asked(self, questions: Sequence[Question], more: bool) -> Floats:
+    def path_losses(self, pairs: Pairs, foreseen: Sequence[Question] = ()) -> list[float]:
+        """What nodes' models lose on held-out samples; NaN where nobody answered.
+
+        What is `foreseen` to be asked with `more` samples is asked in the same exchange.
+        """
+        asked = [((client, (node,)), False) for client, node in pairs]
+        self.ask([*asked, *((question, True) for question in foreseen)])
+        return [self.known[question] for question in asked]
+
+    def ask(self, wanted: Iterable[tuple[Question, bool]]) -> None:
+        """Ask for what is not known, all in one exchange; True is with more samples.
+
+        On held-out samples a question is asked once, whether or not there are more.
+        """
+        known = self.known
+        new = [question for question in dict.fromkeys(wanted) if question not in known]
+        held = [q for q in dict.fromkeys(q for q, _ in new) if (q, False) not in known]
+        few = [q for q, more in new if more and self._has_few(q[0])]
+        if held or few:
+            rows = {c: self._training_rows(c) for c in dict.fromkeys(client for client, _ in few)}
+            samples = [self.fed.judged_on(c) for c, _ in held] + [rows[c] for c, _ in few]
+            scores = self.fed.held_out(self._asks([*held, *few]), samples=samples)
+            answers = [score.loss for score in scores]
+            known.update(((q, False), loss) for q, loss in zip(held, answers))
+            for (client, nodes), loss in zip(few, answers[len(held) :]):
+                question, extra = (client, nodes), len(rows[client])
+                parts = (known[question, False], self.samples(client)), (loss, extra)
+                known[question, True] = _joined(*parts)
+        known.update(((q, True), known[q, False]) for q, more in new if (q, more) not in known)
+
+    def _asks(self, questions: Sequence[Question]) -> list[tuple[NodeId, Vector]]:
+        """The clients that are asked, each with the mean model that it is asked about."""
         means: dict[tuple[NodeId, ...], Vector] = {}
         for _, nodes in questions:
             if nodes not in means:
@@ -152,20 +188,7 @@ class FederationEvidence:
                     if len(nodes) == 1
                     else mean_of(nodes, self.tree, self.models, self.fed)
                 )
-        asks = [(client, means[nodes]) for client, nodes in questions]
-        few = [ask for ask in asks if more and self._has_few(ask[0])]
-        rows = {client: self._training_rows(client) for client in dict.fromkeys(c for c, _ in few)}
-        samples = [self.fed.judged_on(client) for client, _ in asks]
-        samples += [rows[client] for client, _ in few]
-        scores = self.fed.held_out(asks + few, samples=samples)  # all in one exchange
-        answers = np.array([score.loss for score in scores])
-        answers = np.where(np.isfinite(answers), answers, LARGEST)
-        losses, trained = answers[: len(asks)], iter(answers[len(asks) :])
-        for at, (client, _) in enumerate(asks):
-            if client in rows:
-                held, extra = self.samples(client), len(rows[client])
-                losses[at] = (held * losses[at] + extra * next(trained)) / (held + extra)
-        return losses
+        return [(client, means[nodes]) for client, nodes in questions]
 
     def _has_few(self, client: NodeId) -> bool:
         """Whether a client holds out too few samples to judge the model of a cluster alone.
@@ -191,6 +214,12 @@ class FederationEvidence:
         }
         moved = moved_between(self.tree, tree, self.moved)
         return replace(self, tree=tree, models=models, moved=moved, known=same)
+
+
+def _joined(*parts: tuple[float, int]) -> float:
+    """The mean of losses by samples; one that could not be measured counts as very large."""
+    counted = [(loss if math.isfinite(loss) else LARGEST, num) for loss, num in parts]
+    return sum(num * loss for loss, num in counted) / sum(num for _, num in counted)
 
 
 @lru_cache(maxsize=256)  # many clients have as many samples

@@ -50,7 +50,13 @@ def rules_by_models(rules: Rules, learned: Learned, config: SofaConfig, fed: Fed
         return find_all_splits(tree, learned, config.dmac, rules.build, fed)
 
     return replace(
-        rules, embed=embed, build=build, split=split, order=("split",), weigh=parent_models
+        rules,
+        embed=embed,
+        build=build,
+        split=split,
+        order=("split",),
+        foresight={},
+        weigh=parent_models,
     )
 
 

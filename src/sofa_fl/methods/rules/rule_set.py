@@ -23,6 +23,7 @@ from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
 from sofa_fl.methods.rules.positions import embed
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
+from sofa_fl.topology.clustering.config import Operation
 from sofa_fl.topology.clustering.shape import TreeRules, default_tree_rules, paper_tree_rules
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -65,12 +66,20 @@ CLUSTERS = {"mean": mean_of_clients, "regularized": regularized_mean}
 def rules_of(config: SofaConfig) -> Rules:
     """The rules that a configuration names."""
     sets = {"default": default_tree_rules(), "paper": paper_tree_rules()}
+    chosen: dict[Operation, TreeRules] = {
+        "graft": sets[config.rules.graft],
+        "merge": sets[config.rules.merge],
+        "split": sets[config.rules.split],
+    }
     alone = config.start == config.serve == "own"  # then there is nothing to weigh
     return Rules(
         build=sets["default"].build,  # by Algorithm 1 as written where `dmac.increase` is set
-        graft=sets[config.rules.graft].graft,
-        merge=sets[config.rules.merge].merge,
-        split=sets[config.rules.split].split,
+        graft=chosen["graft"].graft,
+        merge=chosen["merge"].merge,
+        split=chosen["split"].split,
+        foresight={
+            name: rules.foresight[name] for name, rules in chosen.items() if name in rules.foresight
+        },
         embed=embed,
         start=START[config.start],
         serve=SERVE[config.serve],

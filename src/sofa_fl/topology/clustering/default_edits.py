@@ -36,43 +36,54 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     From the root down, always to the child cluster that loses least; of those on the way, the best.
     The clusters above its own are not among them: a client has their models already.
     """
-    clients = known_clients(tree, tree.root, evidence)
-    parents = {
-        client: parent
-        for client in clients
-        if (parent := tree.parent[client]) is not None and is_due(client, evidence, config)
-    }
-    if len(tree.clusters) < 2 or not parents:
-        return []
-
-    models = Models(tree, evidence)
+    parents, models = whose_turn_it_is(tree, evidence, config), Models(tree, evidence)
 
     def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> list[float]:
         questions = [(client, models.without(cluster, client)) for client, cluster in pairs]
         losses: list[float] = evidence.losses(questions, more=True).tolist()
         return losses
 
-    # All at once: asking clients takes an exchange of messages, and evidence remembers.
-    first = [cluster for cluster in tree.clusters if tree.parent[cluster] == tree.root]
-    ask([*parents.items(), *((client, cluster) for client in parents for cluster in first)])
-    now = dict(zip(parents, ask(list(parents.items()))))
+    least = {
+        client: loss - GAIN * evidence.blind_loss
+        for client, loss in zip(parents, ask(list(parents.items())))
+    }
+    movable = [client for client in parents if least[client] > 0]  # no model loses less than 0
     edits: list[Edit] = []
-    for client, way in descend(tree, list(parents), ask).items():
+    for client, way in descend(tree, movable, ask).items():
         above = tree.path(client)
         others = [(loss, node) for node, loss in way.items() if node not in above]
         loss, onto = min(others, default=(math.inf, client))
-        if loss < now[client] - GAIN * evidence.blind_loss:
+        if loss < least[client]:
             edits.append(Graft(client, onto))
     return edits
+
+
+def foresee_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Question]:
+    """What `find_grafts` asks about first: the parents of those whose turn it is."""
+    models = Models(tree, evidence)
+    parents = whose_turn_it_is(tree, evidence, config)
+    return [(client, models.without(parent, client)) for client, parent in parents.items()]
+
+
+def whose_turn_it_is(tree: Tree, evidence: Evidence, config: ShapeConfig) -> dict[NodeId, NodeId]:
+    """The clients that look for another cluster in this round, if there is any; their parents."""
+    if len(tree.clusters) < 2:
+        return {}
+    return {
+        client: parent
+        for client in known_below(tree, evidence).get(tree.root, ())
+        if (parent := tree.parent[client]) is not None and is_due(client, evidence, config)
+    }
 
 
 class Models:
     """The clusters' models, as nodes to take the mean of."""
 
     def __init__(self, tree: Tree, evidence: Evidence) -> None:
-        known = {cluster: known_clients(tree, cluster, evidence) for cluster in tree.clusters}
+        below = known_below(tree, evidence)
+        known = {cluster: below.get(cluster, []) for cluster in tree.clusters}
         self._whole = {cluster: (cluster,) for cluster in known}  # there may be millions of pairs
-        self._few = {c: below for c, below in known.items() if 1 < len(below) <= FEW}
+        self._few = {c: clients for c, clients in known.items() if 1 < len(clients) <= FEW}
 
     def without(self, cluster: NodeId, client: NodeId) -> tuple[NodeId, ...]:
         """The cluster's model, or what others made of it, if the client is one of few in it.
@@ -124,7 +135,8 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
             times.update((a, b))
             if is_due(NodeId(a + b), evidence, config) and (min(a, b), max(a, b)) not in apart:
                 pairs.append((a, b))
-    below = {node: known_clients(tree, node, evidence) for pair in pairs for node in pair}
+    known = known_below(tree, evidence)
+    below = {node: known.get(node, []) for pair in pairs for node in pair}
     questions = [
         (client, (model,)) for a, b in pairs for client in below[a] + below[b] for model in (a, b)
     ]
@@ -168,9 +180,14 @@ def is_due(node: NodeId, evidence: Evidence, config: ShapeConfig) -> bool:
     return (node + evidence.round) % config.every == 0
 
 
-def known_clients(tree: Tree, node: NodeId, evidence: Evidence) -> list[NodeId]:
-    """The clients below a node that can be asked."""
-    return [client for client in tree.clients_of(node) if client in evidence.space.row_of]
+def known_below(tree: Tree, evidence: Evidence) -> dict[NodeId, list[NodeId]]:
+    """The clients that can be asked, in the order of the tree, below every node that has any."""
+    below: dict[NodeId, list[NodeId]] = {}
+    for client in tree.clients_of(tree.root):
+        if client in evidence.space.row_of:
+            for node in tree.path(client):
+                below.setdefault(node, []).append(client)
+    return below
 
 
 def sample_counts(evidence: Evidence, clients: Sequence[NodeId]) -> Floats:

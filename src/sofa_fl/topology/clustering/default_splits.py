@@ -13,14 +13,14 @@ from sofa_fl.topology.clustering.default_edits import (
     MUCH,
     NOTABLE,
     asked,
-    known_clients,
+    known_below,
     mean_and_error,
     sample_counts,
 )
 from sofa_fl.topology.clustering.dmac import Nearness, dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.separation import student, without_noise
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, splits_of
 
@@ -41,9 +41,15 @@ def find_splits(
     their own.
     With the plain `Neighbors` the edits are the same as by default, and it takes longer.
     """
-    families = {cluster: known_children(tree, cluster, evidence) for cluster in tree.clusters}
-    families = {cluster: children for cluster, children in families.items() if len(children) > 2}
-    proposed = {c: groups_of_clients(below, evidence, neighbors) for c, below in families.items()}
+    families = families_of(tree, evidence)
+    asked(evidence, about_parents(families), more=True)  # which tells held-out losses as well
+    least = NOTABLE * evidence.blind_loss  # no part gains more than its clients lose
+    proposed = {
+        cluster: groups_of_clients(below, evidence, neighbors)
+        if lost_by(lone_clients(below), cluster, evidence).max(initial=0.0) > least
+        else []
+        for cluster, below in families.items()
+    }
     gaining = parts_that_gain(proposed, families, evidence)
     others = {cluster: below for cluster, below in families.items() if not gaining[cluster]}
     ask_ahead(others, evidence)
@@ -62,6 +68,26 @@ def find_splits(
         if parts:
             splits[cluster] = parts
     return splits_of(tree, splits)
+
+
+def foresee_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Question]:
+    """What `find_splits` asks about where no part gains: what clients' parents lose for them."""
+    return about_parents(families_of(tree, evidence))
+
+
+def about_parents(families: Mapping[NodeId, Children]) -> list[Question]:
+    """What clients lose by the models of their parents."""
+    return [(c, (cluster,)) for cluster, below in families.items() for c in lone_clients(below)]
+
+
+def families_of(tree: Tree, evidence: Evidence) -> dict[NodeId, Children]:
+    """The clusters that can be split, and their children below which clients can be asked."""
+    below = known_below(tree, evidence)
+    families = {
+        cluster: {child: below[child] for child in tree.children[cluster] if child in below}
+        for cluster in tree.clusters
+    }
+    return {cluster: children for cluster, children in families.items() if len(children) > 2}
 
 
 def groups_of_clients(
@@ -128,7 +154,7 @@ def parts_that_gain(
     """The parts of clusters that gain by being one; what is inside of one that gains stays in it.
 
     Outer parts are asked about first, those of all clusters at once, then those inside of parts
-    that do not gain.
+    that do not gain. Parts are of clients, of whom it is known what they lose by the cluster.
     """
     found: dict[NodeId, list[Part]] = {cluster: [] for cluster in proposed}
     left = dict(proposed)
@@ -137,6 +163,7 @@ def parts_that_gain(
             question
             for cluster, parts in outer.items()
             for part in parts
+            if may_gain(part, cluster, evidence)
             for question in questions_of(part, cluster, families[cluster])
         ]
         asked(evidence, questions)
@@ -165,10 +192,9 @@ def suited(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part
 
     One client that contradicts many need not stand out by where it is, and it spoils their model.
     """
-    clients = lone_clients(children)
-    losses = asked(evidence, [(client, (cluster,)) for client in clients], more=True)
+    losses = asked(evidence, about_parents({cluster: children}), more=True)
     stay = sorted(c for (c, _), loss in losses.items() if loss <= evidence.blind_loss)
-    return [tuple(stay)] if 2 <= len(stay) < len(clients) else []
+    return [tuple(stay)] if 2 <= len(stay) < len(losses) else []
 
 
 def beside_clusters(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part]:
@@ -184,11 +210,11 @@ def beside_clusters(cluster: NodeId, children: Children, evidence: Evidence) -> 
 
 
 def ask_ahead(families: Mapping[NodeId, Children], evidence: Evidence) -> None:
-    """Ask what `suited` and `beside_clusters` want to know, of all clusters at once."""
+    """Ask what `beside_clusters` wants to know, of all clusters at once."""
     lone = {cluster: tuple(sorted(lone_clients(below))) for cluster, below in families.items()}
-    asked(evidence, [(c, (k,)) for k, clients in lone.items() for c in clients], more=True)
     beside = {k: part for k, part in lone.items() if 2 <= len(part) < len(families[k])}
-    asked(evidence, [q for k, part in beside.items() for q in questions_of(part, k, families[k])])
+    parts = [part for k, part in beside.items() if may_gain(part, k, evidence, MUCH)]
+    asked(evidence, [(client, part) for part in parts for client in part])
 
 
 def is_gain(
@@ -201,6 +227,8 @@ def is_gain(
     is much, else by Student's t, which asks for more where there are few clients.
     """
     clients = [client for child in part for client in children[child]]
+    if not may_gain(clients, cluster, evidence, least):
+        return False
     by_part, by_cluster = evidence.losses(questions_of(part, cluster, children)).reshape(2, -1)
     counts, unit = sample_counts(evidence, clients), evidence.blind_loss
     gain, error = mean_and_error(by_cluster - by_part, counts)
@@ -210,16 +238,23 @@ def is_gain(
     return gain > errors * error
 
 
+def may_gain(
+    clients: Sequence[NodeId], cluster: NodeId, evidence: Evidence, least: float = NOTABLE
+) -> bool:
+    """Whether clients lose enough by the cluster's model to gain by another: none loses below 0."""
+    losses, counts = lost_by(clients, cluster, evidence), sample_counts(evidence, clients)
+    return float(np.average(losses, weights=counts)) > least * evidence.blind_loss
+
+
+def lost_by(clients: Sequence[NodeId], cluster: NodeId, evidence: Evidence) -> Floats:
+    """What clients lose by a cluster's model."""
+    return evidence.losses([(client, (cluster,)) for client in clients])
+
+
 def questions_of(part: Part, cluster: NodeId, children: Children) -> list[Question]:
     """What the clients of a part lose by the part's mean model, and then by the cluster's."""
     clients = [client for child in part for client in children[child]]
     return [(client, nodes) for nodes in (part, (cluster,)) for client in clients]
-
-
-def known_children(tree: Tree, cluster: NodeId, evidence: Evidence) -> Children:
-    """The children of a cluster below which are clients that can be asked, and these clients."""
-    below = {child: known_clients(tree, child, evidence) for child in tree.children[cluster]}
-    return {child: clients for child, clients in below.items() if clients}
 
 
 def lone_clients(children: Children) -> list[NodeId]:

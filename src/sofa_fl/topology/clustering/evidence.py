@@ -51,7 +51,8 @@ class Evidence(Protocol):
     def losses(self, questions: Sequence[Question], *, more: bool = False) -> Floats:
         """The held-out loss of the mean model of some nodes for a client, question by question.
 
-        `more` asks for training samples too, where a model of many is judged by one.
+        `more` asks for training samples too, where a model of many is judged by one. Of what was
+        asked with more samples, the loss on the held-out ones is known without asking again.
         """
         ...
 

@@ -7,15 +7,15 @@ also where clients go that the tree does not know yet, and what is left of it wh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from sofa_fl.topology.clustering.config import DmacConfig, Operation, ShapeConfig
-from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges
-from sofa_fl.topology.clustering.default_splits import find_splits
+from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges, foresee_grafts
+from sofa_fl.topology.clustering.default_splits import find_splits, foresee_splits
 from sofa_fl.topology.clustering.dmac import Nearness, dmac, one_thread, paper_dmac
-from sofa_fl.topology.clustering.evidence import Evidence
+from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -23,6 +23,7 @@ from sofa_fl.topology.tree.edits import Edit, Join, Leave, Prune, apply_all
 
 Build = Callable[[Space, DmacConfig, int], Tree]
 EditRule = Callable[[Tree, Evidence, ShapeConfig], list[Edit]]
+Foresight = Callable[[Tree, Evidence, ShapeConfig], list[Question]]
 E = TypeVar("E", bound=Evidence)
 
 
@@ -52,6 +53,7 @@ class TreeRules:
         split: The splits.
         prune: The prunes.
         order: The order of the operations.
+        foresight: What some operations ask about in any case, with more than held-out samples.
     """
 
     build: Build
@@ -60,6 +62,7 @@ class TreeRules:
     split: EditRule
     prune: EditRule = find_prunes
     order: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
+    foresight: Mapping[Operation, Foresight] = field(default_factory=dict)
 
 
 def default_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
@@ -69,6 +72,7 @@ def default_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
         graft=find_grafts,
         merge=find_merges,
         split=partial(find_splits, neighbors=neighbors),
+        foresight={"graft": foresee_grafts, "split": foresee_splits},
     )
 
 
@@ -84,6 +88,14 @@ def paper_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
         merge=paper_merges,
         split=paper_splits,
     )
+
+
+def foresee(
+    tree: Tree, evidence: Evidence, config: ShapeConfig, rules: TreeRules
+) -> list[Question]:
+    """What `shape` will ask about, so that it can be asked together with something else."""
+    looks = [rules.foresight.get(name) for name in rules.order if name in config.operations]
+    return [question for look in looks if look for question in look(tree, evidence, config)]
 
 
 @one_thread()

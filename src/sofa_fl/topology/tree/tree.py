@@ -78,9 +78,16 @@ class Tree:
     def is_compact(self) -> bool:
         return all(len(self.children[cluster]) >= 2 for cluster in self.clusters)
 
+    @cached_property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """All nodes, parents first."""
+        return tuple(walk(self.children, self.root))
+
     def walk(self, start: NodeId | None = None) -> Iterator[NodeId]:
         """Nodes of the subtree at `start` (default: the root), parents first."""
-        return walk(self.children, self.root if start is None else start)
+        if start is None or start == self.root:
+            return iter(self.nodes)
+        return walk(self.children, start)
 
     def path(self, node: NodeId) -> tuple[NodeId, ...]:
         """Root … parent, `node`: coarse to fine."""
