@@ -96,9 +96,13 @@ def test_other_separators(tmp_path: Path, text: str, options: dict[str, Any]) ->
         ),
         ("age,age\n60,1\n", {}, "two columns named 'age'"),
         ("age,score\n60,1\n", {"target": "what"}, "no column 'what'; there are age, score"),
-        ("age,score\n60,1\n", {"target": ""}, "target must name the column .* has age, score"),
+        (
+            "age,score\n60,1\n",
+            {"target": ""},
+            "target must name the target column.* has age, score",
+        ),
         ("age,score\n60,1\n", {"drop": ["aeg"]}, "no column 'aeg'"),
-        ("age,score\n60,1\n", {"categories": ["sex"]}, "one of the inputs age, got 'sex'"),
+        ("age,score\n60,1\n", {"categories": ["sex"]}, "among the inputs age, but 'sex' is not"),
     ],
 )
 def test_refused(tmp_path: Path, south: str, options: dict[str, Any], words: str) -> None:

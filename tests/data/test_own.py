@@ -39,7 +39,7 @@ def test_types_that_engines_expect() -> None:
         (X, [0.0, np.nan, 1.0], "targets must be finite"),
         (np.full((3, 2), np.inf), [0, 1, 2], "inputs must be finite"),
         (X[:, 0], [0, 1, 2], r"reshape single numbers to \(n, 1\)"),
-        (X[:0], [], "every size at least 1"),
+        (X[:0], [], "every dimension at least 1"),
         ([[1, 2], [3]], [0, 1], "inputs cannot be made an array"),
         (X.astype(complex), [0, 1, 2], "got complex128"),
     ],

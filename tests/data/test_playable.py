@@ -39,7 +39,7 @@ def test_what_is_said_of_tables_is_what_helps(
         num_swaps=swaps,
         scenario=ScenarioConfig(name=name),
     )
-    with pytest.raises(DataError, match="stages of your own") as error:
+    with pytest.raises(DataError, match="your own stages") as error:
         federate(config, 0, table("numbers"))
     assert "\n" not in str(error.value)
     plays = name in ("swap", "converge", "churn")
@@ -49,7 +49,7 @@ def test_what_is_said_of_tables_is_what_helps(
     with pytest.raises(DataError, match=r"inputs of shape \(5,\) are no images") as error:
         federate(config, 0, table("classes"))
     told = str(error.value)
-    assert "their scenarios are swap, converge and churn" in told
+    assert "use the scenario swap, converge or churn" in told
     assert "data.num_rotations=1 and data.num_swaps of at least 2; got" in told
     assert told.endswith(f"name={name}, data.num_rotations={rotations}, data.num_swaps={swaps}")
 
@@ -59,5 +59,5 @@ def test_a_scenario_is_not_passed_over_in_silence() -> None:
     plain = DataConfig(num_clients=8, partition="iid", num_rotations=1)
     data = federate(plain, 0, table("classes"))
     assert dealt_out(plain, 0, data) is data
-    with pytest.raises(DataError, match=r"name=swap .* dealt out already; give them stages"):
+    with pytest.raises(DataError, match=r"name=swap .* assigned already; give them stages"):
         dealt_out(replace(plain, scenario=ScenarioConfig(name="swap")), 0, data)

@@ -104,5 +104,5 @@ def test_partitions_are_clients() -> None:
     with pytest.raises(DataError, match="at least one partition"):
         from_partitions([], x="image", y="label")
     odd = Dataset(image=[Image.new("L", (4, 4))], label=["a"])
-    with pytest.raises(DataError, match="inputs of one shape"):
+    with pytest.raises(DataError, match="inputs of the same shape"):
         from_partitions([*parts, odd], x="image", y="label")

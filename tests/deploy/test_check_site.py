@@ -96,7 +96,7 @@ def test_a_site_that_is_ready_says_what_it_has(site: Path) -> None:
                 "app = client_app(load_data, network)",
                 "from flwr.clientapp import ClientApp\napp = ClientApp()",
             ),
-            ConfigError, "must be made by",
+            ConfigError, "must be created by",
         ),
     ],
 )  # fmt: skip

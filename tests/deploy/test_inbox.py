@@ -145,7 +145,7 @@ def test_an_answer_whose_parts_do_not_fit_is_an_error(federation: Federation) ->
     session = hostile.announce(reply, tree_of(reply.metadata.message_id)).session_id
     assert hostile.push(session, reply.metadata.message_id, reply.deflate()), "no children"
     found = Inbox(federation.grid, T, 1000).pull(ids)[ids[1]]
-    assert "are no message" in str(found)
+    assert "are not a message" in str(found)
 
 
 def test_a_part_that_is_not_what_was_announced_is_not_taken(federation: Federation) -> None:

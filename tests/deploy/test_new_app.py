@@ -49,7 +49,7 @@ def test_a_name_that_python_cannot_import_is_refused(name: str, tmp_path: Path) 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="must be a new or an empty folder"):
+    with pytest.raises(ConfigError, match="must be a new or empty folder"):
         new_app(tmp_path)
 
 

@@ -124,19 +124,19 @@ def test_work_is_for_the_server_to_give(site: Path) -> None:
     builder = MessageBuilder()
     builder.add(np.arange(3, dtype=np.int32), "give")
     answer = ask(builder.message(give=True, setup=SETUP.to_dict()), sealed_for="")
-    with pytest.raises(RefusalError, match="must encrypt it with the key of this site"):
+    with pytest.raises(RefusalError, match="must be encrypted with the key of this site"):
         answer.check_version()
     assert not answer.arrays
-    assert "must encrypt" in audited(site)[0]["refused"]
+    assert "must be encrypted" in audited(site)[0]["refused"]
 
 
 def test_what_is_refused_is_on_record_and_told(site: Path) -> None:
     question = MessageBuilder().message(embeds=[{"model": "a0"}], setup=SETUP.to_dict())
     answer = ask(question)
-    with pytest.raises(RefusalError, match="gives no features"):
+    with pytest.raises(RefusalError, match="returns no features"):
         answer.check_version()
     (entry,) = audited(site)
-    assert "gives no features" in entry["refused"]
+    assert "returns no features" in entry["refused"]
     assert "left" not in entry
 
 
@@ -159,7 +159,7 @@ def test_a_server_cannot_fill_the_audit_log_with_its_words(site: Path) -> None:
     task = {"start": "x" * 1_000_000, "batches": 1, "seed": 0, "pace": 1.0}
     answer = ask(MessageBuilder().message(tasks=[task], setup=SETUP.to_dict()))
     assert len(str(answer.header)) < 1000
-    assert "must hold the array" in audited(site)[0]["refused"]
+    assert "must contain the array" in audited(site)[0]["refused"]
     assert (site / "state" / "audit.jsonl").stat().st_size < 1000
 
 

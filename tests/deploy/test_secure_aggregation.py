@@ -270,7 +270,7 @@ def wrong_seeds(asked: WireMessage, answer: WireMessage) -> WireMessage:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (wrong_shares, "others cannot read the shares of a member"),
+        (wrong_shares, "other members cannot read the shares of a member"),
         (wrong_seeds, "a member has sent a wrong mask or a wrong share"),
     ],
 )

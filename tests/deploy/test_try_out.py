@@ -48,7 +48,7 @@ def test_a_federation_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         return subprocess.CompletedProcess(command, 1)
 
     monkeypatch.setattr("sofa_fl.deploy.flower.try_out.subprocess.run", fail)
-    with pytest.raises(RunError, match="did not end; its log is above"):
+    with pytest.raises(RunError, match="failed; its log is above"):
         try_out(tmp_path / "clinics", nodes=2, rounds=1)
 
 

@@ -167,7 +167,7 @@ def test_batchnorm_is_refused() -> None:
     for make in (SequentialEngine, StackedEngine):
         engine = make(NETWORKS["mlp with BatchNorm"], DATA, PLAIN, "cpu")
         single = SequentialEngine(NETWORKS["mlp with BatchNorm"], DATA, PLAIN)
-        with pytest.raises(ModelError, match="cannot be kept with BatchNorm"):
+        with pytest.raises(ModelError, match="is not possible with BatchNorm"):
             engine.train(tasks_of(single, NOISING))
 
 

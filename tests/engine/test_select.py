@@ -72,7 +72,7 @@ def test_no_workers_where_nothing_forks(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_workers_and_cuda_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(EngineError, match="where CUDA is in use; use engine: stacked"):
+    with pytest.raises(EngineError, match="while CUDA is in use; use engine: stacked"):
         picked("workers")
 
 

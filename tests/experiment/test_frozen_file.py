@@ -95,7 +95,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(RunError, match=r"frozen-.* is damaged: its digest does not fit"):
+    with pytest.raises(RunError, match=r"frozen-.* is damaged: its digest does not match"):
         with_frozen_of(tmp_path, network())
     file.write_bytes(b"nothing")
     with pytest.raises(RunError, match=r"frozen-.* is damaged"):

@@ -117,7 +117,7 @@ def test_own_data_and_an_own_network_are_said_in_the_configuration(tmp_path: Pat
 @pytest.mark.parametrize("key", ["data.name", "data.partition", "model.name"])
 def test_own_things_cannot_be_named_without_them(key: str, tmp_path: Path) -> None:
     small = ["data.num_train=300", "data.num_test=50", f"out={tmp_path / 'run'}"]
-    with pytest.raises((ConfigError, DataError, ModelError), match=f"{key}=own stands for"):
+    with pytest.raises((ConfigError, DataError, ModelError), match=f"{key}=own means that"):
         run(load_config(settings=[f"{key}=own", *small]))
     assert not (tmp_path / "run").exists()
 
@@ -203,10 +203,10 @@ def test_numbers_and_paths_of_python_are_taken(tmp_path: Path) -> None:
 
 
 OWN: dict[str, tuple[dict[str, Any], str]] = {
-    "a network": ({"network": nn.Linear(8, 3)}, "network must be a function that makes a new"),
+    "a network": ({"network": nn.Linear(8, 3)}, "network must be a function that returns a new"),
     "no function": (
         {"network": 3},
-        "network must be a function that makes a new network, got a int",
+        "network must be a function that returns a new network, got a int",
     ),
     "a lazy network": (
         {"network": lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(4))},

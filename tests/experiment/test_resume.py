@@ -104,7 +104,7 @@ def stopped(tmp_path: Path) -> Path:
 def test_other_data_are_refused(stopped: Path) -> None:
     before = (stopped / "events.jsonl").read_bytes()
     for other in (own_data(seed=8), make_data()):
-        with pytest.raises(RunError, match="was made with other data or another network"):
+        with pytest.raises(RunError, match="was run with other data or another network"):
             resume(stopped, data=other)
     with pytest.raises(RunError, match=r"data of your own.*sofa_fl\.resume\(\.\.\., data=\.\.\.\)"):
         resume(stopped)

@@ -195,7 +195,7 @@ def test_refuses_a_model_without_a_head_or_padding() -> None:
     with pytest.raises(ModelError, match="must have a head that gives logits, got BaseModelOutput"):
         headless(rows("LoRA", 2) % 9)
     config.pad_token_id = None
-    with pytest.raises(ModelError, match="does not say which token fills rows up"):
+    with pytest.raises(ModelError, match="does not define a padding token"):
         build(lambda: BertModel(config), 0)
 
 

@@ -108,7 +108,8 @@ class Result(loop.Result):
             import pandas
         except ModuleNotFoundError:
             raise RunError(
-                "frame() needs pandas: pip install pandas; columns() gives the same without it"
+                "frame() needs pandas: pip install pandas; columns() returns the same data "
+                "without it"
             ) from None
         return pandas.DataFrame(self.columns())
 

@@ -182,7 +182,7 @@ def with_own(config: Config | None, own: Own, method: object) -> tuple[Config, O
     config = Config() if config is None else config
     if not isinstance(config, Config):
         raise ConfigError(
-            f"config must be a sofa_fl.Config, got {type(config).__name__}; make one with "
+            f"config must be a sofa_fl.Config, got {type(config).__name__}; create one with "
             "sofa_fl.Config(...) or sofa_fl.load_config(...)"
         )
     if isinstance(method, str):
@@ -194,7 +194,7 @@ def checked_method(method: object) -> Any:
     """A method that was passed as an object, or None."""
     if isinstance(method, type):
         raise ConfigError(
-            f"method must be a name or an object, got the class {method.__name__}; pass "
+            f"method must be a name or an instance, got the class {method.__name__}; pass "
             f"{method.__name__}(...)"
         )
     if method is not None:

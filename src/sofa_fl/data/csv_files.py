@@ -88,7 +88,9 @@ def read_csv(
         why = error.strerror if isinstance(error, OSError) else error
         raise DataError(f"cannot read {path}: {why}") from None
     if len(rows) < 2:
-        raise DataError(f"{path} must have a head line and at least one row, got {len(rows)} lines")
+        raise DataError(
+            f"{path} must have a header line and at least one row, got {len(rows)} lines"
+        )
     (_, head), *body = rows
     for line, row in body:
         if len(row) != len(head):
@@ -111,7 +113,7 @@ def find_csv(source: Path | str | Sequence[Path | str]) -> list[Path]:
         return [place]
     found = sorted(file for file in place.iterdir() if file.suffix.lower() in ENDINGS)
     if not found:
-        raise DataError(f"{place} has no file that ends in {' or '.join(ENDINGS)}")
+        raise DataError(f"{place} contains no file that ends in {' or '.join(ENDINGS)}")
     return found
 
 

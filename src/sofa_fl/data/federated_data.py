@@ -133,9 +133,11 @@ class FederatedData:
         owner = np.full(len(self.train), -1, dtype=np.int64)
         for stage in self._stages:
             if unknown := [i for i in stage.clients if not 0 <= i < len(self.clients)]:
-                raise DataError(f"there are {len(self.clients)} clients, and no {unknown[0]}")
+                raise DataError(
+                    f"there are {len(self.clients)} clients, but a stage names client {unknown[0]}"
+                )
             if empty := [i for i, c in stage.clients.items() if not len(c.train)]:
-                raise DataError(f"clients {empty} have no sample to train on")
+                raise DataError(f"clients {empty} have no training sample")
             for i, client in stage.clients.items():
                 self._check_rows(i, client)
                 rows = np.concatenate([client.train, client.holdout])
@@ -153,8 +155,8 @@ class FederatedData:
             rows = np.asarray(getattr(client, part))
             if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
                 raise DataError(
-                    f"{part} of client {number} must be row numbers in one dimension, got "
-                    f"{rows.dtype} of shape {rows.shape}"
+                    f"{part} of client {number} must be a one-dimensional array of row numbers, "
+                    f"got {rows.dtype} of shape {rows.shape}"
                 )
             if len(rows) and not 0 <= rows.min() <= rows.max() < size:
                 raise DataError(
@@ -210,15 +212,19 @@ def _check_order(stages: tuple[Stage, ...]) -> None:
     for before, after in pairwise(stages):
         if after.since <= before.since:
             raise DataError(
-                f"stages must begin one after the other, got rounds {before.since}, {after.since}"
+                f"stages must begin in increasing rounds, got rounds {before.since}, {after.since}"
             )
     if empty := [stage.since for stage in stages if not stage.clients]:
-        raise DataError(f"a stage needs a client, and that of round {empty[0]} has none")
+        raise DataError(
+            f"a stage needs at least one client, but the stage of round {empty[0]} has none"
+        )
 
 
 def _check_names(names: tuple[str, ...], num_clients: int) -> None:
     if names and len(names) != num_clients:
-        raise DataError(f"there must be a name for each of {num_clients} clients, got {len(names)}")
+        raise DataError(
+            f"there must be one name for each of the {num_clients} clients, got {len(names)}"
+        )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"every client needs a name of its own, got {twice!r} twice")
+        raise DataError(f"every client needs a unique name, got {twice!r} twice")

@@ -30,12 +30,12 @@ def from_folder(
         sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     )
     if not names:
-        raise DataError(f"{folder} must be a folder with a subfolder of pictures per class")
+        raise DataError(f"{folder} must be a folder with one subfolder of pictures per class")
     pictures, labels = [], []
     for label, name in enumerate(names):
         files = sorted(p for p in (folder / name).rglob("*") if p.suffix.lower() in ENDINGS)
         if not files:
-            raise DataError(f"{folder / name} has no picture ({', '.join(ENDINGS)})")
+            raise DataError(f"{folder / name} contains no picture ({', '.join(ENDINGS)})")
         for file in files:
             try:
                 with Image.open(file) as image:

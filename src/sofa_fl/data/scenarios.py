@@ -55,7 +55,7 @@ def check_playable(
     """
     if name == "years":
         raise DataError(
-            "data.scenario.name=years needs data that come in order of years; set data.name=weather"
+            "data.scenario.name=years needs data in order of years; set data.name=weather"
         )
     has_images = len(shape) >= 2
     given = (
@@ -64,19 +64,20 @@ def check_playable(
     )
     if not has_images and not has_classes:
         raise DataError(
-            f"a scenario turns images or swaps classes, and inputs of shape {shape} with numbers "
-            "as targets are neither; pass sofa_fl.FederatedData with stages of your own instead"
+            "a scenario rotates images or swaps classes, which is not possible with inputs of "
+            f"shape {shape} and numeric targets; pass sofa_fl.FederatedData with your own stages "
+            "instead"
         )
     if not has_images and (name in TURNING or num_rotations > 1 or num_swaps < 2):
         raise DataError(
-            f"inputs of shape {shape} are no images to be turned: their scenarios are swap, "
-            "converge and churn, with data.num_rotations=1 and data.num_swaps of at least 2; "
+            f"inputs of shape {shape} are not images, so they cannot be rotated; use the scenario "
+            "swap, converge or churn, with data.num_rotations=1 and data.num_swaps of at least 2; "
             f"{given}"
         )
     if not has_classes and (num_swaps > 1 or num_rotations < 2):
         raise DataError(
-            "numbers as targets have no classes to be swapped: their scenarios need "
-            f"data.num_swaps=1 and data.num_rotations of at least 2; {given}"
+            "numeric targets have no classes to swap; scenarios need data.num_swaps=1 and "
+            f"data.num_rotations of at least 2; {given}"
         )
 
 
@@ -89,7 +90,7 @@ def script_of(
     """
     if len(concepts) < 2 and config.name != "none":
         raise DataError(
-            f"data.scenario.name={config.name} needs two groups of clients or more, got one; "
+            f"data.scenario.name={config.name} needs at least two groups of clients, got one; "
             "raise data.num_rotations or data.num_swaps"
         )
     first = {client: concepts[group] for client, group in enumerate(groups)}

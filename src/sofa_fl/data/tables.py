@@ -62,7 +62,7 @@ def read_federation(
     ]
     if not config.target:
         raise DataError(
-            f"target must name the column of targets; {files[0]} has {', '.join(tables[0])}"
+            f"target must name the target column; {files[0]} has {', '.join(tables[0])}"
         )
     left_out = {config.client, *config.drop}
     inputs = config.inputs or _other_columns(tables[0], config.target, left_out)
@@ -195,7 +195,7 @@ def _federation(
     if len(set(kinds)) > 1:
         places = (f"{kind} in {_place(tables, kinds.index(kind))}" for kind in sorted(set(kinds)))
         raise DataError(
-            f"the target {y!r} must be of one kind in all tables, got {', '.join(places)}"
+            f"the target {y!r} must have the same type in all tables, got {', '.join(places)}"
         )
     is_text = kinds[0] == "text"
     classes = sorted({str(value) for part in found for value in part}) if is_text else []
@@ -239,7 +239,9 @@ def _named(x: Sequence[str]) -> list[str]:
 def _joined(arrays: Sequence[Arrays]) -> Arrays:
     if len(shapes := {part.x.shape[1:] for part in arrays}) > 1:
         first, second, *_ = sorted(shapes)
-        raise DataError(f"all partitions must have inputs of one shape, got {first} and {second}")
+        raise DataError(
+            f"all partitions must have inputs of the same shape, got {first} and {second}"
+        )
     x, y = (np.concatenate([getattr(part, name) for part in arrays]) for name in "xy")
     return Arrays(x, y, arrays[0].scale, arrays[0].shift)
 
@@ -248,8 +250,8 @@ def _numbers(table: Table, name: str) -> NDArray[Any]:
     column = np.asarray(column_of(table, name))
     if column.ndim != 1 or column.dtype.kind not in "biuf":
         raise DataError(
-            f"column {name!r} must be numbers, got {column.dtype} of shape {column.shape}; convert "
-            "it, or leave it out of x"
+            f"column {name!r} must contain numbers, got {column.dtype} of shape {column.shape}; "
+            "convert it, or remove it from x"
         )
     if column.dtype.kind == "f" and len(blank := np.flatnonzero(np.isnan(column))):
         raise DataError(f"{where(table, int(blank[0]))}: column {name!r} is blank; {FILLING}")
@@ -264,8 +266,8 @@ def _cells(column: Any, name: str) -> tuple[NDArray[Any], bool]:
     if len(shapes := {array.shape for array in arrays}) > 1:
         first, second, *_ = sorted(shapes)
         raise DataError(
-            f"all cells of {name!r} must have one shape, got {first} and {second}; "
-            "resize, pad or crop them"
+            f"all cells of {name!r} must have the same shape, got {first} and {second}; resize, "
+            "pad or crop them"
         )
     inputs = np.stack(arrays) if arrays else np.zeros((0, 1))
     if are_images:
@@ -278,5 +280,5 @@ def _numbered(values: NDArray[Any], name: str, classes: Sequence[Any] | None) ->
     order = sorted(set(text)) if classes is None else [str(value) for value in classes]
     number = {value: at for at, value in enumerate(order)}
     if strange := sorted(set(text) - set(order)):
-        raise DataError(f"column {name!r} has {strange[0]!r}, which is none of {order}")
+        raise DataError(f"column {name!r} contains {strange[0]!r}, which is not one of {order}")
     return np.array([number[value] for value in text], dtype=np.int64)

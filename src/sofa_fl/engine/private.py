@@ -55,11 +55,11 @@ def check_private(learner: Learner) -> None:
     """Raise if a network cannot be trained with privacy."""
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in learner.network.modules()):
         raise ModelError(
-            "privacy cannot be kept with BatchNorm, which mixes the samples of a batch; use a "
+            "privacy is not possible with BatchNorm, which mixes the samples of a batch; use a "
             "network without it"
         )
     if not learner.is_classifier:
-        raise ModelError("privacy can be kept in classifications only, and this is a regression")
+        raise ModelError("privacy is possible only in classification, but this is a regression")
 
 
 def noise_scale(noising: Noising) -> float:

@@ -75,7 +75,7 @@ def register(
     def keep(kind: Kind) -> Kind:
         if name in built_in_methods() and kind.__module__ != _module_of(name):
             raise ConfigError(
-                f"{name} is one of our methods; register {kind.__name__} under another name"
+                f"{name} is a built-in method; register {kind.__name__} under another name"
             )
         _BY_CLASS[kind] = _BY_NAME[name] = MethodInfo(name, title, kind, config, section)
         return kind
@@ -202,9 +202,9 @@ def _check_constructor(name: str, info: MethodInfo) -> None:
         )
         if not is_optional and parameter.name not in given:
             raise ConfigError(
-                f"the method {name} needs {parameter.name!r} to be made, but a configuration gives "
-                "only 'config', annotated with a dataclass, and 'sharing'; give it a default, or "
-                "pass an instance to sofa_fl.run(method=...)"
+                f"the constructor of the method {name} needs {parameter.name!r}, but a "
+                "configuration provides only 'config', annotated with a dataclass, and 'sharing'; "
+                "give it a default, or pass an instance to sofa_fl.run(method=...)"
             )
 
 

@@ -50,8 +50,8 @@ class Pretrained(nn.Module):
         self.is_text = "input_ids" in self.inputs
         if self.is_text and pad is None and MASK not in self.inputs:
             raise ModelError(
-                "the model does not say which token fills rows up; pass "
-                "sofa_fl.from_peft(model, pad=tokenizer.pad_token_id)"
+                "the model does not define a padding token; pass sofa_fl.from_peft(model, "
+                "pad=tokenizer.pad_token_id)"
             )
         self.pad = -1 if pad is None else pad
         self.is_causal = any(getattr(module, "is_causal", False) for module in model.modules())
@@ -223,7 +223,7 @@ def _logits(out: Any) -> Tensor:
     logits = getattr(out, "logits", out)
     if not isinstance(logits, Tensor):
         raise ModelError(
-            f"the model must have a head that gives logits, got {type(out).__name__}; take one "
+            f"the model must have a head that returns logits, got {type(out).__name__}; use one "
             "like AutoModelForSequenceClassification, or sofa_fl.MeanPooled(model, num_labels)"
         )
     return logits.float()

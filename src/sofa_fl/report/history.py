@@ -77,10 +77,12 @@ def read_round(path: Path, round: int | None = None) -> Round:
     except OSError as error:
         raise RunError(f"cannot read the run folder {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, TopologyError):
-        raise RunError(f"{path} is damaged: its config.yaml or events.jsonl is no record") from None
+        raise RunError(
+            f"{path} is damaged: its config.yaml or events.jsonl cannot be read"
+        ) from None
     if last is None:
-        raise RunError(f"{path} has no round on record yet: its warm-up is not done")
-    raise RunError(f"{path} has rounds 0 to {last} on record, not {round}")
+        raise RunError(f"{path} has no recorded round yet: its warm-up is still running")
+    raise RunError(f"{path} has rounds 0 to {last}, not {round}")
 
 
 def read_rounds(path: Path) -> list[Round]:

@@ -95,7 +95,7 @@ class LiveServer(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except OverflowError:
-            raise RunError(f"a port is a number from 0 to 65535, got {port}") from None
+            raise RunError(f"a port must be a number from 0 to 65535, got {port}") from None
         except OSError as error:
             raise RunError(f"cannot serve at {host}:{port}: {error.strerror}") from None
 

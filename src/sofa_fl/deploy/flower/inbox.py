@@ -161,7 +161,7 @@ def _put_together(answer: Announced) -> Pulled:
     try:
         found = inflate_object_from_contents(answer.id, answer.parts)
     except Exception as error:  # whatever one machine sent
-        return MessageError(f"the parts of an answer are no message: {error!r}")
+        return MessageError(f"the parts of an answer are not a message: {error!r}")
     if not isinstance(found, Message):
-        return MessageError(f"an answer must be a message, and is a {type(found).__name__}")
+        return MessageError(f"an answer must be a message, got a {type(found).__name__}")
     return found

@@ -170,7 +170,7 @@ def _write(folder: Path, files: Mapping[str, tuple[bytes, int]], overwrite: bool
     existing = [folder / name for name in files if (folder / name).exists()]
     if existing and not overwrite:
         raise ConfigError(
-            f"{existing[0]} exists already, and machines may rely on it; use --overwrite to "
+            f"{existing[0]} already exists, and machines may rely on it; use --overwrite to "
             "replace it"
         )
     for path in existing:

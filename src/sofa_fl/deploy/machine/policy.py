@@ -94,13 +94,13 @@ def load_policy(file: Path) -> Policy:
             raise ConfigError(f"{name} in the policy {file} must be an absolute path, got {path!r}")
     if wrong := [key for key in policy.secure_aggregation.peers if not is_key(key)]:
         raise ConfigError(
-            f"peers in the policy {file} must be public keys of 64 hexadecimal digits, from the "
-            f"sum.pub of other sites, got {wrong[0]!r}"
+            f"peers in the policy {file} must be public keys of 64 hexadecimal digits, from "
+            f"sum.pub of the other sites, got {wrong[0]!r}"
         )
     if policy.privacy.epsilon and (policy.max_disclosure or policy.embeds):
         raise ConfigError(
-            f"the policy {file} limits privacy.epsilon, so max_disclosure must be 0 and embeds "
-            "false: samples and features would leave without noise"
+            f"the policy {file} sets privacy.epsilon, so max_disclosure must be 0 and embeds "
+            "false; otherwise samples and features would leave without noise"
         )
     return policy
 
@@ -109,11 +109,11 @@ def check_app(policy: Policy) -> None:
     """Raise unless the policy says which app may run."""
     if (policy.app is None) == (policy.app_hash is None):
         raise ConfigError(
-            "a policy must name the app that may run: either app, the folder of the site's own "
+            "a policy must name the app that may run: either app, the folder with the site's own "
             "copy, or app_hash, the SHA-256 of the app that the server may send"
         )
     if policy.app is not None and not (Path(policy.app) / "pyproject.toml").is_file():
-        raise ConfigError(f"app in the policy must be a Flower app, and {policy.app} is none")
+        raise ConfigError(f"app in the policy must be a Flower app, but {policy.app} is not")
 
 
 TEMPLATE = """\

@@ -62,9 +62,9 @@ class Budget:
             if total > self.config.epsilon:
                 spent = epsilon_of(before, self.config.delta)
                 raise RefusalError(
-                    f"this site's privacy budget does not allow it: its {part} samples have cost "
-                    f"epsilon = {spent:.2f} of {self.config.epsilon:g}, and would then have cost "
-                    f"{total:.2f}"
+                    f"this site's privacy budget does not allow this request: its {part} samples "
+                    f"have cost epsilon = {spent:.2f} of {self.config.epsilon:g}, and would then "
+                    f"have cost {total:.2f}"
                 )
             values = [cost.rate, cost.noise, cost.steps]
             line = json.dumps({"part": part, "cost": values, **record}) + "\n"

@@ -79,7 +79,7 @@ class SealedLog:
         except (OSError, ValueError, KeyError, TypeError):
             raise RunError(f"{self.file} or its seal is missing or damaged; {RESTORE}") from None
         if len(content) < length or self._seal_of(content[:length]) != seal:
-            raise RunError(f"{self.file} has been cut or altered; {RESTORE}")
+            raise RunError(f"{self.file} has been truncated or altered; {RESTORE}")
         return content
 
     def append(self, data: bytes, after: int) -> None:

@@ -65,13 +65,15 @@ class SumPlan:
         session = checked(values, "session", str)
         if not 2 <= len(keys) <= MAX_MEMBERS or len(sizes) != len(keys) or len(session) > 100:
             raise MessageError(
-                f"a sum must have 2 to {MAX_MEMBERS} members with a key and a size each, got "
+                f"a sum must have 2 to {MAX_MEMBERS} members, each with a key and a size, got "
                 f"{len(keys)} keys and {len(sizes)} sizes"
             )
         if len(set(map(str, keys))) < len(keys) or not all(map(is_key, keys)):
             raise MessageError("the members of a sum must have distinct keys of 32 bytes each")
         if not all(type(size) is int and 1 <= size <= LARGEST_WEIGHT for size in sizes):
-            raise MessageError(f"a member has 1 to {LARGEST_WEIGHT} samples, got {shown(sizes)}")
+            raise MessageError(
+                f"a member must have 1 to {LARGEST_WEIGHT} samples, got {shown(sizes)}"
+            )
         threshold, work = checked(values, "threshold", int), checked(values, "work", str)
         return cls(session, tuple(keys), tuple(sizes), threshold, work)
 

@@ -54,8 +54,8 @@ def expected_in(given: Mapping[str, Any]) -> Expected:
     for key in ("input", "target"):
         if not given.get(key):
             raise ConfigError(
-                f"the app's configuration must say what samples are, and has no {key}; set "
-                "input, target, scale, shift and classes in pyproject.toml"
+                f"the app's configuration must describe a sample, but has no {key}; set input, "
+                "target, scale, shift and classes in pyproject.toml"
             )
     format = SampleFormat(
         parse_format(str(given["input"])),

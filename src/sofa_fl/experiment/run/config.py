@@ -198,7 +198,7 @@ def check_config(config: Config) -> Config:
         wanted = preset_overrides(checked.preset)
         if all(value_at(plain, key) != value for key, value in wanted.items()):
             raise ConfigError(
-                f"preset={checked.preset!r} was set, but none of its values; make the "
+                f"preset={checked.preset!r} was set, but without its values; create the "
                 f"configuration with sofa_fl.preset({checked.preset!r})"
             )
     return checked
@@ -258,5 +258,5 @@ def _options(config: Config) -> Any:
             raise ConfigError(f"the method {config.method} takes no options; {instead}")
         return {}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"options is a section with keys of its own, got {given!r}")
+        raise ConfigError(f"options is a section with its own keys, got {given!r}")
     return validated(kind, given, f"{OPTIONS}.")

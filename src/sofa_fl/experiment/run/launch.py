@@ -68,7 +68,9 @@ def run_once(config: Config, observers: Sequence[Observer] = ()) -> dict[str, An
     try:
         summary = RunFolder(path).summary() if config.out is not None else None
     except ValueError:
-        raise RunError(f"{path / 'summary.json'} is damaged; delete it and repeat") from None
+        raise RunError(
+            f"{path / 'summary.json'} is damaged; delete it and repeat the command"
+        ) from None
     if summary is None:
         summary = run_or_resume(config, observers=observers).summary
     return {**summary, "run": str(path) if config.out is not None else summary["run"]}
@@ -104,8 +106,7 @@ def recorded_config(config: Config, own: Own) -> Config:
     config = check_config(replace(config, own=own.parts))
     if config.data.name == OWN and own.data is None:
         raise ConfigError(
-            "data.name=own stands for data that is passed from Python; pass data=..., or name a "
-            "dataset"
+            "data.name=own means that Python code passes the data; pass data=..., or name a dataset"
         )
     if own.data is not None:
         name = OWN if config.data.name == DataConfig().name else config.data.name
@@ -135,8 +136,8 @@ def check_passed_again(path: Path | str, before: Sequence[str], own: Own) -> Non
     for part in before:
         if part in ("data", "network", "method") and part not in own.parts:
             raise RunError(
-                f"{path} was run with {part} of your own, not stored in the folder; continue it "
-                f"from Python with sofa_fl.resume(..., {part}=...)"
+                f"{path} was run with your own {part}, which is not stored in the folder; continue "
+                f"it from Python with sofa_fl.resume(..., {part}=...)"
             )
 
 

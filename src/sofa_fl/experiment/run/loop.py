@@ -265,7 +265,7 @@ class Experiment:
         checkpoint.check(path)
         progress = checkpoint.load(path, "progress", RunProgress)
         if progress.fingerprint != self.fingerprint:
-            raise RunError(f"{folder.path} was made with other data or another network")
+            raise RunError(f"{folder.path} was run with other data or another network")
         device = str(self.fed.initial().device)
         self.state = checkpoint.load(path, "state", state_type(self.method), device)
         progress.restore_events(folder)

@@ -13,8 +13,8 @@ def check_private(config: Config, *, is_deployed: bool) -> None:
     """Raise if something would leave clients without noise although a run is to be private."""
     if config.sharing.largest_ratio:
         raise ConfigError(
-            f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}: shared samples "
-            "leave as they are"
+            f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}, because shared "
+            "samples leave without noise"
         )
     if is_deployed:
         raise ConfigError(

@@ -34,7 +34,7 @@ def read_values(file: Path) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ConfigError(f"{file} must hold keys and values, got a {type(values).__name__}")
+        raise ConfigError(f"{file} must contain keys and values, got a {type(values).__name__}")
     return values
 
 
@@ -64,7 +64,7 @@ def put_value(values: dict[str, Any], key: str, value: Any) -> None:
     for name in path[:-1]:
         inner = values.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"{name} is a value, so {key} cannot be set")
+            raise ConfigError(f"{name} is a value, not a section, so {key} cannot be set")
         values = inner
     values[path[-1]] = value
 
@@ -140,7 +140,7 @@ def _check_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:
             raise unknown_key(str(key), prefix, list(hints))
         if dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{prefix}{key} is a section with keys of its own, got {value!r}")
+                raise ConfigError(f"{prefix}{key} is a section with its own keys, got {value!r}")
             assert isinstance(hints[key], type)
             _check_keys(value, hints[key], f"{prefix}{key}.")
 

@@ -168,7 +168,7 @@ class OpenRun:
         try:
             check_size(vector, len(flat.vector))
         except ModelError as error:
-            raise RunError(f"{self.path} was made with another network: {error}") from None
+            raise RunError(f"{self.path} was run with another network: {error}") from None
         return flat
 
 
@@ -205,8 +205,8 @@ def open_run(path: Path, network: NetworkFactory | None, method: Method[Any] | N
         for name, given in (("network", network), ("method", method)):
             if name in serving.own and given is None:
                 raise RunError(
-                    f"{path} was run with a {name} of your own, not stored in the folder; export "
-                    f"it from Python with sofa_fl.export(..., {name}=...)"
+                    f"{path} was run with your own {name}, which is not stored in the folder; "
+                    f"export it from Python with sofa_fl.export(..., {name}=...)"
                 )
         chosen: Method[Any] = make_method(config) if method is None else method
         view = chosen.view(checkpoint.load(file, "state", state_type(chosen)))
@@ -233,7 +233,7 @@ def _find(view: View, serving: Serving, node: str) -> tuple[Vector, tuple[float,
     if wanted is None or wanted not in models:
         known = ", ".join(map(str, sorted(models)[-8:]))
         raise RunError(
-            f"no node {node!r} has a model; name root, client:N for the model that client N uses, "
+            f"no node {node!r} has a model; use root, client:N for the model that client N uses, "
             f"or the number of a node ({'…, ' if len(models) > 8 else ''}{known})"
         )
     return as_vector(models[wanted]), ()

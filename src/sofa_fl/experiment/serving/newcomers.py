@@ -75,7 +75,7 @@ def assign(
     opened = open_run(Path(run), network, method)
     inputs, stored = opened.check_inputs(x), _stored(opened)
     if not len(inputs):
-        raise DataError("a client is assigned by its inputs, so there must be at least one, got 0")
+        raise DataError("a client is assigned by its inputs, so at least one is needed, got 0")
     below, models = candidates(opened, stored.clients)
     sizes = dict(zip(stored.clients, stored.sizes))
     priors = {node: class_mix(opened, clients, sizes) for node, clients in below.items()}
@@ -134,8 +134,8 @@ def by_inputs(x: Floats, below: Mapping[NodeId, tuple[int, ...]], stored: MeanIn
     """
     if not stored.means.shape[1]:
         raise RunError(
-            "the run kept no mean inputs of its clients, since it is a deployment or of an older "
-            "version; give labels with y to assign a client by losses"
+            "the run stored no mean inputs of its clients, because it is a deployment or was made "
+            "by an older version; pass labels with y to assign a client by losses"
         )
     own = mean_input(x, stored.step)
     spread = float(x.reshape(len(x), -1)[:, :: stored.step].var(axis=0).sum())
@@ -171,7 +171,7 @@ def losses_of(outputs: NDArray[np.float32], y: ArrayLike) -> Floats:
     targets = np.asarray(y)
     if len(targets) != len(outputs):
         raise DataError(
-            f"there must be a label per input, {len(outputs)} in all; got {len(targets)}"
+            f"there must be one label for each of the {len(outputs)} inputs, got {len(targets)}"
         )
     if targets.dtype.kind == "f":
         gap = outputs - targets.reshape(outputs.shape)

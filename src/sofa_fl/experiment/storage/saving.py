@@ -132,7 +132,9 @@ def state_type(method: Method[Any]) -> type[Any]:
     """The type of a method's state, by which a checkpoint is read."""
     hints = typing.get_type_hints(method.init)
     if len(kinds := typing.get_args(hints.get("return"))) != 2:
-        raise RunError("to be resumed, a method must annotate init: -> tuple[<State>, Notes]")
+        raise RunError(
+            "to make its runs resumable, a method must annotate init: -> tuple[<State>, Notes]"
+        )
     kind: type[Any] = kinds[0]
     return kind
 

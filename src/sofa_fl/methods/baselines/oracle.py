@@ -37,7 +37,7 @@ class Oracle(Clustered):
         truth, level = fed.stage.truth, self.config.level
         if not truth:
             raise DataError(
-                "the oracle needs data whose true groups are known: set data.partition=groups"
+                "the oracle needs data with known true groups; set data.partition=groups"
             )
         if level >= len(truth):
             raise ConfigError(
