@@ -112,7 +112,7 @@ def test_incomplete_and_unpacked_folders_are_not_passed_over(tmp_path: Path) -> 
     with pytest.raises(DataError, match=rf"mnist in .* lacks {TEST_LABELS};"):
         load_dataset("mnist", tmp_path)
     write_folder(tmp_path / "plain" / "mnist", suffix="")
-    with pytest.raises(DataError, match=rf"must have 4 gzipped files and lacks {TRAIN_IMAGES}, "):
+    with pytest.raises(DataError, match=rf"must have 4 gzipped files, but lacks {TRAIN_IMAGES}, "):
         load_dataset("mnist", tmp_path / "plain")
 
 

@@ -176,7 +176,7 @@ def test_weather_is_not_shipped_and_says_what_to_do(tmp_path: Path) -> None:
     [
         ({"partition": "iid"}, "data.partition=iid"),
         ({"num_clients": 5}, "data.num_clients=5"),
-        ({"num_train": 100}, "data.num_train=100; leave it out, or set data.samples"),
+        ({"num_train": 100}, "data.num_train=100; remove it, or set data.samples"),
     ],
 )
 def test_clients_cannot_be_dealt_out_anew(given: dict[str, int], words: str) -> None:

@@ -36,7 +36,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"cannot read the picture .*c\.png"):
         from_folder(tmp_path)
     (tmp_path / "bird").mkdir()
-    with pytest.raises(DataError, match="bird has no picture"):
+    with pytest.raises(DataError, match="bird contains no picture"):
         from_folder(tmp_path)
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(DataError, match=r"pip install 'sofa-fl\[pictures\]'"):

@@ -1,4 +1,4 @@
-"""Scenarios of samples that are no images, have no classes, or are dealt out already."""
+"""Scenarios of samples that are not images, have no classes, or are dealt out already."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = [name for name in typing.get_args(ScenarioName) if name not in ("none", 
 
 
 def table(targets: str) -> tuple[Arrays, Arrays]:
-    """Samples that are no images."""
+    """Samples that are not images."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(240, 5)).astype(np.float32)
     y = rng.integers(0, 3, 240) if targets == "classes" else rng.normal(size=240)
@@ -46,7 +46,7 @@ def test_what_is_said_of_tables_is_what_helps(
     if plays and (rotations, swaps) == (1, 2):
         assert len(federate(config, 0, table("classes")).stages) == 2
         return
-    with pytest.raises(DataError, match=r"inputs of shape \(5,\) are no images") as error:
+    with pytest.raises(DataError, match=r"inputs of shape \(5,\) are not images") as error:
         federate(config, 0, table("classes"))
     told = str(error.value)
     assert "use the scenario swap, converge or churn" in told

@@ -80,10 +80,13 @@ def test_images_have_their_channels_first() -> None:
     ("asked", "words"),
     [
         ({"x": "d", "y": "c"}, "no column 'd'; there are a, c, n"),
-        ({"x": ["a", "c"], "y": "c"}, "column 'c' must be numbers"),
+        ({"x": ["a", "c"], "y": "c"}, "column 'c' must contain numbers"),
         ({"x": [], "y": "c"}, "at least one column"),
-        ({"x": "n", "y": "c"}, r"all cells of 'n' must have one shape, got \(1,\) and \(2,\)"),
-        ({"x": "a", "y": "c", "classes": ["x"]}, r"column 'c' has 'y', which is none of \['x'\]"),
+        ({"x": "n", "y": "c"}, r"all cells of 'n' must have the same shape, got \(1,\) and \(2,\)"),
+        (
+            {"x": "a", "y": "c", "classes": ["x"]},
+            r"column 'c' contains 'y', which is not one of \['x'\]",
+        ),
     ],
 )
 def test_refused(asked: dict[str, Any], words: str) -> None:

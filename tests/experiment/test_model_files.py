@@ -75,7 +75,7 @@ def test_every_node_with_a_model(result: Result, tmp_path: Path) -> None:
     ("node", "words"),
     [
         ("client:99", "client 99 is not in the last round; its clients: 0, 1"),
-        ("77", "no node '77' has a model; name root, client:N"),
+        ("77", "no node '77' has a model; use root, client:N"),
         ("leaf", "no node 'leaf' has a model"),
         ("client:x", "no node 'client:x' has a model"),
     ],

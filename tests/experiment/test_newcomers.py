@@ -171,7 +171,7 @@ def test_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assign(folder, new.x.reshape(NEW, -1))
     with pytest.raises(DataError, match="at least one is needed, got 0"):
         assign(folder, np.zeros((0, *SHAPE)))
-    with pytest.raises(DataError, match="a label per input, 40 in all; got 3"):
+    with pytest.raises(DataError, match="one label for each of the 40 inputs, got 3"):
         assign(folder, new.x, [0, 1, 2])
     with pytest.raises(DataError, match="labels must be from 0 to 3, got 0 to 4"):
         assign(folder, new.x, [4, *[0] * (NEW - 1)])

@@ -161,8 +161,8 @@ def test_a_resumed_run_goes_on_with_them_or_says_that_it_does_not(
 
     bare = resume(tmp_path / "without", data=data)
     assert told(caplog) == [
-        "the run goes on without the metrics that it began with and that are not given now: "
-        "accuracy, f1"
+        "the run continues without the metrics that it started with and that were not passed "
+        "again: accuracy, f1"
     ]
     assert ["metrics" in event for event in events_of(bare.run)] == [True, True, False, False]
     assert "metrics" not in bare.summary

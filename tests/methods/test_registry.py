@@ -95,7 +95,7 @@ def test_a_class_by_its_import_path_is_set_by_options() -> None:
         ({"kept": 0.5}, "unknown key options.kept; did you mean options.keep?"),
         ({"keep": 1}, "options.keep: input should be less than 1, got 1"),
         ({"nesterov": "perhaps"}, "options.nesterov: input should be a valid boolean"),
-        (3, "options is a section with keys of its own, got 3"),
+        (3, "options is a section with its own keys, got 3"),
     ],
 )
 def test_options_are_checked_like_our_sections(options: Any, sentence: str) -> None:

@@ -206,8 +206,8 @@ def with_frozen(factory: NetworkFactory, frozen: Mapping[str, Tensor]) -> Networ
         own = frozen_of(network)
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in frozen.items()}:
             raise ModelError(
-                f"the network must have the run's {len(frozen)} frozen parameters, but has "
-                f"{len(own)}, or different ones; pass the network that the run was started with"
+                f"the network's frozen parameters ({len(own)}) must be those of the run "
+                f"({len(frozen)}); pass the network that the run was started with"
             )
         for name, parameter in own.items():
             parameter.data = frozen[name].to(parameter.dtype)

@@ -35,7 +35,7 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Where a newcomer belongs, and its model.
+    """The node that a new client is assigned to, and its model.
 
     Attributes:
         node: The number of a cluster, or `client:3`: the newcomer is served what client 3 is.

@@ -180,7 +180,7 @@ def restore_newest(
             problems.append(str(error))
             continue
         folder.forget_after(round)  # else the intact one would be overwritten first
-        return round, _explain(problems, f"going on from round {round}")
+        return round, _explain(problems, f"continuing from round {round}")
     if max([*recorded, *saved], default=0) > 0:
         why = _explain(problems, f"start over with 'sofa-fl run {folder.config_file} --out DIR'")
         raise RunError(f"{folder.path} has no checkpoint left to resume from: {why}")
