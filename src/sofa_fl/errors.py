@@ -13,7 +13,7 @@ import traceback
 
 
 class SofaError(Exception):
-    """Base of all errors that are shown to a user as one sentence, without a traceback."""
+    """Base of all errors that the command line shows as one sentence, without a traceback."""
 
 
 class ConfigError(SofaError, ValueError):

@@ -13,7 +13,7 @@ class Comparison(dict[str, list[Result]]):
     """The results of every method by name, one per seed."""
 
     def means(self) -> dict[str, Interval]:
-        """The mean score of the clients, by method; ± over seeds is a 95% interval."""
+        """The clients' mean score by method; ± is a 95% interval over seeds."""
         return {name: interval_of([result.mean for result in runs]) for name, runs in self.items()}
 
     def differences(self) -> dict[str, Interval]:

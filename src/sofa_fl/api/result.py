@@ -27,13 +27,13 @@ SHOWN = 12  # clients in a notebook's table
 
 @dataclass(frozen=True, slots=True)
 class ClientScore:
-    """How well a client is served at the end of a run.
+    """A client's score at the end of a run.
 
     Attributes:
-        client: Its number.
-        name: What it is called: `cleveland`, or `client 3`.
+        client: The client's number.
+        name: The client's name, such as `cleveland`, or `client 3` if it has none.
         score: Accuracy, or R² in regression, on its own test samples; None if it has no score.
-        cluster: The cluster that it belongs to; None in a tree of one client.
+        cluster: The client's parent in the tree; None in a tree of one client.
     """
 
     client: int
@@ -48,10 +48,10 @@ class Result(loop.Result):
 
     Attributes:
         run: The run folder.
-        summary: What `summary.json` holds.
+        summary: The contents of `summary.json`.
         view: The tree, a model for every node, and the model that each client uses.
         network: The network that was passed to the run, for `predict` and `export`.
-        method: The method that was passed, likewise.
+        method: The method that was passed to the run, likewise.
     """
 
     network: NetworkFactory | None = field(default=None, compare=False)
@@ -59,7 +59,7 @@ class Result(loop.Result):
 
     @classmethod
     def of(cls, done: loop.Result, own: loop.Own) -> Result:
-        """The same result, with what was passed from Python."""
+        """The same result, with the objects that were passed from Python."""
         return cls(done.run, done.summary, done.view, own.network, own.method)
 
     @property
@@ -74,12 +74,12 @@ class Result(loop.Result):
 
     @property
     def metric(self) -> str:
-        """What the scores are: `accuracy`, or in regression `r2`."""
+        """The name of the score: `accuracy`, or `r2` in regression."""
         return metric_of(self.summary)
 
     @property
     def report(self) -> Path:
-        """The page that shows the run."""
+        """The report, an HTML file."""
         return self.run / REPORT
 
     @property
@@ -92,7 +92,7 @@ class Result(loop.Result):
         return read_rounds(self.run)
 
     def columns(self) -> dict[str, list[Any]]:
-        """A row per round and client, as columns by name; see `frame`."""
+        """A mapping of columns, with one row per round and client; see `frame`."""
         rows = [(record.round, one) for record in self.rounds() for one in _scores(record)]
         return {
             "round": [round for round, _ in rows],
@@ -116,9 +116,9 @@ class Result(loop.Result):
     def predict(
         self, x: ArrayLike | Table, *, client: str | int | None = None, node: str | int = "root"
     ) -> NDArray[np.float32]:
-        """The outputs of the model that a client uses, or of a node's, for raw inputs.
+        """The outputs of the model that a client uses, or of a node's model, for raw inputs.
 
-        `client` is a name or a number. The rest is as in `sofa_fl.predict`.
+        `client` is a name or a number. The other arguments are as in `sofa_fl.predict`.
         """
         return serving.predict(
             self.run, x, node=_node(client, node), network=self.network, method=self.method
@@ -132,7 +132,7 @@ class Result(loop.Result):
         node: str | int = "root",
         format: serving.Format | None = None,
     ) -> serving.Exported:
-        """Write the model that a client uses, or a node's; the rest is as in `sofa_fl.export`."""
+        """Write the model that a client uses, or a node's; see `sofa_fl.export`."""
         return serving.export(
             self.run,
             file,

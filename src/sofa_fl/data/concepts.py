@@ -22,24 +22,24 @@ from sofa_fl.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Concept:
-    """What some clients see: images turned counterclockwise, and labels called otherwise.
+    """What some clients see: images rotated counterclockwise, and renamed labels.
 
     Attributes:
-        degrees: By how much.
-        labels: The new name of every class; None leaves them.
+        degrees: The angle of rotation.
+        labels: The new label of every class; None keeps the labels.
     """
 
     degrees: float = 0.0
     labels: tuple[int, ...] | None = None
 
     def apply(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Copies of samples as this concept has them."""
+        """Copies of samples under this concept."""
         return turn(x, self.degrees), y if self.labels is None else np.array(self.labels)[y]
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """From round `since` on, the concept of every client that is there."""
+    """From round `since` on, the concept of every client that is present."""
 
     since: int
     concepts: Mapping[int, Concept]

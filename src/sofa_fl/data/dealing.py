@@ -19,7 +19,7 @@ Owners = ArrayLike | Callable[[Arrays], ArrayLike]
 
 
 def split(arrays: Arrays, *, test: float = 0.2, seed: int = 0) -> tuple[Arrays, Arrays]:
-    """Samples to train on and samples to score, drawn by the seed; `run(data=...)` takes them."""
+    """Split samples by the seed, for training and for scoring; `run(data=...)` takes the pair."""
     arrays = checked(arrays)
     rows = np.arange(len(arrays))
     train, aside = _put_aside(rows, test, seed, 0)
@@ -37,17 +37,19 @@ def deal(
     standardize: bool = False,
     seed: int = 0,
 ) -> FederatedData:
-    """Deal samples out to clients by an own rule.
+    """Assign samples to clients by your own rule.
 
     Args:
         arrays: All samples.
-        by: Who owns each sample: a name or number per row, or a function that gives them. Clients
-            are numbered in the sorted order of these, and keep their names.
-        test: Fraction of every client's samples that is only ever scored; at least one of two.
-        holdout: Fraction of the rest that losses are compared on.
-        standardize: Bring every input to mean 0 and standard deviation 1, as they are among the
-            samples that are trained on. Exported models do the same: they take raw rows.
-        seed: Where the draws come from.
+        by: The owner of each sample: a name or number per row, or a function of the arrays that
+            returns them. Clients are numbered in the sorted order of their names, and keep their
+            names.
+        test: Fraction of every client's samples that is used only for scoring; at least one if
+            there are two.
+        holdout: Fraction of the remaining samples on which losses are compared.
+        standardize: Standardize every input to mean 0 and standard deviation 1, computed on the
+            training samples. Exported models do the same: they take raw rows.
+        seed: The seed of every random draw.
     """
     arrays = checked(arrays)
     rows = deal_rows(by(arrays) if callable(by) else by, len(arrays), test, holdout, seed)

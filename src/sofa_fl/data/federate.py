@@ -58,10 +58,10 @@ def federate(
     arrays: tuple[Arrays, Arrays] | None = None,
     script: Script | None = None,
 ) -> FederatedData:
-    """Deal a dataset out to clients as the configuration says.
+    """Assign the samples of a dataset to clients, as the configuration specifies.
 
-    `arrays` (training, test) takes the place of the dataset that `config` names, and `script` that
-    of its scenario and its number of clients. Every draw comes from `seed`.
+    `arrays` (training, test) replaces the dataset that `config` names, and `script` replaces its
+    scenario and its number of clients. Every draw depends on `seed`.
     """
     folder = None if config.dir is None else Path(config.dir)
     if arrays is None and script is None and config.name in NATURAL:

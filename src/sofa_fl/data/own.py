@@ -20,11 +20,11 @@ class MapDataset(Protocol):
 
 
 def from_arrays(x: ArrayLike, y: ArrayLike, *, scale: float = 1.0, shift: float = 0.0) -> Arrays:
-    """Check inputs and targets, and bring them to the types that the engines expect.
+    """Check inputs and targets, and convert them to the types that the engines expect.
 
-    Inputs are (n, ...): uint8 stays, all else becomes float32. Integer targets are class labels
-    from 0, of shape (n,), and become int64; float targets are for regression, of shape (n,) or
-    (n, outputs), and become float32.
+    Inputs have shape (n, ...): uint8 stays, and all other types become float32. Integer targets are
+    class labels from 0, of shape (n,), and become int64; float targets are for regression, of shape
+    (n,) or (n, outputs), and become float32.
     """
     inputs, targets = _numbers(x, "inputs"), _numbers(y, "targets")
     if inputs.ndim < 2 or not inputs.size:

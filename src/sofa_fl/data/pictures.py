@@ -16,10 +16,10 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 def from_folder(
     folder: Path | str, *, size: tuple[int, int] = (28, 28), grey: bool = False
 ) -> Arrays:
-    """All pictures below the subfolders of `folder`, one class each in sorted order.
+    """All pictures in the subfolders of `folder`, one class per subfolder, in sorted order.
 
-    Pictures are brought to `size` (height, width), stay uint8 of shape (n, channels, height,
-    width), in colour or `grey`, and are seen by a network in [-1, 1].
+    Pictures are resized to `size` (height, width), and stay uint8 of shape (n, channels, height,
+    width), in colour or `grey`; a network gets them scaled to [-1, 1].
     """
     try:
         from PIL import Image

@@ -21,16 +21,18 @@ class ScenarioConfig:
     """How the clients' data change during a run.
 
     Attributes:
-        name: `swap`: some clients of every group change over to the next one. `emerge`: some of
-            the first group take up something new. `converge`: the second group becomes like the
-            first. `rotate`: every other group turns slowly. `recur`: as `emerge`, and later all
-            is as it was. `churn`: some clients of every group leave for good and new ones come.
-            `years`: the days of `weather` come in order, those up to 2009 first.
-        at: The round that it happens in, or begins.
-        fraction: How many of a group's clients change, or leave and are replaced: at least one,
-            and one that stays if there are two.
-        lasts: Rounds that `rotate` turns for, until `recur` goes back, or of a year in `years`.
-        degrees: By how much `rotate` turns in a round.
+        name: `swap`: some clients of every group switch to the next group. `emerge`: some clients
+            of the first group form a new group. `converge`: the second group becomes like the
+            first. `rotate`: every other group rotates slowly. `recur`: like `emerge`, but
+            everything returns to the original state later. `churn`: some clients of every group
+            leave for good, and new ones join. `years`: the days of `weather` come in order,
+            starting with those up to 2009.
+        at: The round in which the change happens or begins.
+        fraction: The fraction of a group's clients that change, or leave and are replaced: at least
+            one, and not all if there are two or more.
+        lasts: The number of rounds for which `rotate` rotates, after which `recur` returns, or that
+            a year lasts in `years`.
+        degrees: The angle by which `rotate` rotates per round.
     """
 
     name: ScenarioName = "none"

@@ -39,12 +39,12 @@ def from_csv(
     seed: int = 0,
     **options: Any,
 ) -> FederatedData:
-    """A federation out of CSV files with a head line: every file is a client, named after it.
+    """A federation from CSV files with a header line: every file is a client, named after it.
 
     Args:
         source: A folder of files, a list of files, or one file with a column for the `client`.
         holdout: As in `deal`.
-        seed: Where the draws come from.
+        seed: The seed of every random draw.
         options: The fields of `CsvConfig`: `target`, `inputs`, `drop`, `categories`, `client`,
             `delimiter`, `decimal`, `blanks`, `test`, `standardize`.
     """
@@ -94,18 +94,18 @@ def from_columns(
     scale: float | None = None,
     shift: float | None = None,
 ) -> Arrays:
-    """Inputs and targets out of the columns of a table.
+    """Inputs and targets from the columns of a table.
 
     Args:
-        table: A dict of columns, a data frame, a Hugging Face dataset, or the like.
-        x: The columns of numbers that make an input; or one column whose cells are inputs: lists,
-            arrays, images.
-        y: The column of targets. Text becomes class numbers, whole numbers are class labels, other
+        table: A dict of columns, a data frame, a Hugging Face dataset, or a similar object.
+        x: The numeric columns that make up an input; or one column whose cells are inputs: lists,
+            arrays or images.
+        y: The target column. Text becomes class numbers, whole numbers are class labels, and other
             numbers are for regression. A comparison such as `num > 0` gives two classes.
-        classes: The order in which text becomes class numbers; by default sorted.
-        scale: A network sees `x * scale + shift`; by default images lie in [-1, 1] and all else is
-            left as it is.
-        shift: The other half of it.
+        classes: The order in which text becomes class numbers; sorted by default.
+        scale: A network gets `x * scale + shift`; by default, images are scaled to [-1, 1], and
+            everything else is unchanged.
+        shift: See `scale`.
     """
     if isinstance(x, str):
         inputs, are_images = _cells(column_of(table, x), x)
@@ -132,15 +132,15 @@ def from_partitions(
     standardize: bool = False,
     seed: int = 0,
 ) -> FederatedData:
-    """A federation of which every client has a table, as flwr-datasets deals them out.
+    """A federation with one table per client, such as the partitions of flwr-datasets.
 
     Args:
-        parts: The clients' tables, for example `fds.load_partition(i)` for every `i`; or tables by
-            the name of the client.
+        parts: The clients' tables, for example `fds.load_partition(i)` for every `i`; or a mapping
+            from the clients' names to their tables.
         y: As in `from_columns`.
-        x: As in `from_columns`; by default all columns but `y`. Blanks in columns become the mean,
-            text becomes an input per word.
-        categories: Columns of numbers whose values are names: an input per value.
+        x: As in `from_columns`; by default all columns but `y`. Blank numbers become the mean of
+            their column, and text becomes one input per word.
+        categories: Numeric columns whose values are categories: one input per value.
         test: As in `deal`.
         holdout: As in `deal`.
         standardize: As in `deal`.

@@ -42,13 +42,13 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """What happened in a round, for the record.
+    """What happened in a round, for the events.
 
     Attributes:
-        edits: What SHAPE did to the tree.
+        edits: The edits of the tree.
         local_loss: Loss of every local batch, by client.
-        path_loss: Held-out loss of the models that know a client, by client and node.
-        positions: Where clients are on a map of two dimensions, by what they learned.
+        path_loss: Held-out loss of the models on a client's path, by client and node.
+        positions: The positions of the clients on a two-dimensional map, by what they learned.
         objective: The terms of the objective that the method minimizes, by name, if it has one.
     """
 
@@ -61,13 +61,13 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a state shows to the outside.
+    """The public view of a state.
 
     Attributes:
-        tree: The hierarchy; methods without one show the flat tree.
-        models: The models of the nodes that have one; `as_vector` gives a model's numbers.
-        served: The model each client uses.
-        shared: What clients share, where they do.
+        tree: The hierarchy; methods without one show a flat tree.
+        models: The models of the nodes that have one; `as_vector` returns a model as one vector.
+        served: The model that each client uses.
+        shared: What clients share, if sharing is on.
     """
 
     tree: Tree
@@ -76,7 +76,7 @@ class View:
     shared: Shared = field(default_factory=Shared)
 
     def used_by(self, clients: Iterable[NodeId]) -> dict[NodeId, Model]:
-        """What clients use: what they are served, or, if not heard yet, the root's model."""
+        """The model that each client uses: the served one, or the root's if it has none yet."""
         return {
             client: self.served[client] if client in self.served else self.models[self.tree.root]
             for client in clients
@@ -97,9 +97,9 @@ class Method(Protocol[State]):
     """A federated method over states of type `State`; see the module's docstring."""
 
     def init(self, fed: Federation) -> tuple[State, Notes]:
-        """Warm up (`fed.round` is 0) and return the first state."""
+        """Run the warm-up (`fed.round` is 0) and return the first state."""
 
     def round(self, state: State, fed: Federation) -> tuple[State, Notes]:
-        """One round; `state` is not changed."""
+        """Run one round, without changing `state`, and return the next state."""
 
     def view(self, state: State) -> View: ...

@@ -68,8 +68,8 @@ def register(
 ) -> Callable[[Kind], Kind]:
     """Register a class as the method `name`, called `title` in tables and reports.
 
-    `config` is a frozen dataclass of what can be set; the class takes an instance of it as
-    `config`. A name that is registered again replaces the earlier one, except for ours.
+    `config` is a frozen dataclass of the method's settings; the class takes an instance of it as
+    `config`. Registering a name again replaces the earlier class, except for built-in methods.
     """
 
     def keep(kind: Kind) -> Kind:

@@ -100,9 +100,9 @@ class Masks:
 
 
 class MeanPooled(nn.Module):
-    """An encoder with a head on the mean of its tokens, which is what encoders of sentences train.
+    """An encoder with a head on the mean of its tokens, as sentence encoders are trained.
 
-    Freeze the encoder to train the head alone, or give all of it to `peft` with
+    Freeze the encoder to train only the head, or pass the whole module to `peft` with
     `modules_to_save=["classifier"]`.
     """
 
@@ -128,18 +128,18 @@ def from_peft(
     inputs: str | Sequence[str] | None = None,
     train_a: bool = False,
 ) -> Callable[[], nn.Module]:
-    """A function that makes the network, to be passed as `network`.
+    """A function that creates the network, to be passed as `network`.
 
     `network=lambda: get_peft_model(...)` is the same as `network=from_peft(lambda: ...)`.
 
     Args:
-        model: A function that makes a model of `peft` or `transformers`; or such a model, from
-            whose weights every training then starts.
-        pad: The token that fills rows up; by default the model's own.
-        inputs: The names of what rows hold, if it is not the model's main input; of several,
-            `x[:, i]` is the i-th.
+        model: A function that creates a `peft` or `transformers` model; or such a model itself,
+            from whose weights training then starts.
+        pad: The padding token; by default the model's own.
+        inputs: The names of the arrays in a row, if it is not just the model's main input; with
+            several, `x[:, i]` is the i-th.
         train_a: Train both factors of LoRA, as FedIT does. By default all clients have the same
-            frozen `A`, so that a mean of adapters is the mean of what they do.
+            frozen `A`, so that averaging adapters averages exactly what they add to the weights.
     """
 
     def make() -> nn.Module:

@@ -23,9 +23,9 @@ class SecureAggregationConfig:
     Attributes:
         smallest_cluster: The smallest number of sites in a sum.
         peers: The public keys of the sites that may be in a sum with this one (`sum.pub` in their
-            folders); none: whatever keys the server names.
-        max_clear_models: How many models may ever leave outside of a sum, in all runs together;
-            none: any number.
+            folders); if there are none, any keys that the server names.
+        max_clear_models: How many models may ever leave outside a sum, in all runs together; None
+            means any number.
     """
 
     smallest_cluster: Annotated[int, Ge(SMALLEST)] = SMALLEST

@@ -70,30 +70,33 @@ class Config:
     """One experiment.
 
     Attributes:
-        method: The method that trains: a name that `sofa-fl run --help` lists, the name of an entry
-            point in the group `sofa_fl.methods`, or `package.module:Class`.
-        title: What the method is called in tables and reports; by default its own title.
-        preset: The preset that the defaults were changed by first, such as `paper`.
+        method: The method: a name that `sofa-fl run --help` lists, the name of an entry point in
+            the group `sofa_fl.methods`, or `package.module:Class`.
+        title: The method's name in tables and reports; by default its own title.
+        preset: The preset whose values replaced defaults, such as `paper`.
         seed: The seed of every random draw.
         rounds: Rounds after the warm-up.
         warmup: Batches per client before the first round; every method gets them.
-        participation: Fraction of the clients that take part in a round, drawn anew each time.
-        warmup_participation: The same for the warm-up. Of very many clients, 1 (all of them) may
-            take longer than all rounds; those who are left out join when they are first asked.
+        participation: Fraction of the clients that take part in a round, newly sampled each time.
+        warmup_participation: The same for the warm-up. With very many clients, a warm-up of all (1)
+            may take longer than all rounds; clients that are left out join when they are first
+            sampled.
         out: The run folder; by default a new one under `runs/`.
-        engine: How local training is executed: `workers` on all cores, `stacked` on a GPU,
-            `ray` on a cluster (`RAY_ADDRESS`), `sequential`, or `auto`, the fastest on this
+        engine: How local training is executed: `workers` on all cores, `stacked` on a GPU, `ray` on
+            a cluster (`RAY_ADDRESS`), `sequential`, or `auto`, which selects the fastest on this
             machine.
-        keep: How many checkpoints are kept, newest first.
-        save_every: Rounds from one checkpoint to the next; the last round is always saved. A run
-            that was stopped repeats at most this many rounds; with 0 (only the last round is
-            saved), all of them.
+        keep: Number of checkpoints to keep; the newest are kept.
+        save_every: Rounds from one checkpoint to the next; the last round is always saved. A
+            resumed run repeats at most this many rounds. With 0, only the last round is saved, and
+            a run that was stopped starts over.
         track: Services that log every round besides TensorBoard: `wandb`, `mlflow`.
-        score_levels: Score the models of every level, and those that clients use, on the whole test
-            set when the run has ended; else its summary has only the clients' own scores.
-        own: Written by a run: what was passed from Python and so is not in the run folder.
-        options: The settings of a method that is not one of ours, by the fields of the dataclass
-            that it takes as `config`.
+        score_levels: At the end of the run, score the models of every level, and those that clients
+            use, on the whole test set; otherwise the summary has only the clients' scores on their
+            own samples.
+        own: Written by a run: the objects that were passed from Python and are therefore not in the
+            run folder.
+        options: The settings of a method that is not built in: the fields of the dataclass that it
+            takes as `config`.
     """
 
     method: str = "sofa"
@@ -140,18 +143,18 @@ class Config:
 def load_config(
     file: Path | str | Mapping[str, Any] | None = None, settings: Sequence[str] = ()
 ) -> Config:
-    """The defaults, changed by a preset, a YAML file or its values, and `key=value` settings.
+    """The defaults, changed by a preset, by a YAML file or its values, and by `key=value` settings.
 
-    The preset is the one that the file or a setting names under the key `preset`.
+    The file or a setting can name the preset under the key `preset`.
     """
     values = read_values(Path(file)) if isinstance(file, Path | str) else dict(file or {})
     return parse_config(override(values, dict(map(read_setting, settings))))
 
 
 def preset(name: str, **overrides: Any) -> Config:
-    """The configuration of a preset; `overrides` are values by key, sections as mappings.
+    """The configuration of a preset; `overrides` are values by key, with sections as mappings.
 
-    For example `preset("paper", rounds=5, data={"num_clients": 50})`.
+    For example, `preset("paper", rounds=5, data={"num_clients": 50})`.
     """
     return parse_config(override(overrides, {"preset": name}))
 

@@ -38,10 +38,10 @@ class Assigned:
     """The node that a new client is assigned to, and its model.
 
     Attributes:
-        node: The number of a cluster, or `client:3`: the newcomer is served what client 3 is.
-        path: The nodes from the root to it.
-        clients: The clients below it, whose class mix the model has.
-        model: A network that takes inputs as the run had them.
+        node: The number of a cluster, or `client:3` if the new client gets the model of client 3.
+        path: The nodes from the root to this node.
+        clients: The clients below the node; the model assumes their class mix.
+        model: A network that takes inputs in the form that the run had them.
     """
 
     node: str
@@ -59,17 +59,18 @@ def assign(
     network: NetworkFactory | None = None,
     method: Method[Any] | None = None,
 ) -> Assigned:
-    """Place a client that was not in a run by its inputs, and give the model to serve it.
+    """Assign a client that was not in a run to a node, by its inputs, and return its model.
 
-    Inputs cannot tell clients apart that see the same and call it otherwise: give labels there.
+    Inputs alone cannot distinguish clients that see the same things but label them differently;
+    pass labels if labels may differ.
 
     Args:
         run: The run folder.
-        x: Inputs of the client, as the run had them; a hundred are enough as a rule.
+        x: The client's inputs, in the form that the run had them; a hundred are usually enough.
         y: Their labels or targets, if they are known.
-        file: Where to write the model, as `export` does.
-        network: The function that makes the network, if the run was given one.
-        method: The method, if the run was given an object.
+        file: Where to write the model, in a format of `export`.
+        network: The function that creates the network, if one was passed to the run.
+        method: The method, if an instance was passed to the run.
     """
     kind = None if file is None else format_of(Path(file))
     opened = open_run(Path(run), network, method)

@@ -17,10 +17,10 @@ from sofa_fl.topology.tree import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleConfig:
-    """Which of the true groups.
+    """Which level of the true groups is used.
 
     Attributes:
-        level: Where groups are nested: 0 takes the finest, 1 those above, and so on.
+        level: For nested groups: 0 is the finest level, 1 the level above it, and so on.
     """
 
     level: Annotated[int, Ge(0)] = 0
