@@ -71,7 +71,7 @@ def test_what_happened_to_the_data_and_what_to_know(browser: Browser, tmp_path: 
         remark = page.locator(".remark").all_text_contents()
         assert len(remark) == 1
         assert remark[0].startswith(
-            "The mean fell 21.0 points since round 1, most of it in round 2"
+            "The mean has fallen 21.0 points since round 1, most of it in round 2"
         )
         assert not page.locator(".data-news").is_visible()
         page.keyboard.press("ArrowLeft")
