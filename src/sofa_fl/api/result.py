@@ -1,4 +1,4 @@
-"""The result of a run for people: typed scores, a table, predictions, a picture in a notebook."""
+"""The result of a run: typed scores, a table, predictions, and a picture in a notebook."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Result(loop.Result):
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the tree, the worst clients, and where the report is."""
+        """The HTML for a notebook: the tree, the worst clients, and the path of the report."""
         record = read_round(self.run)
         ranked = sorted(_scores(record), key=lambda one: (one.score is None, one.score or 0.0))
         rows = "".join(
@@ -177,7 +177,7 @@ def _node(client: str | int | None, node: str | int) -> str | int:
 
 
 def _scores(record: Round) -> tuple[ClientScore, ...]:
-    """The clients of a round that the tree knows."""
+    """The scores of the clients in the tree of a round."""
     tree = record.tree
     return tuple(
         ClientScore(

@@ -168,7 +168,7 @@ def compare(
 
 
 def _named(methods: Methods) -> dict[str, tuple[str | None, Method[Any] | str]]:
-    """By the name that a run folder has, the title (None for the method's own) and the method."""
+    """The title (None for the method's own) and the method, by the name of the run folder."""
     if isinstance(methods, str):
         methods = [methods]
     if not isinstance(methods, Mapping):
@@ -179,7 +179,7 @@ def _named(methods: Methods) -> dict[str, tuple[str | None, Method[Any] | str]]:
 
 
 def with_own(config: Config | None, own: Own, method: object) -> tuple[Config, Own]:
-    """A configuration and what goes with it; a method's name is part of the former."""
+    """The configuration and the objects passed with it; a method's name goes into the former."""
     config = Config() if config is None else config
     if not isinstance(config, Config):
         raise ConfigError(
@@ -192,7 +192,7 @@ def with_own(config: Config | None, own: Own, method: object) -> tuple[Config, O
 
 
 def checked_method(method: object) -> Any:
-    """A method that was passed as an object, or None."""
+    """A method that was passed as an instance, or None."""
     if isinstance(method, type):
         raise ConfigError(
             f"method must be a name or an instance, got the class {method.__name__}; pass "

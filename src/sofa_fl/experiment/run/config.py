@@ -1,4 +1,4 @@
-"""The whole configuration: the dataclasses of all layers under one roof, validated by pydantic.
+"""The whole configuration: the dataclasses of all layers in one, validated by pydantic.
 
 The defaults are the paper's experiment.
 """
@@ -160,7 +160,7 @@ def preset(name: str, **overrides: Any) -> Config:
 
 
 def override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Change nested values by dotted keys, on top of the preset that they name."""
+    """Apply changes by dotted keys to nested values, on top of the preset that they name."""
     changed = copy.deepcopy(dict(values))
     for key, value in overrides.items():
         put_value(changed, key, value)
@@ -174,7 +174,7 @@ def override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[st
 
 
 def parse_config(values: Mapping[str, Any]) -> Config:
-    """Check names, types and ranges; what is wrong is named in a ConfigError."""
+    """Check names, types and ranges; a ConfigError names what is wrong."""
     config = fit_to_data(validated(Config, values))
     return replace(config, options=_options(config))
 
@@ -194,7 +194,7 @@ def fit_to_data(config: Config) -> Config:
 
 
 def check_config(config: Config) -> Config:
-    """Check a configuration that was made in Python just like one from a file."""
+    """Check a configuration that was created in Python just like one from a file."""
     checked = parse_config(plain_values(config))
     if checked.preset is not None:
         plain = config_to_dict(checked)
@@ -208,13 +208,13 @@ def check_config(config: Config) -> Config:
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
-    """Complete and plain: what `config.yaml` holds and `parse_config` takes."""
+    """The complete configuration as plain values, for `config.yaml` and `parse_config`."""
     plain: dict[str, Any] = adapter_of(Config).dump_python(config, mode="json")
     return plain
 
 
 def compared(config: Config) -> dict[str, Any]:
-    """The plain configuration without the keys that do not change a result."""
+    """The plain configuration without the keys that do not affect results."""
     plain = {key: value for key, value in config_to_dict(config).items() if key not in NEUTRAL}
     return {**plain, "data": {**plain["data"], "dir": None}}
 
@@ -231,7 +231,7 @@ def code_digest() -> str:
 
 
 def provenance(config: Config, data: str) -> dict[str, Any]:
-    """What a run was made of: the version, and digests of code, configuration and data."""
+    """The origin of a run: the version, and digests of code, configuration and data."""
     text = json.dumps(compared(config), sort_keys=True, default=repr)
     return {
         "version": sofa_fl.__version__,
@@ -243,13 +243,13 @@ def provenance(config: Config, data: str) -> dict[str, Any]:
 
 
 def for_method(config: Config, method: str) -> Config:
-    """The same experiment with another method; `options` are only for methods that are not ours."""
+    """The same experiment with another method; `options` are dropped for built-in methods."""
     options = {} if method in built_in_methods() else config.options
     return replace(config, method=method, options=options)
 
 
 def _options(config: Config) -> Any:
-    """The options as the method's dataclass; nothing for a method of ours, which has a section."""
+    """The options as the method's dataclass; empty for a built-in method, which has a section."""
     if "method" in config.own:
         return config.options
     given = plain_values(config.options)

@@ -1,4 +1,4 @@
-"""Private runs: what they must not be combined with, and the engine that makes them so."""
+"""Private runs: the settings that they exclude, and the engine that adds noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sofa_fl.privacy.private_engine import PrivateEngine
 
 
 def check_private(config: Config, *, is_deployed: bool) -> None:
-    """Raise if something would leave clients without noise although a run is to be private."""
+    """Raise if anything would leave clients without noise in a private run."""
     if config.sharing.largest_ratio:
         raise ConfigError(
             f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}, because shared "

@@ -23,7 +23,7 @@ _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
 def read_values(file: Path) -> dict[str, Any]:
-    """What a YAML file says, not checked yet."""
+    """The values in a YAML file, not yet checked."""
     try:
         values = load_yaml(file)
     except (OSError, UnicodeDecodeError) as error:
@@ -59,7 +59,7 @@ def _numbers(value: Any) -> Any:
 
 
 def put_value(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value of a dotted key; sections on the way are made if they are missing."""
+    """Set the value of a dotted key, creating missing sections on the way."""
     path = key.split(".")
     for name in path[:-1]:
         inner = values.setdefault(name, {})
@@ -78,7 +78,7 @@ def value_at(values: Mapping[str, Any], key: str) -> Any:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values, with `changes` in place of those that both have."""
+    """Nested values, in which `changes` replace values with the same key."""
     result = dict(base)
     for key, value in changes.items():
         inner = result.get(key)
@@ -111,12 +111,12 @@ def plain_values(value: Any) -> Any:
 
 @cache
 def adapter_of(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """What pydantic knows of a dataclass; slow to make, so made once."""
+    """The pydantic adapter of a dataclass; slow to create, so it is cached."""
     return pydantic.TypeAdapter(kind)
 
 
 def validated(kind: type[Section], values: Mapping[str, Any], prefix: str = "") -> Section:
-    """Make a dataclass of values; a wrong name, type or range is a ConfigError that names it."""
+    """Create a dataclass from values; a ConfigError names a wrong key, type or range."""
     _check_keys(values, kind, prefix)
     dataclass_type: Any = kind
     try:
