@@ -114,7 +114,7 @@ def flaws_of(
         params = outcome.params
         if params.shape != (size,) or params.dtype != torch.float32:
             shape = "x".join(map(str, params.shape))
-            flaws[at] = f"a model of {shape} numbers ({params.dtype}) in place of {size}"
+            flaws[at] = f"a model of {shape} numbers ({params.dtype}) instead of {size}"
         else:
             fitting.append(at)
     if not fitting:

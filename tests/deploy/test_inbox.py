@@ -79,7 +79,7 @@ def test_parts_one_by_one_do_not_extend_the_time(federation: Federation) -> None
     assert box.pull(ids) == {}
     time.sleep(0.25)
     assert box.pull(ids) == {
-        ids[1]: "an answer was announced, and some of its parts were never sent"
+        ids[1]: "an answer was announced, but some of its parts were never sent"
     }
 
 

@@ -255,8 +255,8 @@ def test_plans_that_hide_too_little_have_a_flaw() -> None:
 def test_survivors_that_hide_too_little_have_a_flaw() -> None:
     plan = plan_of([10] * 5)
     assert flaw_of_survivors(plan, (0, 1, 2, 3), 0) is None
-    assert "this one too" in str(flaw_of_survivors(plan, (0, 1, 2, 3), 4))
-    assert "of its members" in str(flaw_of_survivors(plan, (0, 1, 2, 3, 7), 0))
+    assert "include this site" in str(flaw_of_survivors(plan, (0, 1, 2, 3), 4))
+    assert "must be members" in str(flaw_of_survivors(plan, (0, 1, 2, 3, 7), 0))
     assert "4 members must have sent" in str(flaw_of_survivors(plan, (0, 1, 2), 0))
     uneven = plan_of([10, 10, 10, 10, 35])
     assert flaw_of_survivors(uneven, (0, 1, 2, 3, 4), 4) is None

@@ -204,7 +204,7 @@ def test_an_app_with_another_hash_does_not_run(site: Path, monkeypatch: pytest.M
     )
     wanted = hashlib.sha256(b"reviewed").hexdigest()
     process = process_of(site, app_hash=wanted)
-    with pytest.raises(RefusalError, match=f"this site runs the app {wanted}, and was sent"):
+    with pytest.raises(RefusalError, match=f"this site runs the app {wanted}, but was sent"):
         process.app(Run.create_empty(5), EVIL)
     assert not installed
     assert audited(site)[0]["run"] == "5"

@@ -88,7 +88,7 @@ def test_a_masked_model_is_all_that_leaves() -> None:
     [
         (plan_of(2, threshold=2), "at least 3 members, got 2"),
         (plan_of(threshold=3), "4 to 5 of 5 members must agree on a sum, got 3"),
-        (plan_of(keys=(*KEYS, "ab" * 32)), "must have the key of this site"),
+        (plan_of(keys=(*KEYS, "ab" * 32)), "must include this site's key"),
         (plan_of(sizes=(10**6, 1, 1, 1, 1)), "weight in a sum is its"),
     ],
 )
@@ -162,9 +162,9 @@ def test_a_site_unmasks_one_set_of_survivors() -> None:
 @pytest.mark.parametrize(
     ("survivors", "why"),
     [
-        ([1, 2, 3, 4], "of this one too"),
+        ([1, 2, 3, 4], "include this site"),
         ([0, 1, 2], "4 members must have sent their models, got 3"),
-        ([0, 1, 2, 9], "of its members"),
+        ([0, 1, 2, 9], "must be members"),
     ],
 )
 def test_a_site_does_not_unmask_too_few(survivors: list[int], why: str) -> None:

@@ -25,7 +25,7 @@ def find_cifar10(given: list[Path]) -> Path:
     for place in places:
         if all((place / file).is_file() for file in (*TRAIN_FILES, *TEST_FILES)):
             return place
-    looked = ", ".join(map(str, places)) or "no folder, for data.dir and SOFA_FL_DATA are not set"
+    looked = ", ".join(map(str, places)) or "none, because data.dir and SOFA_FL_DATA are not set"
     raise DataError(
         f"{NAME} needs {', '.join((*TRAIN_FILES, *TEST_FILES))} (looked in {looked}); set data.dir "
         f"to the folder that contains {FOLDER}"

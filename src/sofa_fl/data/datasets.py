@@ -59,7 +59,7 @@ def load_dataset(name: str, data_dir: Path | None = None) -> tuple[Arrays, Array
     for place in places:
         if name and place.is_dir():
             return read_folder(place)
-    looked = ", ".join(map(str, places)) or "no folder, for data.dir and SOFA_FL_DATA are not set"
+    looked = ", ".join(map(str, places)) or "none, because data.dir and SOFA_FL_DATA are not set"
     raise DataError(
         f"unknown dataset {name!r}; known: {', '.join(sorted(PUBLISHED))}, and folders of idx "
         f"files (looked in {looked}); set data.dir to the folder that contains {name!r}"

@@ -29,7 +29,7 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.data.preprocess import fit_preprocessing
 from sofa_fl.errors import DataError
 
-FILLING = "fill it, or make a federation with from_csv or from_partitions, which fill blanks"
+FILLING = "fill it in, or use from_csv or from_partitions, which fill in blanks"
 
 
 def from_csv(

@@ -23,7 +23,7 @@ from sofa_fl.models.networks import seed_draws
 
 CHUNK = 64  # samples whose gradients are in memory at a time
 LOSS_SHARE = 0.1  # of the clip that a sample's loss may be, as one more coordinate of its gradient
-PRIVATELY = "the network cannot be trained with privacy, which takes the gradient of every sample"
+PRIVATELY = "the network cannot be trained with privacy, which needs the gradient of every sample"
 Named = dict[str, Tensor]
 
 

@@ -110,7 +110,7 @@ def find_method(name: str) -> MethodInfo:
     hint = (
         f"did you mean {near[0]}?"
         if near
-        else f"known: {', '.join(known)}; name one of your own as package.module:Class"
+        else f"known: {', '.join(known)}; name your own method as package.module:Class"
     )
     raise ConfigError(f"unknown method {name}; {hint}")
 

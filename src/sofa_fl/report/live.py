@@ -120,13 +120,15 @@ class _Handler(BaseHTTPRequestHandler):
         # Another site's page may have its name point here; it must not read a run through that.
         host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
         if self.server.is_loopback and host not in NAMES:
-            self.answer(HTTPStatus.FORBIDDEN, "text/plain", "this page is for this machine only")
+            self.answer(
+                HTTPStatus.FORBIDDEN, "text/plain", "this page is served only to this machine"
+            )
             return
         asked = urlsplit(self.path)
         try:
             found = self.server.site.get(unquote(asked.path), parse_qs(asked.query))
             if found is None:
-                self.answer(HTTPStatus.NOT_FOUND, "text/plain", "there is no such page; begin at /")
+                self.answer(HTTPStatus.NOT_FOUND, "text/plain", "there is no such page; start at /")
             elif isinstance(found, str):
                 self.answer(HTTPStatus.OK, "text/html", found)
             else:

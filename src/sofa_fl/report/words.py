@@ -141,7 +141,7 @@ def _tell(edit: Edit, tree: MutableTree, names: Names) -> str:
             return f"{client_name(node, names)} joined cluster {onto}"
         case Join(node, onto, above):
             both = client_name(node, names), client_name(onto, names)
-            return f"{both[0]} joined {both[1]}, in cluster {above}"
+            return f"{both[0]} joined {both[1]} in the new cluster {above}"
         case Leave(node):
             return f"{client_name(node, names)} left"
 

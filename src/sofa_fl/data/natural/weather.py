@@ -72,7 +72,7 @@ def find_weather(given: tuple[Path, ...]) -> Path:
     for place in places:
         if place.is_file():
             return place
-    looked = ", ".join(map(str, places)) or "no folder, for data.dir and SOFA_FL_DATA are not set"
+    looked = ", ".join(map(str, places)) or "none, because data.dir and SOFA_FL_DATA are not set"
     raise DataError(
         f"weather needs {FILE}, which does not ship with the package (looked in {looked}); pass "
         "--data-dir with the folder that contains it"

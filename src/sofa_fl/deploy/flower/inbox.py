@@ -106,7 +106,7 @@ class Inbox:
                 answer = Announced(message.metadata.message_id, parts, time.monotonic())
                 if len(parts) > self.max_parts:
                     answer.error = (
-                        f"an answer must have at most {self.max_parts} parts, and has more"
+                        f"an answer must have at most {self.max_parts} parts, but has more"
                     )
                 self._announced[id] = answer
 
@@ -128,8 +128,8 @@ class Inbox:
             del answer.missing[0]
             if sum(map(len, answer.parts.values())) > self.max_bytes:
                 answer.error = (
-                    f"an answer must have at most {self.max_bytes:,} bytes, and has more; "
-                    "raise `max_answer` if it should"
+                    f"an answer must have at most {self.max_bytes:,} bytes, but has more; raise "
+                    "`max_answer` to allow it"
                 )
             if time.monotonic() - began >= SLICE:
                 return
@@ -155,7 +155,7 @@ class Inbox:
 
 def _put_together(answer: Announced) -> Pulled:
     if answer.is_lost:
-        return "an answer was announced, and some of its parts were never sent"
+        return "an answer was announced, but some of its parts were never sent"
     if answer.error:
         return MessageError(answer.error)
     try:

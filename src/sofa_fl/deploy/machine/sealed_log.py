@@ -16,7 +16,7 @@ from typing import Protocol
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import append_bytes, locked, write_bytes
 
-RESTORE = "restore the site's state from a backup; until then nothing is answered"
+RESTORE = "restore the site's state from a backup; until then, the site answers nothing"
 
 
 class Log(Protocol):

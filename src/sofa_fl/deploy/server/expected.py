@@ -39,9 +39,9 @@ class Expected:
     def refusal(self, profile: MachineProfile) -> str | None:
         """Why a machine cannot take part, if it cannot."""
         if profile.format != self.format:
-            return f"its samples must be {self.format}, and are {profile.format}"
+            return f"its samples must be {self.format}, but are {profile.format}"
         if profile.num_classes > self.num_classes:
-            return f"it may have {self.num_classes} classes, and has {profile.num_classes}"
+            return f"it may have {self.num_classes} classes, but has {profile.num_classes}"
         highest = -1 if profile.ids is None else int(profile.ids.max())
         sizes = (profile.num_train, profile.num_holdout, profile.num_test, highest + 1)
         if max(sizes) > self.max_samples:

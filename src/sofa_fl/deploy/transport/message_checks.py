@@ -31,7 +31,7 @@ def told(error: BaseException) -> str:
     """What the server may know of a site's error: one in its samples may quote some of them."""
     if isinstance(error, SofaError) and not isinstance(error, DataError):
         return shown(error)
-    return "this site could not answer, for a reason that is in its own log"
+    return "this site could not answer; the reason is in its own log"
 
 
 def checked(values: Any, name: str, kind: type[Any]) -> Any:
@@ -55,8 +55,8 @@ def flaw_of_name(name: object) -> str | None:
         return f"a client's name must be text, got {shown(repr(name))}"
     if len(name) > MAX_TEXT or not name.isprintable() or name != name.strip():
         return (
-            f"a client's name must be at most {MAX_TEXT} printable characters without blanks at "
-            f"its ends, got {shown(repr(name))}"
+            f"a client's name must be at most {MAX_TEXT} printable characters, without spaces at "
+            f"either end, got {shown(repr(name))}"
         )
     if re.fullmatch(r"(client\W*)?\d+", name, re.IGNORECASE):
         return f"a client's name must not be a number, got {shown(repr(name))}"

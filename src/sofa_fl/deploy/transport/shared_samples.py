@@ -14,7 +14,7 @@ def flaw_of_samples(samples: Arrays, num_outputs: int) -> str | None:
     if samples.y.dtype.kind != "f":
         if len(samples) and not 0 <= samples.y.min() <= samples.y.max() < num_outputs:
             return (
-                f"labels of shared samples must be 0 to {num_outputs - 1}, got "
+                f"labels of shared samples must be from 0 to {num_outputs - 1}, got "
                 f"{samples.y.min()} to {samples.y.max()}"
             )
     elif not (np.abs(samples.y) <= LARGEST).all():

@@ -257,7 +257,7 @@ def _options(config: Config) -> Any:
     kind = None if ours else find_method(config.method).config
     if kind is None:
         if given:
-            instead = f"set keys of its own section, {config.method}" if ours else "leave them out"
+            instead = f"set keys in its own section, {config.method}" if ours else "remove them"
             raise ConfigError(f"the method {config.method} takes no options; {instead}")
         return {}
     if not isinstance(given, Mapping):

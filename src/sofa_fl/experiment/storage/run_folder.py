@@ -97,8 +97,8 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"cannot write the run folder {self.path}: {error.strerror}") from None
         refusal = (
-            f"another process runs in {self.path}; wait until it has ended, or choose another "
-            "folder with 'out'"
+            f"another process is running in {self.path}; wait until it has ended, or choose "
+            "another folder with 'out'"
         )
         with locked(self.lock_file, refusal, patience):
             for path in self.unfinished():
