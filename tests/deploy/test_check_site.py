@@ -71,7 +71,7 @@ def test_a_site_that_is_ready_says_what_it_has(site: Path) -> None:
     [
         (
             lambda site: change(site / "policy.toml", "min_rows = 20", "min_rows = 200"),
-            RefusalError, "no fewer than 200 samples",
+            RefusalError, "at least 200 samples",
         ),
         (
             lambda site: change(site / "policy.toml", "hidden = 8", "hidden = 9"),

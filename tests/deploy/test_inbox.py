@@ -135,7 +135,7 @@ def test_an_answer_that_is_no_message_is_an_error(federation: Federation) -> Non
     messenger._sent[ids[1]] = hostile.id
     found = messenger.collect(ids)[ids[1]]
     assert isinstance(found, WireMessage)
-    with pytest.raises(MessageError, match="is a RecordDict"):
+    with pytest.raises(MessageError, match="got a RecordDict"):
         found.check_version()
 
 

@@ -108,9 +108,9 @@ def test_what_a_member_sends_says_nothing_alone(where: int) -> None:
 def test_too_few_models_are_not_unmasked() -> None:
     plan, models = plan_of([10] * 6), models_of(6)
     assert plan.threshold == 5
-    with pytest.raises(SumError, match="5 members must agree on a sum, and 4 answered"):
+    with pytest.raises(SumError, match="5 members must agree on a sum, but 4 answered"):
         aggregate(plan, models, (0, 1, 2, 3), (0, 1, 2, 3))
-    with pytest.raises(SumError, match="5 members must agree on a sum, and 4 answered"):
+    with pytest.raises(SumError, match="5 members must agree on a sum, but 4 answered"):
         aggregate(plan, models, tuple(range(6)), (0, 1, 2, 3))
 
 

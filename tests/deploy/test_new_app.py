@@ -82,7 +82,7 @@ def test_keys_are_not_overwritten_by_default(
     before = contents()
     with pytest.raises(SystemExit):
         make_keys(arguments)
-    assert f"{first} exists already" in capsys.readouterr().err
+    assert f"{first} already exists" in capsys.readouterr().err
     assert contents() == before
     (tmp_path / "keys" / first).chmod(0o666)
     make_keys([*arguments, "--overwrite"])

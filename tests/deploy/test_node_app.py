@@ -108,7 +108,7 @@ def test_an_answer_is_sealed_for_the_server(site: Path) -> None:
     server = new_key()
     setup = SETUP.to_dict()
     hello = MessageBuilder().message(ask="hello", setup=setup, public=public_of(server))
-    with pytest.raises(MessageError, match="it is encrypted"):
+    with pytest.raises(MessageError, match="the message is encrypted"):
         ask(hello)
     answer = ask(hello, key=server)
     assert answer.header["cap"] == 0.1

@@ -80,7 +80,7 @@ def test_nothing_that_is_written_has_an_absolute_path(tmp_path: Path) -> None:
     for file in app.rglob("*"):
         if file.is_file():
             assert str(tmp_path) not in file.read_text(encoding="utf-8"), file.name
-    with pytest.raises(ConfigError, match="no word of Python, got 'try'"):
+    with pytest.raises(ConfigError, match="not be a Python keyword, got 'try'"):
         new_app(tmp_path / "try")
 
 
