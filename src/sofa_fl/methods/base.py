@@ -1,6 +1,6 @@
-"""What a method is: a state, made once and taken through rounds.
+"""The interface of a method: it creates a state, and computes the state after every round.
 
-A whole method, for scale:
+A complete method looks like this:
 
     class LocalOnly:
         def init(self, fed: Federation) -> tuple[dict[NodeId, Vector], Notes]:
@@ -9,15 +9,15 @@ A whole method, for scale:
 
         def round(self, state, fed):
             outcomes = fed.train([fed.task(client, state[client]) for client in fed.clients])
-            heard = answered(fed.clients, outcomes)  # not all answer every time
+            heard = answered(fed.clients, outcomes)  # some clients may not answer
             return state | {c: outcome.params for c, outcome in heard.items()}, Notes()
 
         def view(self, state):
             return View(tree=flat_tree(list(state)), models=state, served=state)
 
-A state is a frozen dataclass (or a mapping) of trees, models, row numbers and plain values:
-the experiment saves it, and restores it by the type that `init` says it returns; a method
-writes no code for that.
+A state is a frozen dataclass (or a mapping) of trees, models, row numbers and plain values. The
+experiment saves it, and restores it by the return type that `init` declares, so a method needs no
+code for that.
 """
 
 from __future__ import annotations
