@@ -29,16 +29,14 @@ class SharingConfig:
 
     Attributes:
         ratio: Fraction of a child's samples that its parent gathers; or one fraction per level of
-            the parent, from level 1 up, of which the last also applies to higher levels. 0 shares
-            nothing. If the fraction is less than one sample of a child, one sample is drawn with
-            this probability.
-        mode: `random` draws new samples every round; once the cap is reached, it draws only from
-            samples already disclosed. `fixed` repeats the draw of the first round while a child
-            holds the same samples.
+            the parent, from level 1 up (the last one also applies above). 0 shares nothing. If this
+            is less than one sample of a child, one sample is drawn with this probability.
+        mode: `random` draws new samples every round or, once the cap is reached, samples already
+            disclosed; `fixed` repeats the first draw while a child holds the same samples.
         adaptive: Share less in a less coherent cluster: `ratio / (1 + incoherence)`.
         max_disclosure: Fraction of a client's samples that may ever leave it, over the whole run:
-            one number, or one by client number. The default, also for clients that are not named,
-            is the ratio (the largest, if there are several). 0 shares nothing; 1 means no cap.
+            one number, or one by client number. The default, also for clients not named, is the
+            (largest) ratio. 0 shares nothing; 1 means no cap.
         accumulate: Add gathered samples to a pool instead of replacing it, as the paper writes it.
             A new cluster starts with an empty pool.
         reshare: Also gather from the samples that a child received, not only from its own, as the

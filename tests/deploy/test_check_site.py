@@ -88,7 +88,7 @@ def test_a_site_that_is_ready_says_what_it_has(site: Path) -> None:
             lambda site: change(
                 site.parent / "clinics" / "pyproject.toml", "classes = 10 ", "classes = 9 "
             ),
-            ConfigError, "would turn this machine away: it may have 9 classes, and has 10",
+            ConfigError, "would turn this machine away: it may have 9 classes, but has 10",
         ),
         (
             lambda site: change(

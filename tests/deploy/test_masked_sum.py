@@ -270,7 +270,7 @@ def test_members_must_be_peers_where_a_site_names_some() -> None:
     assert flaw_of_keys(plan, own, ()) is None
     assert flaw_of_keys(plan, own, others) is None
     assert "1 members of the sum are not among" in str(flaw_of_keys(plan, own, others[:1]))
-    assert "key of this site" in str(flaw_of_keys(plan, public_of(KEYS[8]), ()))
+    assert "this site's key" in str(flaw_of_keys(plan, public_of(KEYS[8]), ()))
 
 
 def test_a_plan_survives_the_wire_and_wrong_ones_do_not() -> None:

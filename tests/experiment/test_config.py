@@ -95,7 +95,7 @@ def test_values_as_they_are_typed(setting: str, read: object) -> None:
             "method=tests.methods.own:Demanding",
             "the constructor of the method tests.methods.own:Demanding needs",
         ),
-        ("options.beta=1", "the method sofa takes no options; set keys of its own section, sofa"),
+        ("options.beta=1", "the method sofa takes no options; set keys in its own section, sofa"),
         ("preset=papr", "unknown preset papr; did you mean paper?"),
         ("preset=[1]", "unknown preset [1]; known: paper"),
         ("engine=gpus", "engine: input should be 'auto'"),
