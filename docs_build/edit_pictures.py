@@ -71,7 +71,7 @@ def draw(story: Story) -> str:
     changed = _changed(story.edits)
     colours = _colours(story)
     pieces = [
-        text(150, 26, "where the clients are", bold=True),
+        text(150, 26, "positions of the clients", bold=True),
         text(440, 26, "the tree before", bold=True),
         text(745, 26, "the tree after", bold=True),
         *_plane(story, colours, changed),

@@ -2,7 +2,7 @@
 # # A federation in a notebook
 #
 # Twelve clinics in two countries predict which patients come back.
-# The countries have different reasons for it, and nobody knows that there are two.
+# The reasons differ between the countries, and the method is not told that there are two.
 
 # %%
 import numpy as np
@@ -21,8 +21,8 @@ data = sofa_fl.deal(sofa_fl.from_arrays(x, y), by=np.array(norway + italy)[clini
 len(data.clients), data.names[:4]
 
 # %% [markdown]
-# A run needs nothing but the data; the configuration here makes it short.
-# Its result is a picture of the tree, and a table of the clinics that are served worst.
+# A run needs only the data; the configuration here makes it short.
+# A notebook shows the result as a picture of the tree and a table of the worst clinics.
 
 # %%
 local = sofa_fl.LocalConfig(batches=20, batch_size=20, learning_rate=5e-3)
@@ -32,7 +32,7 @@ result = sofa_fl.run(config, data=data, progress=False)
 result
 
 # %% [markdown]
-# What happened to the tree, round by round; round 0 is the warm-up.
+# This shows what happened to the tree in every round; round 0 is the warm-up.
 
 # %%
 for record in result.rounds():
@@ -41,7 +41,7 @@ for record in result.rounds():
 
 # %% [markdown]
 # Is the tree worth it?
-# The same budget with one model for all (FedAvg), and with every clinic alone:
+# With the same budget, we compare it with one model for all (FedAvg) and with local training:
 
 # %%
 config = sofa_fl.Config(

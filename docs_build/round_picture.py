@@ -18,9 +18,9 @@ SPOTS = {
 }  # fmt: skip
 LINES = ("ar", "br", "0a", "1a", "2a", "3b", "4b")
 STEPS = (
-    ("1  Local update", "clients train, from what", "their parents stand for"),
+    ("1  Local update", "clients train, starting from", "their parents' models"),
     ("2  Cluster update", "a cluster is the mean", "of its clients"),
-    ("3  Compare losses", "each client judges its path", "on what it holds out"),
+    ("3  Compare losses", "each client tests its path", "on held-out samples"),
     ("4  SHAPE", "the tree follows what", "clients have learned"),
     ("5  Partial data sharing", "pools gather upward and are", "handed down"),
 )

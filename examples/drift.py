@@ -1,15 +1,17 @@
-"""Clients that change, by an own script: some turn over, one comes, one goes."""
+"""Clients that change, by your own script: one changes its labels, one joins, one leaves."""
 
 from sklearn.datasets import load_digits
 
 import sofa_fl
 
 upright, turned = sofa_fl.Concept(), sofa_fl.Concept(degrees=90)
-renamed = sofa_fl.Concept(labels=(1, 0, 3, 2, 5, 4, 7, 6, 9, 8))  # neighbours swap their names
+renamed = sofa_fl.Concept(
+    labels=(1, 0, 3, 2, 5, 4, 7, 6, 9, 8)
+)  # neighbouring digits swap their labels
 
 script = [
     sofa_fl.Phase(0, {0: upright, 1: upright, 2: upright, 3: turned, 4: turned, 5: turned}),
-    # Client 2 begins to see what the others call otherwise; client 5 is gone, client 6 comes.
+    # The labels of client 2 change; client 5 leaves, and client 6 joins.
     sofa_fl.Phase(4, {0: upright, 1: upright, 2: renamed, 3: turned, 4: turned, 6: turned}),
 ]
 
@@ -26,7 +28,7 @@ config = sofa_fl.Config(
 
 
 def tell(event):
-    """An own observer: called with every event as it happens."""
+    """Your own observer, which is called with every event as it happens."""
     if event["event"] == "round":
         edits = ", ".join(edit["edit"] for edit in event["edits"]) or "-"
         print(f"round {event['round']}: {event['client']['mean']:.2f}, edits: {edits}")

@@ -1,4 +1,4 @@
-"""A folder of pictures, a subfolder per class; this script draws one first, to have some."""
+"""A folder of pictures with a subfolder per class; this script first draws the pictures."""
 
 from pathlib import Path
 
@@ -41,7 +41,9 @@ def network():
     )  # fmt: skip
 
 
-data = sofa_fl.split(sofa_fl.from_folder(folder, size=(16, 16)))  # dealt out as config.data says
+data = sofa_fl.split(
+    sofa_fl.from_folder(folder, size=(16, 16))
+)  # assigned to clients by config.data
 config = sofa_fl.Config(
     rounds=4,
     data=sofa_fl.DataConfig(name="pictures", num_clients=4, min_samples=5, holdout=0.1),

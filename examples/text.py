@@ -1,4 +1,4 @@
-"""Text: complaints to four shops, sorted by what they are about, by a bag of embeddings."""
+"""Text: classify complaints to four shops by topic, with a bag of embeddings."""
 
 import numpy as np
 from torch import nn
@@ -15,7 +15,7 @@ LENGTH, PER_SHOP = 12, 150
 
 rng = np.random.default_rng(0)
 words = sorted({word for text in (*TOPICS.values(), FILLER) for word in text.split()})
-number = {word: at + 1 for at, word in enumerate(words)}  # 0 is for places that are empty
+number = {word: at + 1 for at, word in enumerate(words)}  # 0 is padding
 
 
 def complaint(topic):
@@ -29,7 +29,7 @@ def encode(text):
 
 
 class Bag(nn.Module):
-    """The mean of the words' embeddings; inputs come as floats, so they are made whole again."""
+    """The mean of the words' embeddings; inputs are floats, so they are converted to integers."""
 
     def __init__(self):
         super().__init__()

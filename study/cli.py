@@ -36,8 +36,8 @@ TARGETS = (*RUN, "adapters", "sweep", "natural_sweep", "figures", "docs", "all")
 SEEDS_OF = {"sweep": SWEEP_SEEDS, "natural_sweep": SWEEP_SEEDS, "tree": TREE_SEEDS}
 QUICK_OUT = Path("runs") / "quick"
 QUICK_WARNING = (
-    "Quick runs are tiny: they show that everything works. Their numbers say nothing about the "
-    "methods, and cannot be compared with the paper's."
+    "Quick runs are tiny: they only check that everything works. Their numbers say nothing about "
+    "the methods, and cannot be compared with the paper's."
 )
 
 
@@ -64,20 +64,22 @@ def reproduce(
     sets: Settings = None,
     jobs: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Runs at the same time; more than 1 pays on a GPU."),
+        typer.Option(
+            metavar="N", min=1, help="Number of parallel runs; more than 1 pays off on a GPU."
+        ),
     ] = 1,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Tiny runs, to check that everything works.")
+        bool, typer.Option("--quick", help="Make tiny runs, to check that everything works.")
     ] = False,
     missing: Annotated[
-        bool, typer.Option("--missing", help="Make only the runs that the results lack.")
+        bool, typer.Option("--missing", help="Run only what is missing from the results.")
     ] = False,
     replaces: Annotated[
-        bool, typer.Option("--replace", help="Make rows again that the results have already.")
+        bool, typer.Option("--replace", help="Recompute rows that the results already have.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of the results; results/ by default."),
+        typer.Option(metavar="DIR", help="Folder for the results; results/ by default."),
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,

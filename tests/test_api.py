@@ -35,7 +35,7 @@ def test_a_report_that_fails_loses_nothing(
     result = sofa_fl.run(tiny(tmp_path / "run", rounds=1))
     assert (result.run / "summary.json").exists()
     assert [record.getMessage() for record in caplog.records] == [
-        "write_run_report failed: no room; the run goes on without it"
+        "write_run_report failed: no room; the run continues without it"
     ]
 
 

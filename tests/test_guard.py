@@ -91,9 +91,9 @@ def test_a_model_of_another_shape_or_kind() -> None:
     ]
     found = flaws([step(1.0), *wrong])
     assert set(found) == {1, 2, 3, 4, 5, 6}
-    assert found[1] == "a model of 5 numbers (torch.float32) in place of 4"
-    assert found[3] == "a model of 2x2 numbers (torch.float32) in place of 4"
-    assert found[4] == "a model of 4 numbers (torch.float64) in place of 4"
+    assert found[1] == "a model of 5 numbers (torch.float32) instead of 4"
+    assert found[3] == "a model of 2x2 numbers (torch.float32) instead of 4"
+    assert found[4] == "a model of 4 numbers (torch.float64) instead of 4"
     assert set(flaws(wrong)) == set(range(6))
 
 

@@ -7,7 +7,7 @@ The paper's experiment in Python:
     result = sofa_fl.run(sofa_fl.Config(seed=0, rounds=20))
     print(result.summary["client"]["mean"], result.tree.depth)
 
-Names are loaded when first used, so that `import sofa_fl` does not wait for torch.
+Names are loaded when they are first used, so `import sofa_fl` does not import torch.
 """
 
 from __future__ import annotations

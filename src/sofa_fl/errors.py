@@ -1,4 +1,4 @@
-"""What can go wrong because of what a user gave us; each message is one sentence to act on.
+"""Errors caused by a user's input; each message is one sentence that says what to do.
 
 SofaError
 ├── ConfigError    a key or a value of the configuration
@@ -13,7 +13,7 @@ import traceback
 
 
 class SofaError(Exception):
-    """Base of all errors that are shown to a user as one sentence, without a traceback."""
+    """Base of all errors that the command line shows as one sentence, without a traceback."""
 
 
 class ConfigError(SofaError, ValueError):
@@ -21,7 +21,7 @@ class ConfigError(SofaError, ValueError):
 
 
 class DataError(SofaError, ValueError):
-    """A dataset cannot be had, read or dealt out as asked."""
+    """A dataset cannot be found, read or assigned to clients as requested."""
 
 
 class ModelError(SofaError, ValueError):
@@ -41,7 +41,7 @@ class TopologyError(SofaError, ValueError):
 
 
 def release(error: BaseException | None) -> None:
-    """Let go of what the functions held that an error has ended, after which something goes on.
+    """Release what the functions that an error ended still hold, when execution continues.
 
     Before torch 2.13 a checkpoint (`torch.utils`) in which something is raised hooks itself to
     all tensors that are saved later, for as long as its variables are there.

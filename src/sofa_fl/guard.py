@@ -24,15 +24,19 @@ FEWEST = 4  # updates of which it can be said that one is out of scale
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardConfig:
-    """Which answers of clients are used, and how.
+    """Which updates of clients are used, and how.
 
     Attributes:
-        aggregate: What a cluster's model is of its clients': their `mean` by samples, or, number by
-            number and every client counting the same, their `median` or `trimmed` mean.
-        trim: What the trimmed mean leaves out at either end.
-        scale: An update that is longer than so many times the median of its round is set aside.
-        patience: After so many rounds in a row with an update set aside a client is quarantined.
-        quarantine: For how many rounds; then it is asked again, and out again at the next flaw.
+        aggregate: How a cluster's model is computed from its clients' models: their `mean`,
+            weighted by samples, or their coordinate-wise `median` or `trimmed` mean, in which all
+            clients have the same weight.
+        trim: The fraction that the trimmed mean leaves out at either end.
+        scale: Set aside an update that is more than this many times as long as the median update of
+            its round.
+        patience: Quarantine a client after this many rounds in a row in which its update was set
+            aside.
+        quarantine: The number of rounds in quarantine; after that, the client is sampled again, and
+            a single bad update puts it back into quarantine.
     """
 
     aggregate: Aggregate = "mean"
@@ -110,7 +114,7 @@ def flaws_of(
         params = outcome.params
         if params.shape != (size,) or params.dtype != torch.float32:
             shape = "x".join(map(str, params.shape))
-            flaws[at] = f"a model of {shape} numbers ({params.dtype}) in place of {size}"
+            flaws[at] = f"a model of {shape} numbers ({params.dtype}) instead of {size}"
         else:
             fitting.append(at)
     if not fitting:

@@ -27,13 +27,13 @@ MOST_MEANS = 1_000_000  # numbers that are kept of all clients' mean inputs: 4 M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateConfig:
-    """When clients are scored on their test samples, and how many of them.
+    """When clients are scored on their test samples, and how many.
 
     Attributes:
         every: Rounds from one evaluation to the next; the warm-up and the last round are always
             evaluated.
         clients: Up to 1, the fraction of the clients that are scored in an evaluation; above 1,
-            their number. They are drawn anew each time, among those that have test samples.
+            their number. They are newly sampled each time, from those that have test samples.
     """
 
     every: Annotated[int, Ge(1)] = 1

@@ -25,21 +25,21 @@ Owned = Mapping[NodeId, Samples]  # what each client may be asked to share
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingConfig:
-    """How much is shared.
+    """How much clients share.
 
     Attributes:
-        ratio: Fraction of what a child holds that its parent gathers; or one fraction per level
-            (of the parent, from 1 up; the last one goes on). 0 shares nothing. Of a child that
-            holds so little that this is less than one sample, one is drawn with this probability.
-        mode: `random` draws anew every round, from what is disclosed already once the cap is
-            reached; `fixed` repeats the draw of the first round while a child holds the same.
-        adaptive: Share less in a cluster that is less coherent: `ratio / (1 + incoherence)`.
+        ratio: Fraction of a child's samples that its parent gathers; or one fraction per level of
+            the parent, from level 1 up (the last one also applies above). 0 shares nothing. If this
+            is less than one sample of a child, one sample is drawn with this probability.
+        mode: `random` draws new samples every round or, once the cap is reached, samples already
+            disclosed; `fixed` repeats the first draw while a child holds the same samples.
+        adaptive: Share less in a less coherent cluster: `ratio / (1 + incoherence)`.
         max_disclosure: Fraction of a client's samples that may ever leave it, over the whole run:
             one number, or one by client number. The default, also for clients not named, is the
-            ratio (the largest, if there are several). 0 shares nothing; 1 is no cap.
-        accumulate: Add what is gathered to a pool instead of replacing it, as the paper writes it.
+            (largest) ratio. 0 shares nothing; 1 means no cap.
+        accumulate: Add gathered samples to a pool instead of replacing it, as the paper writes it.
             A new cluster starts with an empty pool.
-        reshare: Gather also from the samples that a child was given, not only from its own, as the
+        reshare: Also gather from the samples that a child received, not only from its own, as the
             paper writes it. They count as disclosed by their owner.
     """
 

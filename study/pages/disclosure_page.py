@@ -39,28 +39,28 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
 
 
 DISCLOSED = """\
-With partial data sharing, samples leave their client as they are, and nobody can take them back.
-What counts for privacy is therefore the share of a client's samples that anybody else has had by the end of a run.
+With partial data sharing, raw samples leave their client, and cannot be taken back.
+What matters for privacy is therefore the fraction of a client's samples that anybody else has received by the end of a run.
 
-By default a client discloses at most `sharing.ratio` of its samples over the whole run (`sharing.max_disclosure: null`).
+By default, a client discloses at most `sharing.ratio` of its samples over the whole run (`sharing.max_disclosure: null`).
 It draws them once, and the clusters above it use the same samples in every round: using a disclosed sample less often protects nobody.
-More of the same samples need not be better, since all clients of a cluster train on them in every round.
-Clusters farther up still draw anew from what those below hold if `sharing.mode` is `random`; `fixed` repeats these draws as well.
-After a change of the data, a client discloses the same samples as they are then, because a turned copy counts as the sample it comes from.
+Sharing more need not be better, since all clients of a cluster train on the same shared samples in every round.
+If `sharing.mode` is `random`, higher clusters still draw new samples every round from what lower clusters hold; `fixed` repeats these draws as well.
+After a change of the data, a client discloses the changed copies of the same samples, because a rotated copy counts as the sample it comes from.
 
-A larger `sharing.max_disclosure` must be asked for; then `random` draws new samples in every round until the cap is reached.
+If you set a larger `sharing.max_disclosure`, `random` draws new samples in every round until the cap is reached.
 The preset `paper` has a cap of 1: with a ratio of 0.1, 89% of a client's samples have left it after 20 rounds.
 """
 
 COMPARED = """\
-SOFA-FL with its defaults in S1 and S2 of [Results](results.md), where clients differ in how common their classes are.
-At 1, 2, 5 and 10% a client discloses that share once; *89%* is a new tenth after every round without a cap.
-At 5% there are two more ways: *refreshed* draws new samples after every round, about 0.24% each, and uses them in the next round only.
-*To all* discloses the same samples as *5%*, but every cluster passes all of them on, so that every client gets everything that is disclosed.
+We compare runs of SOFA-FL with its defaults in S1 and S2 of [Results](results.md), where clients differ in how common their classes are.
+At 1, 2, 5 and 10%, a client discloses that fraction once; *89%* shares a new tenth after every round, without a cap.
+At 5% there are two more variants: *refreshed* draws new samples after every round, about 0.24% each, and uses them only in the next round.
+*To all* discloses the same samples as *5%*, but every cluster passes all of them on, so that every client receives everything that is disclosed.
 """
 
 WAYS = """\
-All three disclose 5%; the differences are in points, with 95% intervals.
+All three variants disclose 5%; the differences are in points, with 95% intervals.
 """
 
 

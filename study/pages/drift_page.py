@@ -49,11 +49,11 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         )
         return
     yield (
-        "The rows of SOFA-FL and of SHAPE only were made with earlier rules: a split needed a gain "
-        "of 0.1, nothing else, and trials were not repeated.\n"
-        "Of the frozen tree and of DMAC every round, most were made again as well.\n"
-        "Those of the other methods, and all on faults, are of version 0.1.0.\n"
-        "The new rows are in float32, the old ones in bf16.\n"
+        "The rows of *SOFA-FL* and *SHAPE only* were made with earlier rules: a split needed only a "
+        "gain of 0.1, and trials were not repeated.\n"
+        "Most rows of the *frozen tree* and of *DMAC every round* were also made again.\n"
+        "The rows of the other methods, and all rows on faults, come from version 0.1.0.\n"
+        "The newer rows are in float32, the older ones in bf16.\n"
     )
     if drift:
         yield f"## Clients that change\n\n{_what_was_run(drift, 'drift')}\n{WHO}"
@@ -78,12 +78,12 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
 
 
 WHO = """\
-All contenders have the same local training: a learning rate of 2e-3 that falls to 0.3 of it, and the class-mix correction.
-*SHAPE only* is SOFA-FL without alerts: clients do not look for another cluster by themselves (`sofa.alert` is out of reach).
-The *frozen tree* has no alerts either, and changes only when clients come or go.
-*DMAC every round* builds a new tree in every round, without alerts; *with the alarm*, clients look for another cluster in between as well.
-HypCluster is told the true number of groups, the largest at any time.
-The oracle is FedAvg within the true groups, which it is told in every round; a new group starts from the model that its first client had.
+All contenders have the same local training: a learning rate of 2e-3 that falls to 0.3 of this value, and the class-mix correction.
+*SHAPE only* is SOFA-FL without alerts (`sofa.alert` is set too high to be reached): clients never look for another cluster on their own.
+The *frozen tree* has no alerts either, and changes only when clients join or leave.
+*DMAC every round* builds a new tree in every round, without alerts; *with the alarm*, alerts are on.
+HypCluster is given the true number of groups (the largest at any time).
+The oracle is FedAvg within the true groups, which it is given in every round; a new group starts from the model of its first client.
 """
 
 READING = """\
@@ -91,26 +91,26 @@ READING = """\
 They are taken in the round before the change, in the first round with the new data, and over all rounds since the change.
 *Worst after* is the worst client over all rounds since the change.
 Rounds are counted from the change: round 1 is the first with the new data.
-*Rounds to the truth* ends when the tree agrees with the true groups (adjusted Rand index of at least 0.95).
-The next two columns end when the mean client is within a point of SOFA-FL's level before the change, and of its own.
+*Rounds to the truth* counts the rounds until the tree agrees with the true groups (adjusted Rand index of at least 0.95).
+The next two columns count the rounds until the mean client is within a point of SOFA-FL's level before the change, and of the method's own level.
 All three must last until the next change; with two changes, a cell has one number for each.
 *Edits* are edits of the tree, and *moved* is the number of clients that changed their cluster, both since the change.
 Differences are SOFA-FL's number minus the other's, seed by seed, in points.
 Their 95% intervals (Student's t) are after Holm's correction for all differences of a column.
 """
 
-SOFA_ALONE = "All of these runs are SOFA-FL with its defaults, except for what is stated.\n"
+SOFA_ALONE = "All of these are runs of SOFA-FL with its defaults, except as stated.\n"
 
 BAD_UPDATES = f"""\
 {BAD:.0%} of the clients, drawn by the seed, send bad updates in every round.
-The table has the mean of the other, honest clients at the end, in %, by how a cluster averages its clients.
-The last two columns compare it with the same clients in a run without bad ones, with the same average and with the plain mean.
-The agreement of the tree with the true groups is that of honest clients alone.
+The table shows the mean of the other, honest clients at the end, in %, by how a cluster averages its clients.
+The last two columns compare it with the same clients in a run without bad clients, with the same average and with the plain mean.
+The agreement of the tree with the true groups counts only honest clients.
 """
 
 BUDGET = """\
-With a participation of 0.3 there are 67 rounds instead of 20, so that as many samples are asked for.
-A client that does not answer, or finishes only part of its batches, counts in full, so less is trained than is asked for.
+With a participation of 0.3 there are 67 rounds instead of 20, so that clients are asked to train on as many samples.
+A client that does not answer, or finishes only some of its batches, counts in full, so clients train on fewer samples than they are asked to.
 *Updates used* counts the updates that arrived and were used, including the warm-up.
 """
 
@@ -120,13 +120,13 @@ GOALS = (
         "After a change, the tree should agree with the new truth within 3 rounds.\n"
         "The mean client should be within a point of SOFA-FL's level before the change within 5 "
         "rounds.\n"
-        "Both must last.\nThe table has the number of seeds in which that is so.\n",
+        "Both must last.\nThe table shows the number of seeds in which they do.\n",
         goals.recovery_words,
     ),
     (
         "Against a new tree every round",
         "The table compares the mean client over all rounds since the change, seed by seed.\n"
-        "[The benchmarks](../benchmarks/README.md) have the times of SHAPE and of DMAC.\n",
+        "[The benchmarks](../benchmarks/README.md) have the running times of SHAPE and DMAC.\n",
         goals.regroup_words,
     ),
     ("Newcomers", "Round 1 is the round in which they join.\n", goals.churn_words),
@@ -156,7 +156,7 @@ def _what_was_run(rows: Sequence[Row], target: str) -> str:
 
 
 DRIFTING = (
-    "There are 20 rounds, the change is in round 10, and nothing is shared.\n"
+    "There are 20 rounds, the change is in round 10, and no samples are shared.\n"
     "The scenarios have 24 clients in four rotations.\n"
 )
 

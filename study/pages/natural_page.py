@@ -71,59 +71,59 @@ def _chosen(out: Path) -> str:
 
 
 FEDERATIONS = """\
-Three datasets come with clients of their own; [Natural federations](data.md#natural-federations) describes them.
+Three datasets come with natural clients; [Natural federations](data.md#natural-federations) describes them.
 
 - `languages-2000` and `languages-300`: 33 languages with up to 2,000 and 300 samples each.
   The network is an MLP with hidden layers of 256 and 128; there are 25 batches of 50, and 15 of 20.
 - `weather`: 49 weather stations; an MLP with hidden layers of 64 and 32, 20 batches of 50.
-- `years`: the same stations, but the years come one after the other: until 2009 first, and from round 4 on another year every two rounds.
+- `years`: the same stations, but the years come in order: first the days until 2009, and from round 4 on a new year every two rounds.
 - `heart`: four hospitals; logistic regression, 100 batches of 4, and 15 rounds with the warm-up as the first.
 
-The others are made of MNIST and show what the benchmark does not; in all but S7 the network is the MLP with a hidden layer of 200.
+The others are made from MNIST and cover cases that the benchmark does not; in all but S7 the network is the MLP with a hidden layer of 200.
 
 - `S6`: 100 clients with 60 images each, in four rotations; 10 batches of 20.
-- `S7`: 19 clients alike and one whose labels are all different; the paper's CNN, 25 batches of 100.
-- `S8`: 200 clients with 60 images each in S4's eight groups, and 5 batches of 20 only.
+- `S7`: 19 similar clients and one whose labels are all different; the paper's CNN, 25 batches of 100.
+- `S8`: 200 clients with 60 images each in S4's eight groups, with only 5 batches of 20.
 - `S9-25`, `S9-100` and `S9-500`: four regions with two sites each and three clients at each site, nested as in S4 but compatible.
-  Images of the next region are turned by 45°, and those of the next site by 15°; labels keep their meaning.
+  Images are rotated by another 45° from region to region, and by another 15° from site to site; labels keep their meaning.
   A client has 25, 100 or 500 images, and trains 10 batches of 20.
 """
 
 WHO = """\
 All methods have the same samples, budget and network.
-All have a learning rate of 2e-3 (`heart`: 1e-3) that falls to 0.3 of it, and the class-mix correction: that is what the `+` of a baseline's name means.
-SCAFFOLD corrects gradients, so it trains by plain descent, by default at a rate of 0.1.
-Nothing is shared, because samples that leave a client are not part of this comparison.
+All have a learning rate of 2e-3 (`heart`: 1e-3) that falls to 0.3 of this value, and the class-mix correction; the `+` in a baseline's name stands for both.
+SCAFFOLD corrects gradients, so it trains by plain SGD, by default at a rate of 0.1.
+No samples are shared, because sharing is not part of this comparison.
 The defaults of SOFA-FL are the same in all federations.
-HypCluster is told the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part where no groups are known.
-*DMAC every round* builds a new tree in every round and has the alarm for clients that change, and *no tree* is SOFA-FL with a single cluster.
+HypCluster is given the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part if no groups are known.
+*DMAC every round* builds a new tree in every round, with alerts for clients that change, and *no tree* is SOFA-FL with a single cluster.
 The rows of *no tree* were made before new clusters were tried.
 The rows of SOFA-FL were made with the present rules, one client after the other on a CPU, and in S7 on a GPU.
 Those of *DMAC every round*, and the next section, have earlier rules: trials were not repeated, and a split needed a gain of 0.1.
 """
 
 PARTS = """\
-In four of these federations: SOFA-FL without one of its parts at a time.
-*Always from the parent* never lets a client go on from its own way, *no trials* decides that by held-out losses alone, and *own model only*
-serves a client's own model instead of the blend of its path.
+In four of these federations, we ran SOFA-FL without one of its parts at a time.
+With *always from the parent*, a client never leaves its parent, and with *no trials*, held-out losses alone decide whether it does.
+*Own model only* serves a client's own model instead of the blend of its path.
 """
 
 READING = """\
 *Mean* and *worst* are over the clients' own test samples, in %, after the last round.
-*Groups* compares the tree with the true groups (families, states, rotations, regions and sites; the level that it agrees with least).
+*Groups* shows how well the tree agrees with the true groups (families, states, rotations, regions and sites), on the level where it agrees least.
 Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t).
 """
 
 SEEDS = """\
-Some methods were run with fewer seeds than others; differences are over the seeds that both have, and a method's own numbers over all of its own.
+Some methods were run with fewer seeds than others; differences cover the seeds that both methods have, and a method's own numbers cover all of its seeds.
 """
 
 FLAMBY = """\
-FLamby (Fed-Heart-Disease) publishes the mean accuracy over the four hospitals, of 5 seeds.
+FLamby (Fed-Heart-Disease) publishes the mean accuracy over the four hospitals, for 5 seeds.
 FedAvg has 68.5, each hospital on its own 73.0, FedYogi 73.1, and all data pooled 73.5.
 Patients, inputs, split, model, optimizer, learning rate and batches are the same here.
-There are 15 rounds of 100 batches, as with FLamby.
-Two things differ: a client holds out 5% of its training samples, and inputs are standardized by the samples that a hospital trains on.
+There are 15 rounds of 100 batches, as in FLamby.
+Two things differ: a client holds out 5% of its training samples, and inputs are standardized with the training samples of each hospital.
 """
 
 
@@ -142,5 +142,5 @@ def _what_was_run(rows: Sequence[Row]) -> str:
     return (
         f"{over(rows)}\n{engines_of(rows)}{in_common(given)}{left}\n"
         f"{command('natural', rows, given, ' --data-dir DIR')}\n"
-        "`DIR` has `weather.npz`; `--settings` leaves out what needs it.\n"
+        "`DIR` has `weather.npz`; without it, use `--settings` to leave out the federations that need it.\n"
     )

@@ -23,7 +23,7 @@ def write_page(page: Path, text: str) -> Path:
 def made_from(out: Path) -> str:
     """Where a page comes from."""
     return (
-        f"`sofa-fl reproduce docs` makes this page from `{out.name}/*.json`; do not edit it.\n"
+        f"`sofa-fl reproduce docs` generates this page from `{out.name}/*.json`; do not edit it.\n"
         "The command is part of the repository, not of the installed package.\n"
     )
 

@@ -112,12 +112,13 @@ def loss_claims(curves: Curves, seed: int) -> str:
     return (
         "The paper's text says that with random sharing the local loss surges at the beginning of "
         "a round, because new samples arrive.\n"
-        "With fixed sharing or none, it says, the loss does not.\n"
-        "The table has the rise: the loss at the beginning of a round divided by the loss at the "
-        "end of the round before.\n"
-        f"These are the highest of the first {EDGE} batches and the mean of the last {EDGE}.\n"
-        f"It is the geometric mean over all rounds from the second on, with its 95% interval, for "
-        f"seed {seed}.\n\n"
+        "With fixed or no sharing, according to the paper, it does not.\n"
+        "The table shows this rise: the loss at the beginning of a round divided by the loss at "
+        "the end of the round before.\n"
+        f"The former is the highest loss of the first {EDGE} batches, the latter the mean of the "
+        f"last {EDGE}.\n"
+        "Each cell is the geometric mean over all rounds from the second on, with its 95% "
+        f"interval, for seed {seed}.\n\n"
         + table(["sharing", *map(title, columns)], lines)
         + "\n"
         + "".join(f"- {sentence}\n" for sentence in said)

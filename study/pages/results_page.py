@@ -34,9 +34,11 @@ from study.rows.figure_data import read_figures
 from study.rows.row_files import Row, of_method, read_rows
 
 OLDER = (
-    "The rows of SOFA-FL beside all methods and on sharing were made with earlier rules: a split "
-    "needed a gain of 0.1, nothing else, and trials were not repeated.\n"
-    "Those beside HypCluster are of the rules before these, in which grafts were rare.\n"
+    "The rows of SOFA-FL in the comparison of all methods and on sharing were made with earlier "
+    "rules.\n"
+    "In these rules, a split needed only a gain of 0.1, and trials were not repeated.\n"
+    "Those compared with HypCluster were made with the rules before these, in which grafts were "
+    "rare.\n"
     "The figures and the ablation were made with the rules of version 0.1.0 and have not been run "
     "again."
 )
@@ -142,16 +144,16 @@ def _losses(out: Path, pages: Path) -> Iterator[str]:
 
 
 READING = """\
-A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, and nothing else of SOFA-FL.
+A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, but nothing else of SOFA-FL.
 Differences are SOFA-FL's number minus the other method's, seed by seed, in points.
 Their 95% intervals (Student's t) are after Holm's correction for all differences of a column.
 Bold marks the best number of a column.
-*FScore* says how well each true group is some cluster of the tree, at whatever depth; 1 is exact.
-*MB a round* count the models and samples sent to all clients together and back, with a model kept by its client counted as if the server kept it.
+*FScore* measures how well each true group matches some cluster of the tree, at whatever depth; 1 is exact.
+*MB a round* counts the models and samples sent to and from all clients together; a model kept by its client counts as if the server kept it.
 """
 
 PARTS = """\
-One part is off at a time, and everything else stays.
+One part is turned off at a time, and everything else stays the same.
 Without the tree, all clients remain children of the root.
 Differences are seed by seed, in points, with intervals after Holm's correction for all differences of a column.
 """
@@ -197,8 +199,8 @@ def _chosen(out: Path, choices: Sequence[Row]) -> str:
     return (
         f"They were chosen on validation data (a sixth of the training images) with "
         f"{seeds_told(swept(choices))}, by the mean client.\n"
-        "Where the choice differs, a cell has the one without sharing / the one with sharing.\n"
-        "A cell is empty where there is nothing to choose: in S4 HypCluster is told the number of "
+        "If the choices differ, a cell shows the one without sharing / the one with sharing.\n"
+        "A cell is empty if there is nothing to choose: in S4 HypCluster is given the number of "
         "groups, and the oracle needs groups.\n"
         f"`{out.name}/{TRIED}` has every run that was tried.\n"
     )

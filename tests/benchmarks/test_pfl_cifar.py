@@ -91,5 +91,5 @@ def test_the_published_curves_are_within_a_point_as_the_docs_say() -> None:
     assert abs(pfl - ours) < 0.01
     assert dict(curves["pfl"])[last + 30] == 0.1
     page = (root / "docs" / "scale.md").read_text(encoding="utf-8")
-    assert f"{100 * ours:.1f}% after 1,460 rounds where pfl has {100 * pfl:.1f}%" in page
+    assert f"{100 * ours:.1f}% after 1,460 rounds, where pfl has {100 * pfl:.1f}%" in page
     assert f"and {100 * curves['fedavg'][-1][1]:.1f}% after 1,500" in page

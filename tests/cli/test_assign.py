@@ -44,7 +44,7 @@ def test_refused(cli: Cli, finished: Path, work_dir: Path) -> None:
     np.savez(work_dir / "odd.npz", inputs=np.zeros(3))
     assert_refused(cli("assign", str(finished), "odd.npz"), "must have an array x, got inputs")
     (work_dir / "text.csv").write_text("a,b\n1,dog\n")
-    assert_refused(cli("assign", str(finished), "text.csv"), "must be numbers, 'b' is not")
+    assert_refused(cli("assign", str(finished), "text.csv"), "must be numbers, but 'b' is not")
     (work_dir / "bad.npz").write_text("not an archive")
     assert_refused(cli("assign", str(finished), "bad.npz"), "cannot read bad.npz")
     np.save(work_dir / "one.npy", np.zeros((2, 5)))

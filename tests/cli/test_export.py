@@ -32,4 +32,4 @@ def test_refused(cli: Cli, finished: Path, work_dir: Path) -> None:
     assert_refused(cli("export", str(finished), "--node", "client:77"), "client 77 is not in")
     assert_refused(cli("export", str(finished), "--format", "pt"), "safetensors or onnx")
     folder = run(tiny(work_dir / "own", rounds=1), data=own_data(), network=own_network).run
-    assert_refused(cli("export", str(folder)), "a network of your own", "sofa_fl.export(")
+    assert_refused(cli("export", str(folder)), "your own network", "sofa_fl.export(")

@@ -13,7 +13,7 @@ def test_what_it_writes_runs_as_it_is(
 ) -> None:
     result = cli("init", "my project")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.endswith("try: cd 'my project' && python train.py\n")
+    assert result.stdout.endswith("to try it, run: cd 'my project' && python train.py\n")
     monkeypatch.chdir(work_dir / "my project")
     runpy.run_path("train.py", run_name="__main__")
     out = capsys.readouterr().out.splitlines()
@@ -31,4 +31,4 @@ def test_nothing_is_written_over(cli: Cli, work_dir: Path) -> None:
     assert_refused(cli("init"), "train.py already exists")
     assert [path.name for path in work_dir.iterdir()] == ["train.py"]
     (work_dir / "file").write_text("")
-    assert_refused(cli("init", "file/inside"), "cannot make the folder")
+    assert_refused(cli("init", "file/inside"), "cannot create the folder")

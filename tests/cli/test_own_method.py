@@ -80,7 +80,7 @@ def test_a_preset_comes_before_the_file_and_settings(
 def test_the_help_names_presets(cli: Cli, command: str) -> None:
     text = cli(command, "--help").stdout
     assert "--preset" in text
-    assert re.search(r"before the file.*paper", text, re.S)
+    assert re.search(r"Start from a preset.*paper", text, re.S)
 
 
 def test_compare_with_a_preset(cli: Cli, tiny: list[str], work_dir: Path) -> None:

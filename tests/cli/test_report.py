@@ -59,7 +59,7 @@ def test_a_report_that_fails_is_told_once_and_the_run_ends(
     monkeypatch.setattr("sofa_fl.report.page.page", broken)
     result = cli("run", *tiny, "--out", "x", "--quiet")
     assert (result.exit_code, result.stdout) == (0, "x\n")
-    told = "write_run_report failed: the page is in pieces; the run goes on without it"
+    told = "write_run_report failed: the page is in pieces; the run continues without it"
     assert result.stderr.splitlines() == [f"warning: {told}"]
     assert (work_dir / "x" / "summary.json").exists()
     assert not (work_dir / "x" / "report.html").exists()
@@ -75,5 +75,5 @@ def test_a_panel_that_fails_is_told_once_and_the_run_ends(
     result = cli("run", *tiny, "--out", "x")
     assert result.exit_code == 0
     assert result.stderr.count("warning: ") == 1
-    assert "No space left on device; the run goes on without it" in result.stderr
+    assert "No space left on device; the run continues without it" in result.stderr
     assert (work_dir / "x" / "report.html").exists()

@@ -106,7 +106,7 @@ def test_resume_continues_to_the_same_end(cli: Cli, run_folder: Path, finished: 
     result = cli("resume", str(run_folder), "--json")
     assert result.exit_code == 0, result.stderr
     missing, going_on = result.stderr.splitlines()[:2]
-    assert missing.endswith("round-00002.safetensors is missing; going on from round 1")
+    assert missing.endswith("round-00002.safetensors is missing; continuing from round 1")
     assert going_on == "continuing after round 1/2"
     ours, first = json.loads(result.stdout), json.loads((finished / "summary.json").read_text())
     for key in SUMMARY_KEYS - {"seconds", "run"}:

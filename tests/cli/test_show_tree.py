@@ -53,7 +53,7 @@ def test_while_the_run_is_going_on(cli: Cli, run_folder: Path) -> None:
     events.write_text(lines[0] + lines[1][:50])  # the second line is being written
     assert "the warm-up" in cli("tree", str(run_folder)).stdout
     events.unlink()
-    assert_refused(cli("tree", str(run_folder)), "warm-up is not done")
+    assert_refused(cli("tree", str(run_folder)), "warm-up is still running")
 
 
 def test_strange_names_are_text(cli: Cli, run_folder: Path, work_dir: Path) -> None:

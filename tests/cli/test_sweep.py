@@ -64,7 +64,7 @@ def test_runs_that_are_kept_can_be_exported_and_reported_on(
         checkpoints = list((folder / name / "checkpoints").iterdir())
         assert [path.name for path in checkpoints] == ["round-00001.safetensors"]
     best = Path(first.stdout.split("Best ")[1].split()[0])
-    assert "not kept" not in first.stdout
+    assert "kept no models" not in first.stdout
     rows = json.loads(cli("sweep", *options, "--json").stdout)
     top = max(rows, key=lambda row: row["mean"])
     means = [json.loads((Path(f) / "summary.json").read_text())["client"] for f in top["folders"]]
@@ -112,18 +112,18 @@ def test_a_file_with_values(
     assert result.exit_code == 0, result.stderr
     assert "fedavg" in result.stdout
     assert "local" in result.stdout
-    assert "no figure without matplotlib: pip install 'sofa-fl[figures]'" in result.stdout
+    assert "the figure needs matplotlib: pip install 'sofa-fl[figures]'" in result.stdout
     assert len(list((work_dir / "here").iterdir())) == 2
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "needs values to go over"),
+        ([], "needs values to try"),
         (["--over", "seed"], "--over must be key=v1,v2, got 'seed'"),
         (["--over", "seed="], "at least one value"),
         (["--over", "sed=1"], "did you mean seed?"),
-        (["--over", "out=a,b"], "cannot go over 'out'"),
+        (["--over", "out=a,b"], "cannot vary 'out'"),
         (["--over", "seed=0,-1"], "seed: input should be"),
     ],
 )

@@ -85,7 +85,7 @@ def test_other_separators(tmp_path: Path, text: str, options: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("south", "options", "words"),
     [
-        ("age,score\n\n60,1\n6o,0\n61,1\n", {}, r"south.csv, line 4: column 'age' .* got '6o'"),
+        ("age,score\n\n60,1\n6o,0\n61,1\n", {}, r"south.csv, line 4: column 'age' .* but is '6o'"),
         ("age,score\n60,1\n61,\n", {}, r"south.csv, line 3: the target 'score' is blank"),
         ("years,score\n60,1\n", {}, r"south.csv has no column 'age'; there are years, score"),
         ("age,score\n60,1\ninf,0\n", {}, r"south.csv, line 3: column 'age' must be finite"),
@@ -96,9 +96,13 @@ def test_other_separators(tmp_path: Path, text: str, options: dict[str, Any]) ->
         ),
         ("age,age\n60,1\n", {}, "two columns named 'age'"),
         ("age,score\n60,1\n", {"target": "what"}, "no column 'what'; there are age, score"),
-        ("age,score\n60,1\n", {"target": ""}, "target must name the column .* has age, score"),
+        (
+            "age,score\n60,1\n",
+            {"target": ""},
+            "target must name the target column.* has age, score",
+        ),
         ("age,score\n60,1\n", {"drop": ["aeg"]}, "no column 'aeg'"),
-        ("age,score\n60,1\n", {"categories": ["sex"]}, "one of the inputs age, got 'sex'"),
+        ("age,score\n60,1\n", {"categories": ["sex"]}, "among the inputs age, but 'sex' is not"),
     ],
 )
 def test_refused(tmp_path: Path, south: str, options: dict[str, Any], words: str) -> None:
@@ -112,7 +116,7 @@ def test_names_of_rows_are_no_category(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'who' has 150 different words"):
         from_csv(written(tmp_path, a=text), target="score")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"has no file that ends in \.csv or \.tsv"):
+    with pytest.raises(DataError, match=r"contains no file that ends in \.csv or \.tsv"):
         from_csv(tmp_path / "empty", target="score")
 
 
@@ -129,5 +133,7 @@ def test_by_a_configuration(folder: Path) -> None:
     assert rows.isdisjoint(tuple(row) for row in chosen.test.x)
     with pytest.raises(DataError, match=r"needs data\.dir"):
         csv_clients(DataConfig(name="csv"), 0)
-    with pytest.raises(DataError, match=r"data\.num_train is for data that are dealt out"):
+    with pytest.raises(
+        DataError, match=r"data\.num_train applies only to data that the configuration assigns"
+    ):
         csv_clients(DataConfig(name="csv", dir=str(folder), num_train=5), 0)

@@ -89,7 +89,7 @@ def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(load_dataset("tiny", tmp_path / "dir")[0]) == 3
         for path in place.glob("*.gz"):
             path.unlink()
-    with pytest.raises(DataError, match=r"should ship in .*package/tiny"):
+    with pytest.raises(DataError, match=r"should be in .*package/tiny"):
         load_dataset("tiny", tmp_path / "dir")
 
 
@@ -112,7 +112,7 @@ def test_incomplete_and_unpacked_folders_are_not_passed_over(tmp_path: Path) -> 
     with pytest.raises(DataError, match=rf"mnist in .* lacks {TEST_LABELS};"):
         load_dataset("mnist", tmp_path)
     write_folder(tmp_path / "plain" / "mnist", suffix="")
-    with pytest.raises(DataError, match=rf"must have 4 gzipped files and lacks {TRAIN_IMAGES}, "):
+    with pytest.raises(DataError, match=rf"must have 4 gzipped files, but lacks {TRAIN_IMAGES}, "):
         load_dataset("mnist", tmp_path / "plain")
 
 
@@ -168,7 +168,7 @@ def test_ambiguous_or_missing_files_of_a_folder(tmp_path: Path) -> None:
         (TEST_LABELS, np.zeros(2, np.float32), "got float32"),
         (TEST_LABELS, np.array([0, -1], np.int8), "at least 0"),
         (TRAIN_IMAGES, np.zeros((3, 28), np.uint8), r"got uint8 of shape \(3, 28\)"),
-        (TRAIN_IMAGES, np.zeros((3, 28, 28), np.int16), "must hold uint8 images"),
+        (TRAIN_IMAGES, np.zeros((3, 28, 28), np.int16), "must contain uint8 images"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path: Path, file: str, values: np.ndarray, message: str) -> None:

@@ -56,9 +56,9 @@ def test_split() -> None:
 @pytest.mark.parametrize(
     ("by", "options", "words"),
     [
-        (CITIES[:5], {}, r"one owner per sample, 60 in all, got shape \(5,\)"),
+        (CITIES[:5], {}, r"one owner for each of the 60 samples, got shape \(5,\)"),
         (CITIES, {"test": 1.0}, "below 1, got 1.0"),
-        (CITIES, {"test": 0.0}, "no client has a sample to be scored on"),
+        (CITIES, {"test": 0.0}, "no client has a sample for scoring"),
         (np.arange(ROWS) % 30, {"test": 0.9}, "client 0 has no sample left"),
     ],
 )

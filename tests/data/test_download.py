@@ -138,7 +138,7 @@ def test_refused_connection_says_where_to_put_the_files(
     with pytest.raises(DataError) as caught:
         load_dataset(NAME)
     message = str(caught.value)
-    for part in (url, "refused", "404", str(cache_folder(NAME)), "by hand", *PUBLISHED[NAME].sums):
+    for part in (url, "refused", "404", str(cache_folder(NAME)), "yourself", *PUBLISHED[NAME].sums):
         assert part in message
     assert "\n" not in message
     assert list(cache_folder(NAME).iterdir()) == []

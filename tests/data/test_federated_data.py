@@ -61,19 +61,22 @@ def test_rows_may_come_back_to_who_had_them() -> None:
         ((Stage(1, {0: A}),), "the first stage must begin at round 0, got 1"),
         (
             (Stage(0, {0: A}), Stage(2, {0: A}), Stage(2, {0: A})),
-            "stages must begin one after the other, got rounds 2, 2",
+            "stages must begin in increasing rounds, got rounds 2, 2",
         ),
         (
             (Stage(0, {0: A}), Stage(5, {0: A}), Stage(3, {0: A})),
-            "stages must begin one after the other, got rounds 5, 3",
+            "stages must begin in increasing rounds, got rounds 5, 3",
         ),
-        ((Stage(0, {0: A}), Stage(3, {})), "needs a client, and that of round 3 has none"),
-        ((Stage(0, {}),), "needs a client, and that of round 0 has none"),
-        ((Stage(0, {0: A, 3: B}),), "there are 3 clients, and no 3"),
-        ((Stage(0, {-1: A}),), "there are 3 clients, and no -1"),
+        (
+            (Stage(0, {0: A}), Stage(3, {})),
+            "needs at least one client, but the stage of round 3 has none",
+        ),
+        ((Stage(0, {}),), "needs at least one client, but the stage of round 0 has none"),
+        ((Stage(0, {0: A, 3: B}),), "there are 3 clients, but a stage names client 3"),
+        ((Stage(0, {-1: A}),), "there are 3 clients, but a stage names client -1"),
         (
             (Stage(0, {0: A, 1: B}), Stage(1, {0: A, 1: replace(B, train=B.train[:0])})),
-            r"clients \[1\] have no sample to train on",
+            r"clients \[1\] have no training sample",
         ),
         ((Stage(0, {0: A, 1: replace(B, train=A.train)}),), "belongs to more than one client"),
         ((Stage(0, {0: A, 1: replace(B, holdout=A.train)}),), "belongs to more than one client"),
@@ -98,7 +101,7 @@ def test_stages_that_make_no_sense(stages: tuple[Stage, ...], message: str) -> N
 def test_without_stages_rows_have_one_owner_too() -> None:
     with pytest.raises(DataError, match="belongs to more than one client"):
         replace(DATA, clients=(A, B, rows(7)))
-    with pytest.raises(DataError, match=r"clients \[2\] have no sample"):
+    with pytest.raises(DataError, match=r"clients \[2\] have no training sample"):
         replace(DATA, clients=(A, B, replace(C, train=C.train[:0])))
 
 

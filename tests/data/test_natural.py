@@ -157,7 +157,7 @@ def test_years_come_in_order_and_a_station_comes_with_its_first(folder: Path) ->
 
 
 def test_years_are_for_weather_alone() -> None:
-    with pytest.raises(DataError, match=r"years needs data that come in order.*data\.name=weather"):
+    with pytest.raises(DataError, match=r"years needs data in order.*data\.name=weather"):
         federate(DataConfig(scenario=ScenarioConfig(name="years")), 0)
     with pytest.raises(DataError, match=r"must be none with data.name=languages, got swap"):
         federate(DataConfig(name="languages", scenario=ScenarioConfig(name="swap")), 0)
@@ -176,7 +176,7 @@ def test_weather_is_not_shipped_and_says_what_to_do(tmp_path: Path) -> None:
     [
         ({"partition": "iid"}, "data.partition=iid"),
         ({"num_clients": 5}, "data.num_clients=5"),
-        ({"num_train": 100}, "data.num_train=100; leave it out, or set data.samples"),
+        ({"num_train": 100}, "data.num_train=100; remove it, or set data.samples"),
     ],
 )
 def test_clients_cannot_be_dealt_out_anew(given: dict[str, int], words: str) -> None:
@@ -193,7 +193,7 @@ def test_few_samples_may_be_asked_for_but_not_be_there() -> None:
 
 def test_natural_is_no_partition_of_other_data() -> None:
     partition: PartitionName = "natural"
-    with pytest.raises(DataError, match=r"natural is for data with clients of their own"):
+    with pytest.raises(DataError, match=r"natural is for data with natural clients"):
         federate(DataConfig(partition=partition), 0)
 
 

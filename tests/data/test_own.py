@@ -39,8 +39,8 @@ def test_types_that_engines_expect() -> None:
         (X, [0.0, np.nan, 1.0], "targets must be finite"),
         (np.full((3, 2), np.inf), [0, 1, 2], "inputs must be finite"),
         (X[:, 0], [0, 1, 2], r"reshape single numbers to \(n, 1\)"),
-        (X[:0], [], "every size at least 1"),
-        ([[1, 2], [3]], [0, 1], "inputs cannot be made an array"),
+        (X[:0], [], "every dimension at least 1"),
+        ([[1, 2], [3]], [0, 1], "inputs cannot be converted to an array"),
         (X.astype(complex), [0, 1, 2], "got complex128"),
     ],
 )
@@ -67,8 +67,11 @@ def test_plain_list_is_a_dataset() -> None:
         ([], "at least one item"),
         ([np.zeros(2)], r"item 0 is ndarray"),
         ([(1, 2, 3)], r"item 0 is tuple"),
-        ([([0, 0], 0), ([0], 1)], r"one shape, got \(1,\) and \(2,\)"),
-        ([(torch.zeros(2, requires_grad=True), 0)], "the input of item 0 cannot be made an array"),
+        ([([0, 0], 0), ([0], 1)], r"the same shape, got \(1,\) and \(2,\)"),
+        (
+            [(torch.zeros(2, requires_grad=True), 0)],
+            "the input of item 0 cannot be converted to an array",
+        ),
     ],
 )
 def test_refused_datasets(items: list[Any], message: str) -> None:

@@ -178,7 +178,7 @@ def test_sizes_that_cannot_be(deal: Deal) -> None:
         deal(y, y, 0, 1, 0)
     with pytest.raises(DataError, match=r"31 clients .* there are 30;"):
         deal(y, y, 31, 1, 0)
-    with pytest.raises(DataError, match=r"4 clients with at least 8 .*need 32, and there are 30;"):
+    with pytest.raises(DataError, match=r"4 clients with at least 8 .*need 32, but there are 30;"):
         deal(y, y, 4, 8, 0)
 
 

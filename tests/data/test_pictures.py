@@ -29,14 +29,14 @@ def test_a_subfolder_per_class(tmp_path: Path) -> None:
 
 
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="a subfolder of pictures per class"):
+    with pytest.raises(DataError, match="one subfolder of pictures per class"):
         from_folder(tmp_path / "nowhere")
     fill(tmp_path)
     (tmp_path / "cat" / "c.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"cannot read the picture .*c\.png"):
         from_folder(tmp_path)
     (tmp_path / "bird").mkdir()
-    with pytest.raises(DataError, match="bird has no picture"):
+    with pytest.raises(DataError, match="bird contains no picture"):
         from_folder(tmp_path)
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(DataError, match=r"pip install 'sofa-fl\[pictures\]'"):

@@ -1,4 +1,4 @@
-"""Scenarios of samples that are no images, have no classes, or are dealt out already."""
+"""Scenarios of samples that are not images, have no classes, or are dealt out already."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = [name for name in typing.get_args(ScenarioName) if name not in ("none", 
 
 
 def table(targets: str) -> tuple[Arrays, Arrays]:
-    """Samples that are no images."""
+    """Samples that are not images."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(240, 5)).astype(np.float32)
     y = rng.integers(0, 3, 240) if targets == "classes" else rng.normal(size=240)
@@ -39,17 +39,17 @@ def test_what_is_said_of_tables_is_what_helps(
         num_swaps=swaps,
         scenario=ScenarioConfig(name=name),
     )
-    with pytest.raises(DataError, match="stages of your own") as error:
+    with pytest.raises(DataError, match="your own stages") as error:
         federate(config, 0, table("numbers"))
     assert "\n" not in str(error.value)
     plays = name in ("swap", "converge", "churn")
     if plays and (rotations, swaps) == (1, 2):
         assert len(federate(config, 0, table("classes")).stages) == 2
         return
-    with pytest.raises(DataError, match=r"inputs of shape \(5,\) are no images") as error:
+    with pytest.raises(DataError, match=r"inputs of shape \(5,\) are not images") as error:
         federate(config, 0, table("classes"))
     told = str(error.value)
-    assert "their scenarios are swap, converge and churn" in told
+    assert "use the scenario swap, converge or churn" in told
     assert "data.num_rotations=1 and data.num_swaps of at least 2; got" in told
     assert told.endswith(f"name={name}, data.num_rotations={rotations}, data.num_swaps={swaps}")
 
@@ -59,5 +59,5 @@ def test_a_scenario_is_not_passed_over_in_silence() -> None:
     plain = DataConfig(num_clients=8, partition="iid", num_rotations=1)
     data = federate(plain, 0, table("classes"))
     assert dealt_out(plain, 0, data) is data
-    with pytest.raises(DataError, match=r"name=swap .* dealt out already; give them stages"):
+    with pytest.raises(DataError, match=r"name=swap .* assigned already; give them stages"):
         dealt_out(replace(plain, scenario=ScenarioConfig(name="swap")), 0, data)

@@ -139,7 +139,7 @@ def test_who_changes_is_drawn_by_the_seed(name: ScenarioName) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_group_is_too_few(name: ScenarioName) -> None:
-    with pytest.raises(DataError, match=rf"name={name} needs two groups .* raise data\."):
+    with pytest.raises(DataError, match=rf"name={name} needs at least two groups .* raise data\."):
         script_of(ScenarioConfig(name=name), [0, 0], CONCEPTS[:1], 0)
 
 

@@ -80,10 +80,13 @@ def test_images_have_their_channels_first() -> None:
     ("asked", "words"),
     [
         ({"x": "d", "y": "c"}, "no column 'd'; there are a, c, n"),
-        ({"x": ["a", "c"], "y": "c"}, "column 'c' must be numbers"),
+        ({"x": ["a", "c"], "y": "c"}, "column 'c' must contain numbers"),
         ({"x": [], "y": "c"}, "at least one column"),
-        ({"x": "n", "y": "c"}, r"all cells of 'n' must have one shape, got \(1,\) and \(2,\)"),
-        ({"x": "a", "y": "c", "classes": ["x"]}, r"column 'c' has 'y', which is none of \['x'\]"),
+        ({"x": "n", "y": "c"}, r"all cells of 'n' must have the same shape, got \(1,\) and \(2,\)"),
+        (
+            {"x": "a", "y": "c", "classes": ["x"]},
+            r"column 'c' contains 'y', which is not one of \['x'\]",
+        ),
     ],
 )
 def test_refused(asked: dict[str, Any], words: str) -> None:
@@ -104,5 +107,5 @@ def test_partitions_are_clients() -> None:
     with pytest.raises(DataError, match="at least one partition"):
         from_partitions([], x="image", y="label")
     odd = Dataset(image=[Image.new("L", (4, 4))], label=["a"])
-    with pytest.raises(DataError, match="inputs of one shape"):
+    with pytest.raises(DataError, match="inputs of the same shape"):
         from_partitions([*parts, odd], x="image", y="label")

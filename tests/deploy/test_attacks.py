@@ -169,7 +169,7 @@ def test_a_receiver_checks_samples_itself() -> None:
         "given": builder.add(np.arange(2, dtype=np.int32)),
         "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
     }  # fmt: skip
-    with pytest.raises(MessageError, match="labels of shared samples must be 0 to 9"):
+    with pytest.raises(MessageError, match="labels of shared samples must be from 0 to 9"):
         here.answer(builder.message(tasks=[header]))
 
 
@@ -201,7 +201,7 @@ def test_two_servers_in_one_run_folder_are_one_too_many(tmp_path: Path) -> None:
     def begin_again(event: dict[str, Any]) -> None:
         nonlocal refused
         if event["event"] == "round":
-            with pytest.raises(RunError, match="another process runs in"):
+            with pytest.raises(RunError, match="another process is running in"):
                 Server(FakeMessenger(machines), config, four(tmp_path), quiet)
             refused += 1
 
@@ -222,7 +222,7 @@ def test_a_server_waits_for_one_that_is_about_to_end(tmp_path: Path) -> None:
 
     patient = replace(four(tmp_path), patience=60.0)
     Server(FakeMessenger(machines), config, patient, hear).run()
-    assert "another process runs in" in said[0]
+    assert "another process is running in" in said[0]
     assert said[0].endswith("waiting up to 60 s")
     assert [event["round"] for event in events(tmp_path)] == [0, 1, 2]
 
@@ -231,6 +231,6 @@ def test_a_server_does_not_wait_for_ever(tmp_path: Path) -> None:
     config = tiny(rounds=2)
     machines = machines_of(config)
     first = Server(FakeMessenger(machines), config, four(tmp_path), quiet)
-    with pytest.raises(RunError, match="another process runs in"):
+    with pytest.raises(RunError, match="another process is running in"):
         Server(FakeMessenger(machines), config, replace(four(tmp_path), patience=0.3), quiet)
     first.close()

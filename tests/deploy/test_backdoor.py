@@ -80,5 +80,5 @@ def test_a_server_cannot_make_it_take_some() -> None:
     builder.add(here.data.train.x[:2], "given_x")
     builder.add(here.data.train.y[:2], "given_y")
     given = builder.add(np.arange(2, dtype=np.int32))
-    with pytest.raises(RefusalError, match="this site trains on no samples of others"):
+    with pytest.raises(RefusalError, match="this site trains on no samples of other sites"):
         here.answer(builder.message(tasks=[task(here, builder, given=given)]))

@@ -71,7 +71,7 @@ def test_a_site_that_is_ready_says_what_it_has(site: Path) -> None:
     [
         (
             lambda site: change(site / "policy.toml", "min_rows = 20", "min_rows = 200"),
-            RefusalError, "no fewer than 200 samples",
+            RefusalError, "at least 200 samples",
         ),
         (
             lambda site: change(site / "policy.toml", "hidden = 8", "hidden = 9"),
@@ -88,7 +88,7 @@ def test_a_site_that_is_ready_says_what_it_has(site: Path) -> None:
             lambda site: change(
                 site.parent / "clinics" / "pyproject.toml", "classes = 10 ", "classes = 9 "
             ),
-            ConfigError, "would turn this machine away: it may have 9 classes, and has 10",
+            ConfigError, "would turn this machine away: it may have 9 classes, but has 10",
         ),
         (
             lambda site: change(
@@ -96,7 +96,7 @@ def test_a_site_that_is_ready_says_what_it_has(site: Path) -> None:
                 "app = client_app(load_data, network)",
                 "from flwr.clientapp import ClientApp\napp = ClientApp()",
             ),
-            ConfigError, "must be made by",
+            ConfigError, "must be created by",
         ),
     ],
 )  # fmt: skip

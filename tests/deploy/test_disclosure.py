@@ -148,7 +148,7 @@ def test_an_emptied_folder_is_not_a_new_site(tmp_path: Path) -> None:
     state = site_state(tmp_path)
     for path in state.iterdir():
         path.unlink()
-    with pytest.raises(RunError, match="must hold a site's key"):
+    with pytest.raises(RunError, match="must contain a site's key"):
         open_site(state)
     assert not list(state.iterdir())
 
@@ -160,12 +160,12 @@ def test_a_ledger_that_was_cut_is_refused(keep: int, tmp_path: Path) -> None:
     disclose(samples(20), np.arange(10), 0.5, site.ledger, site.key)
     content = (state / "ledger").read_bytes()
     (state / "ledger").write_bytes(content[:keep])
-    with pytest.raises(RunError, match="cut or altered"):
+    with pytest.raises(RunError, match="truncated or altered"):
         open_site(state)
     swapped = content[MARK_SIZE : 2 * MARK_SIZE] + content[:MARK_SIZE] + content[2 * MARK_SIZE :]
     for other in (b"x" * len(content), swapped):
         (state / "ledger").write_bytes(other)
-        with pytest.raises(RunError, match="cut or altered"):
+        with pytest.raises(RunError, match="truncated or altered"):
             open_site(state)
 
 
@@ -200,7 +200,7 @@ def test_several_nodes_on_one_state_have_one_cap_and_one_budget(tmp_path: Path) 
 def test_a_seal_of_another_key_is_refused(tmp_path: Path) -> None:
     state = site_state(tmp_path)
     SealedLog(state / "ledger", b"l" * 32)._seal(b"")
-    with pytest.raises(RunError, match="cut or altered"):
+    with pytest.raises(RunError, match="truncated or altered"):
         open_site(state)
 
 

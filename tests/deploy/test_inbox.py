@@ -79,7 +79,7 @@ def test_parts_one_by_one_do_not_extend_the_time(federation: Federation) -> None
     assert box.pull(ids) == {}
     time.sleep(0.25)
     assert box.pull(ids) == {
-        ids[1]: "an answer was announced, and some of its parts were never sent"
+        ids[1]: "an answer was announced, but some of its parts were never sent"
     }
 
 
@@ -135,7 +135,7 @@ def test_an_answer_that_is_no_message_is_an_error(federation: Federation) -> Non
     messenger._sent[ids[1]] = hostile.id
     found = messenger.collect(ids)[ids[1]]
     assert isinstance(found, WireMessage)
-    with pytest.raises(MessageError, match="is a RecordDict"):
+    with pytest.raises(MessageError, match="got a RecordDict"):
         found.check_version()
 
 
@@ -145,7 +145,7 @@ def test_an_answer_whose_parts_do_not_fit_is_an_error(federation: Federation) ->
     session = hostile.announce(reply, tree_of(reply.metadata.message_id)).session_id
     assert hostile.push(session, reply.metadata.message_id, reply.deflate()), "no children"
     found = Inbox(federation.grid, T, 1000).pull(ids)[ids[1]]
-    assert "are no message" in str(found)
+    assert "are not a message" in str(found)
 
 
 def test_a_part_that_is_not_what_was_announced_is_not_taken(federation: Federation) -> None:

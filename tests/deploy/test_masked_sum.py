@@ -114,9 +114,9 @@ def test_what_a_member_sends_says_nothing_alone(where: int) -> None:
 def test_too_few_models_are_not_unmasked() -> None:
     plan, models = plan_of([10] * 6), models_of(6)
     assert plan.threshold == 5
-    with pytest.raises(SumError, match="5 members must agree on a sum, and 4 answered"):
+    with pytest.raises(SumError, match="5 members must agree on a sum, but 4 answered"):
         aggregate(plan, models, (0, 1, 2, 3), (0, 1, 2, 3))
-    with pytest.raises(SumError, match="5 members must agree on a sum, and 4 answered"):
+    with pytest.raises(SumError, match="5 members must agree on a sum, but 4 answered"):
         aggregate(plan, models, tuple(range(6)), (0, 1, 2, 3))
 
 
@@ -261,8 +261,8 @@ def test_plans_that_hide_too_little_have_a_flaw() -> None:
 def test_survivors_that_hide_too_little_have_a_flaw() -> None:
     plan = plan_of([10] * 5)
     assert flaw_of_survivors(plan, (0, 1, 2, 3), 0) is None
-    assert "this one too" in str(flaw_of_survivors(plan, (0, 1, 2, 3), 4))
-    assert "of its members" in str(flaw_of_survivors(plan, (0, 1, 2, 3, 7), 0))
+    assert "include this site" in str(flaw_of_survivors(plan, (0, 1, 2, 3), 4))
+    assert "must be members" in str(flaw_of_survivors(plan, (0, 1, 2, 3, 7), 0))
     assert "4 members must have sent" in str(flaw_of_survivors(plan, (0, 1, 2), 0))
     uneven = plan_of([10, 10, 10, 10, 35])
     assert flaw_of_survivors(uneven, (0, 1, 2, 3, 4), 4) is None
@@ -276,7 +276,7 @@ def test_members_must_be_peers_where_a_site_names_some() -> None:
     assert flaw_of_keys(plan, own, ()) is None
     assert flaw_of_keys(plan, own, others) is None
     assert "1 members of the sum are not among" in str(flaw_of_keys(plan, own, others[:1]))
-    assert "key of this site" in str(flaw_of_keys(plan, public_of(KEYS[8]), ()))
+    assert "this site's key" in str(flaw_of_keys(plan, public_of(KEYS[8]), ()))
 
 
 def test_a_plan_survives_the_wire_and_wrong_ones_do_not() -> None:

@@ -49,7 +49,7 @@ def test_a_name_that_python_cannot_import_is_refused(name: str, tmp_path: Path) 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="must be a new or an empty folder"):
+    with pytest.raises(ConfigError, match="must be a new or empty folder"):
         new_app(tmp_path)
 
 
@@ -82,7 +82,7 @@ def test_keys_are_not_overwritten_by_default(
     before = contents()
     with pytest.raises(SystemExit):
         make_keys(arguments)
-    assert f"{first} exists already" in capsys.readouterr().err
+    assert f"{first} already exists" in capsys.readouterr().err
     assert contents() == before
     (tmp_path / "keys" / first).chmod(0o666)
     make_keys([*arguments, "--overwrite"])

@@ -108,7 +108,7 @@ def test_an_answer_is_sealed_for_the_server(site: Path) -> None:
     server = new_key()
     setup = SETUP.to_dict()
     hello = MessageBuilder().message(ask="hello", setup=setup, public=public_of(server))
-    with pytest.raises(MessageError, match="it is encrypted"):
+    with pytest.raises(MessageError, match="the message is encrypted"):
         ask(hello)
     answer = ask(hello, key=server)
     assert answer.header["cap"] == 0.1
@@ -124,19 +124,19 @@ def test_work_is_for_the_server_to_give(site: Path) -> None:
     builder = MessageBuilder()
     builder.add(np.arange(3, dtype=np.int32), "give")
     answer = ask(builder.message(give=True, setup=SETUP.to_dict()), sealed_for="")
-    with pytest.raises(RefusalError, match="must encrypt it with the key of this site"):
+    with pytest.raises(RefusalError, match="must be encrypted with the key of this site"):
         answer.check_version()
     assert not answer.arrays
-    assert "must encrypt" in audited(site)[0]["refused"]
+    assert "must be encrypted" in audited(site)[0]["refused"]
 
 
 def test_what_is_refused_is_on_record_and_told(site: Path) -> None:
     question = MessageBuilder().message(embeds=[{"model": "a0"}], setup=SETUP.to_dict())
     answer = ask(question)
-    with pytest.raises(RefusalError, match="gives no features"):
+    with pytest.raises(RefusalError, match="returns no features"):
         answer.check_version()
     (entry,) = audited(site)
-    assert "gives no features" in entry["refused"]
+    assert "returns no features" in entry["refused"]
     assert "left" not in entry
 
 
@@ -159,7 +159,7 @@ def test_a_server_cannot_fill_the_audit_log_with_its_words(site: Path) -> None:
     task = {"start": "x" * 1_000_000, "batches": 1, "seed": 0, "pace": 1.0}
     answer = ask(MessageBuilder().message(tasks=[task], setup=SETUP.to_dict()))
     assert len(str(answer.header)) < 1000
-    assert "must hold the array" in audited(site)[0]["refused"]
+    assert "must contain the array" in audited(site)[0]["refused"]
     assert (site / "state" / "audit.jsonl").stat().st_size < 1000
 
 
@@ -204,7 +204,7 @@ def test_an_app_with_another_hash_does_not_run(site: Path, monkeypatch: pytest.M
     )
     wanted = hashlib.sha256(b"reviewed").hexdigest()
     process = process_of(site, app_hash=wanted)
-    with pytest.raises(RefusalError, match=f"this site runs the app {wanted}, and was sent"):
+    with pytest.raises(RefusalError, match=f"this site runs the app {wanted}, but was sent"):
         process.app(Run.create_empty(5), EVIL)
     assert not installed
     assert audited(site)[0]["run"] == "5"

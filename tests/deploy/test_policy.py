@@ -104,7 +104,7 @@ def test_a_batch_that_begins_anew_counts_a_row_once() -> None:
 def test_embeds_are_off() -> None:
     here, builder = machine(), MessageBuilder()
     header = {"model": builder.add_model(here.learner.initial(0))}
-    with pytest.raises(RefusalError, match="gives no features"):
+    with pytest.raises(RefusalError, match="returns no features"):
         here.answer(builder.message(embeds=[header]))
 
 
@@ -124,7 +124,7 @@ def test_an_embedding_is_a_mean_over_all_rows() -> None:
 def test_small_splits_do_not_take_part() -> None:
     with pytest.raises(RefusalError, match="held-out samples; it needs more"):
         ClientMachine(clinic(200), SETUP, POLICY, Site(b"k" * 32))
-    with pytest.raises(RefusalError, match="has 19 training samples"):
+    with pytest.raises(RefusalError, match="has only 19 training samples"):
         ClientMachine(clinic(19), SETUP, replace(POLICY, holdout=0), Site(b"k" * 32))
 
 
@@ -188,7 +188,7 @@ def test_a_refusal_is_logged_and_the_run_goes_on(tmp_path: Path) -> None:
     assert len(events(tmp_path)) == 3
     said = [line["why"] for line in lines(tmp_path) if "set_aside" in line]
     assert said
-    assert all("this site gives no features of its samples" in why for why in said)
+    assert all("this site returns no features of its samples" in why for why in said)
     assert any("client 1 is set aside: it declined" in line for line in printed)
 
 
@@ -200,7 +200,7 @@ def test_who_declines_to_take_part_is_not_waited_for(tmp_path: Path) -> None:
     assert events(tmp_path)[-1]["clients"] == [0, 1, 2]
     said = [line for line in lines(tmp_path) if "set_aside" in line]
     assert len(said) == 1, "it is not asked again and again"
-    assert "no fewer than 50 samples" in said[0]["why"]
+    assert "at least 50 samples" in said[0]["why"]
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -232,7 +232,7 @@ def test_a_new_site_has_the_defaults_and_is_private(tmp_path: Path) -> None:
     assert policy == Policy(state=str(folder / "state"), app=str(tmp_path / "app"))
     for path in [folder, *folder.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
-    with pytest.raises(ConfigError, match="must be a new or an empty folder"):
+    with pytest.raises(ConfigError, match="must be a new or empty folder"):
         create_site(tmp_path / "site", tmp_path / "app")
 
 

@@ -168,7 +168,7 @@ def test_a_site_can_require_it(tmp_path: Path) -> None:
         serve_briefly(config, tmp_path / "clear", machines)
     whys = [line["why"] for line in lines(tmp_path / "clear") if "set_aside" in line]
     assert len(whys) == NUM
-    assert all("sends its models in sums only, after 0 in the clear" in why for why in whys)
+    assert all("sends its models only in sums, after 0 in the clear" in why for why in whys)
 
 
 def serve_briefly(config: Config, out: Path, machines: dict[int, FakeMachine]) -> None:
@@ -247,7 +247,7 @@ def test_a_sum_of_too_few_is_not_used(tmp_path: Path) -> None:
         clients_of(machines)[one].spoil = lost_when("tasks")
     serve(config, tmp_path / "run", machines)
     (line,) = [line for line in lines(tmp_path / "run") if "no_sum" in line]
-    assert line["why"] == "6 of 8 machines must send their models, and 5 did"
+    assert line["why"] == "6 of 8 machines must send their models, but 5 did"
     assert sorted(line["no_sum"]) == list(range(NUM))
 
 
@@ -270,7 +270,7 @@ def wrong_seeds(asked: WireMessage, answer: WireMessage) -> WireMessage:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (wrong_shares, "others cannot read the shares of a member"),
+        (wrong_shares, "the other members cannot read the shares of a member"),
         (wrong_seeds, "a member has sent a wrong mask or a wrong share"),
     ],
 )

@@ -84,7 +84,9 @@ def test_a_server_keeps_no_inputs_so_newcomers_need_labels(tmp_path: Path) -> No
     train = next(iter(machines.values())).data.train
     x, y = train.x[:30], train.y[:30]
     network = network_factory(config.model, x.shape[1:], 10)
-    with pytest.raises(RunError, match="kept no mean inputs of its clients, since it is a deploy"):
+    with pytest.raises(
+        RunError, match="stored no mean inputs of its clients, because it is a deploy"
+    ):
         assign(tmp_path / "run", x, network=network)
     assert assign(tmp_path / "run", x, y, network=network).clients
 
@@ -150,7 +152,7 @@ def test_a_machine_that_has_forgotten_its_models_is_not_scored_once(tmp_path: Pa
     serve(config, tmp_path, machines)
     said = [line["why"] for line in lines(tmp_path) if "set_aside" in line]
     assert len(said) == 1
-    assert "must hold the array" in said[0]
+    assert "must contain the array" in said[0]
     scored = [event["accuracies"][1] is not None for event in events(tmp_path)]
     assert scored == [True, True, False, True, True]
 

@@ -48,7 +48,7 @@ def test_a_federation_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         return subprocess.CompletedProcess(command, 1)
 
     monkeypatch.setattr("sofa_fl.deploy.flower.try_out.subprocess.run", fail)
-    with pytest.raises(RunError, match="did not end; its log is above"):
+    with pytest.raises(RunError, match="failed; its log is above"):
         try_out(tmp_path / "clinics", nodes=2, rounds=1)
 
 
@@ -80,7 +80,7 @@ def test_nothing_that_is_written_has_an_absolute_path(tmp_path: Path) -> None:
     for file in app.rglob("*"):
         if file.is_file():
             assert str(tmp_path) not in file.read_text(encoding="utf-8"), file.name
-    with pytest.raises(ConfigError, match="no word of Python, got 'try'"):
+    with pytest.raises(ConfigError, match="not be a Python keyword, got 'try'"):
         new_app(tmp_path / "try")
 
 

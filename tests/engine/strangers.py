@@ -226,8 +226,8 @@ def overlapping() -> nn.Module:
 
 LAYERS, MAPPED, ALONE = "layer by layer", "by torch.func", "trained one by one, since "
 IN_TRAINING = "by torch.func in training; models are scored one by one, since "
-BATCH = "what the network says of a sample depends on the rest of the batch"
-READS = "the network goes by a value (`if`, `.item()`) that may differ from client to client"
+BATCH = "the network's output for a sample depends on the rest of the batch"
+READS = "the network depends on a value (`if`, `.item()`) that may differ from client to client"
 KEEPS = f"{ALONE}the network keeps tensors between calls in attributes that are not buffers"
 STRANGERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "stochastic depth": (lambda: Stranger(stochastic_depth, always=False), LAYERS),
@@ -237,16 +237,16 @@ STRANGERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "all noises": (lambda: Stranger(noises, always=False), MAPPED),
     "by NumPy": (lambda: Stranger(by_numpy, always=False),
-        f"{ALONE}the network draws at random by NumPy or Python's random",
+        f"{ALONE}the network draws random numbers with NumPy or Python's random",
     ),
     "dropout again": (
         lambda: Stranger(dropout_again, always=False, layer=nn.Linear(WIDTH, WIDTH)),
-        f"{ALONE}a checkpoint of the network draws at random again in the backward pass",
+        f"{ALONE}a checkpoint of the network draws new random numbers in the backward pass",
     ),
     "dropout always": (
         lambda: Stranger(dropout_always),
-        "layer by layer in training; models are scored one by one, since the network draws at "
-        "random in evaluation too",
+        "layer by layer in training; models are scored one by one, since the network draws "
+        "random numbers in evaluation, too",
     ),
     "centered": (lambda: Stranger(centered), IN_TRAINING + BATCH),
     "by sign": (lambda: Stranger(by_sign, always=False), MAPPED),

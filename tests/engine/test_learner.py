@@ -68,8 +68,8 @@ def test_outputs_that_are_not_rows(output: int) -> None:
 
     given = ["a tensor of shape (8,)", "a tuple; return one of its tensors"]
     said = refused(lambda: Odd(64, 4))
-    assert said.startswith("the network must give one row of outputs per sample")
-    assert said.endswith(f"it gave {[*given, 'a tensor of shape (4, 4)'][output]}")
+    assert said.startswith("the network must return one row of outputs per sample")
+    assert said.endswith(f"it returned {[*given, 'a tensor of shape (4, 4)'][output]}")
 
 
 def test_outputs_that_do_not_fit_float_targets() -> None:

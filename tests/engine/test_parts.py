@@ -93,7 +93,7 @@ def test_opposite_pulls_are_a_constant_gradient(case: EngineCase) -> None:
 def test_a_network_of_one_layer_has_no_parts() -> None:
     flat = FlatNetwork(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
     assert flat.num_head == flat.num_trainable == 10
-    with pytest.raises(ModelError, match="has no body and no head"):
+    with pytest.raises(ModelError, match="cannot be divided into a body and a head"):
         flat.span("head")
 
 

@@ -132,7 +132,7 @@ def test_a_worker_killed_in_mid_task_costs_only_time(
 @pytest.mark.usefixtures("joined")
 def test_a_task_that_keeps_killing_its_worker_is_an_error() -> None:
     with engine_with(kill_self) as engine:
-        with pytest.raises(EngineError, match="a Ray worker died 3 times over the same task"):
+        with pytest.raises(EngineError, match="a Ray worker died 3 times on the same task"):
             tasks(engine)
         assert_bits(tasks(engine, (1, 2, 3)), expected((1, 2, 3)))
 

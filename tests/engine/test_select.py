@@ -62,17 +62,17 @@ def test_what_is_measured_is_training() -> None:
 
 def test_one_core_needs_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "num_cores", lambda: 1)
-    assert picked("auto") == (SequentialEngine, "nothing else runs here")
+    assert picked("auto") == (SequentialEngine, "no other engine runs here")
 
 
 def test_no_workers_where_nothing_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "can_fork", lambda: False)
-    assert picked("auto") == (SequentialEngine, "nothing else runs here")
+    assert picked("auto") == (SequentialEngine, "no other engine runs here")
 
 
 def test_workers_and_cuda_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(EngineError, match="where CUDA is in use; use engine: stacked"):
+    with pytest.raises(EngineError, match="while CUDA is in use; use engine: stacked"):
         picked("workers")
 
 
@@ -102,7 +102,7 @@ def test_auto_says_how_clients_are_stacked(monkeypatch: pytest.MonkeyPatch) -> N
 def test_auto_goes_on_without_what_fails_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = on_gpu(monkeypatch, {"stacked": "its process died (exit code -6)"})
     sentence = "stacked fails on the GPU: its process died (exit code -6)"
-    assert picked("auto") == (SequentialEngine, f"nothing else runs here; {sentence}")
+    assert picked("auto") == (SequentialEngine, f"no other engine runs here; {sentence}")
     assert tried == ["stacked", "sequential"]
 
 

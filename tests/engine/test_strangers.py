@@ -115,7 +115,7 @@ def in_place() -> nn.Module:
         ),
         (lambda: Detached(64, NUM_CLASSES), "must depend on its parameters"),
         (lambda: Broken(64, NUM_CLASSES), r"KeyError: 'mask' \(.*test_strangers.py, line \d+\)$"),
-        (lambda: Whole(64, NUM_CLASSES), "type float32, not a tensor of type int64"),
+        (lambda: Whole(64, NUM_CLASSES), "return float32 numbers, not a tensor of type int64"),
         (Teacher, "the network changes mean when it is called; make it a buffer"),
         (in_place, "modified by an inplace operation"),
     ],

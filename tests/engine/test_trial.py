@@ -40,7 +40,7 @@ def test_what_works_has_no_failure() -> None:
 def test_a_failure_is_one_sentence() -> None:
     assert failure_apart(raise_error) == "RuntimeError: CUDA error: misaligned address"
     assert failure_apart(die) == "its process died (exit code -9)"
-    assert failure_apart(lambda: time.sleep(60), seconds=0.2) == "it did not end within 0.2 s"
+    assert failure_apart(lambda: time.sleep(60), seconds=0.2) == "it did not finish within 0.2 s"
 
 
 @forks

@@ -116,7 +116,7 @@ def test_every_network_trains_as_it_does_alone(name: str) -> None:
 
 def test_one_by_one_says_why() -> None:
     engine = StackedEngine(hidden("draws its own way"), DATA, LOCAL, "cpu")
-    expected = "the network draws at random in a way that cannot be done by client"
+    expected = "the network draws random numbers that cannot be drawn per client"
     assert engine.way == f"clients are trained one by one, since {expected}"
 
 
@@ -124,7 +124,7 @@ def test_a_stack_that_does_something_else_is_not_trusted(monkeypatch: pytest.Mon
     wrong = "sofa_fl.engine.mapping._linear_rule"
     monkeypatch.setattr(wrong, lambda x, weight, bias: x @ weight.transpose(1, 2))
     engine = StackedEngine(Tied, DATA, LOCAL, "cpu")
-    expected = "stacked networks have other outputs in training"
+    expected = "stacked networks give different outputs in training"
     assert engine.way == f"clients are trained one by one, since {expected}"
 
 

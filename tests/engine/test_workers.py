@@ -158,7 +158,7 @@ def test_idle_workers_killed_between_calls() -> None:
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_task_that_keeps_killing_its_worker_is_an_error(num_workers: int) -> None:
     with workers(kill_self, num_workers) as engine:
-        with pytest.raises(EngineError, match="a worker process died 3 times over the same task"):
+        with pytest.raises(EngineError, match="a worker process died 3 times on the same task"):
             tasks(engine)
         assert_bits(tasks(engine, (1, 2, 3)), expected((1, 2, 3)))
         assert len(engine.pids) == num_workers

@@ -91,8 +91,11 @@ def test_values_as_they_are_typed(setting: str, read: object) -> None:
             "method=tests.methods.own:Unfinished",
             "the method tests.methods.own:Unfinished must",
         ),
-        ("method=tests.methods.own:Demanding", "the method tests.methods.own:Demanding needs"),
-        ("options.beta=1", "the method sofa takes no options; set keys of its own section, sofa"),
+        (
+            "method=tests.methods.own:Demanding",
+            "the constructor of the method tests.methods.own:Demanding needs",
+        ),
+        ("options.beta=1", "the method sofa takes no options; set keys in its own section, sofa"),
         ("preset=papr", "unknown preset papr; did you mean paper?"),
         ("preset=[1]", "unknown preset [1]; known: paper"),
         ("engine=gpus", "engine: input should be 'auto'"),
@@ -102,8 +105,8 @@ def test_values_as_they_are_typed(setting: str, read: object) -> None:
         ("sofa.eta=2", "sofa.eta: input should be less than or equal to 1, got 2"),
         ("sofa.dmac.increase=0.5", "sofa.dmac.increase: "),
         ("sofa.shape.operations=[grow]", "sofa.shape.operations: "),
-        ("data=mnist", "data is a section with keys of its own, got 'mnist'"),
-        ("rounds.x=1", "rounds is a value, so rounds.x cannot be set"),
+        ("data=mnist", "data is a section with its own keys, got 'mnist'"),
+        ("rounds.x=1", "rounds is a value, not a section, so rounds.x cannot be set"),
         ("rounds", "a setting must be key=value, got 'rounds'"),
         ("=3", "a setting must be key=value, got '=3'"),
         ("rounds=[1", "cannot read the value of rounds: '[1'"),
@@ -123,12 +126,12 @@ def test_what_is_wrong_is_named(setting: str, sentence: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("- 1\n- 2\n", "must hold keys and values, got a list"),
+        ("- 1\n- 2\n", "must contain keys and values, got a list"),
         ("a: [1\n", "is not valid YAML"),
-        ("just text", "must hold keys and values, got a str"),
+        ("just text", "must contain keys and values, got a str"),
         ("5: 1\n", "unknown key 5; "),
         ("data: {1: 2}\n", "unknown key data.1; "),
-        ("data:\n", "data is a section with keys of its own, got None"),
+        ("data:\n", "data is a section with its own keys, got None"),
     ],
 )
 def test_files_that_are_no_configuration(text: str, sentence: str, tmp_path: Path) -> None:

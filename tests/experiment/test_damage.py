@@ -104,8 +104,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     first = go_on(stopped.path)
     assert first["round"] == 2
     assert first["note"] == (
-        f"the checkpoint {stopped.checkpoint(3)} is damaged: its checksum does not fit; "
-        "going on from round 2"
+        f"the checkpoint {stopped.checkpoint(3)} is damaged: its checksum does not match; "
+        "continuing from round 2"
     )
     assert_the_same(stopped.path, whole)
 
@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
 def test_a_missing_checkpoint_gives_way_to_the_one_before(stopped: RunFolder, whole: Path) -> None:
     stopped.checkpoint(3).unlink()
     first = go_on(stopped.path)
-    expected = f"the checkpoint {stopped.checkpoint(3)} is missing; going on from round 2"
+    expected = f"the checkpoint {stopped.checkpoint(3)} is missing; continuing from round 2"
     assert (first["round"], first["note"]) == (2, expected)
     assert_the_same(stopped.path, whole)
 
@@ -162,7 +162,7 @@ def test_a_warm_up_that_is_damaged_is_made_again(
     flip(RunFolder(tmp_path / "run").checkpoint(0), draws)
     first = go_on(tmp_path / "run")
     assert first["round"] is None
-    assert first["note"].endswith("its checksum does not fit; starting over")
+    assert first["note"].endswith("its checksum does not match; starting over")
     assert_the_same(tmp_path / "run", whole)
 
 

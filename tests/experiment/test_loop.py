@@ -169,7 +169,7 @@ def test_own_network(tmp_path: Path) -> None:
     assert len(as_vector(result.view.served[NodeId(0)])) == 64 * 5 + 5 + 5 * 4 + 4
     again = resume(result.run, data=own_data(), network=own_network)
     assert again.summary["client"] == result.summary["client"]
-    with pytest.raises(RunError, match=r"network of your own.*sofa_fl\.resume\(\.\.\., network="):
+    with pytest.raises(RunError, match=r"your own network.*sofa_fl\.resume\(\.\.\., network="):
         resume(result.run, data=own_data())
     with pytest.raises(RunError, match="other data or another network"):
         resume(result.run, data=own_data(), network=another_network)

@@ -75,7 +75,7 @@ def test_every_node_with_a_model(result: RunResult, tmp_path: Path) -> None:
     ("node", "words"),
     [
         ("client:99", "client 99 is not in the last round; its clients: 0, 1"),
-        ("77", "no node '77' has a model; name root, client:N"),
+        ("77", "no node '77' has a model; use root, client:N"),
         ("leaf", "no node 'leaf' has a model"),
         ("client:x", "no node 'client:x' has a model"),
     ],
@@ -102,10 +102,10 @@ def own_network() -> nn.Module:
 def test_an_own_network_is_passed_again(tmp_path: Path) -> None:
     folder = run(tiny(tmp_path / "run"), data=(TRAIN, TEST), network=own_network).run
     with pytest.raises(
-        RunError, match=r"network of your own.*sofa_fl\.export\(\.\.\., network=\.\.\."
+        RunError, match=r"your own network.*sofa_fl\.export\(\.\.\., network=\.\.\."
     ):
         export(folder, tmp_path / "a.safetensors")
-    with pytest.raises(RunError, match="was made with another network"):
+    with pytest.raises(RunError, match="was run with another network"):
         export(folder, tmp_path / "a.safetensors", network=lambda: nn.Linear(2, 2))
     told = export(folder, tmp_path / "a.safetensors", node="client:0", network=own_network)
     assert load_file(told.file).keys() == own_network().state_dict().keys()
@@ -129,7 +129,7 @@ class Mine:
 
 def test_an_own_method_is_passed_again(tmp_path: Path) -> None:
     folder = run(tiny(tmp_path / "run"), data=(TRAIN, TEST), method=Mine()).run
-    with pytest.raises(RunError, match="a method of your own"):
+    with pytest.raises(RunError, match="your own method"):
         export(folder, tmp_path / "a.safetensors")
     assert export(folder, tmp_path / "a.safetensors", method=Mine()).round == 3
 

@@ -71,7 +71,7 @@ def test_numbers_are_no_names() -> None:
 
 @pytest.mark.parametrize(
     ("names", "words"),
-    [(("a",), "a name for each of 2 clients, got 1"), (("a", "a"), "got 'a' twice")],
+    [(("a",), "one name for each of the 2 clients, got 1"), (("a", "a"), "got 'a' twice")],
 )
 def test_names_that_are_refused(names: tuple[str, ...], words: str) -> None:
     samples = images(8, 0)

@@ -169,9 +169,9 @@ def test_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     new = newcomer(0)
     with pytest.raises(DataError, match=r"inputs must have shape \(n, 1, 8, 8\), got \(40, 64\)"):
         assign(folder, new.x.reshape(NEW, -1))
-    with pytest.raises(DataError, match="at least one, got 0"):
+    with pytest.raises(DataError, match="at least one is needed, got 0"):
         assign(folder, np.zeros((0, *SHAPE)))
-    with pytest.raises(DataError, match="a label per input, 40 in all; got 3"):
+    with pytest.raises(DataError, match="one label for each of the 40 inputs, got 3"):
         assign(folder, new.x, [0, 1, 2])
     with pytest.raises(DataError, match="labels must be from 0 to 3, got 0 to 4"):
         assign(folder, new.x, [4, *[0] * (NEW - 1)])
@@ -185,6 +185,6 @@ def test_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     load = checkpoint.load
     monkeypatch.setattr(checkpoint, "load", without_means)
-    with pytest.raises(RunError, match=r"kept no mean inputs of its clients.*give labels with y"):
+    with pytest.raises(RunError, match=r"stored no mean inputs of its clients.*pass labels with y"):
         assign(folder, new.x)
     assert group_of(assign(folder, new.x, new.y).clients) == {0}

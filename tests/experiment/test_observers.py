@@ -27,7 +27,7 @@ def test_a_failing_observer_is_told_once_and_the_run_ends_the_same(
     assert summary_of(tmp_path / "watched") == summary_of(whole)
     assert [kind for kind in seen if kind != "scoring"] == ["start", *["round"] * 4, "end"]
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told == ["drawing failed: no room to draw; the run goes on without it"]
+    assert told == ["drawing failed: no room to draw; the run continues without it"]
     resume(whole, data=own_data(), observers=[drawing])
 
 
@@ -48,5 +48,5 @@ def test_an_error_without_words_has_a_name(caplog: pytest.LogCaptureFixture) -> 
     picture({})
     picture({})
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
-        "Picture failed: MemoryError; the run goes on without it"
+        "Picture failed: MemoryError; the run continues without it"
     ]

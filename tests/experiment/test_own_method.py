@@ -54,7 +54,7 @@ def test_a_method_is_recorded_under_its_own_name(
     assert (summary["data"], summary["own"]) == ("own", ["data", "method"])
     about = RunReader(result.run).about()
     assert (about["title"], about["data"]) == ("Momentum", "own data")
-    with pytest.raises(RunError, match=r"method of your own.*sofa_fl\.resume\(\.\.\., method="):
+    with pytest.raises(RunError, match=r"your own method.*sofa_fl\.resume\(\.\.\., method="):
         resume(result.run, data=own_data())
     again = resume(result.run, data=own_data(), method=Momentum(MomentumConfig(keep=0.25)))
     assert again.summary["client"] == result.summary["client"]
@@ -117,7 +117,7 @@ def test_own_data_and_an_own_network_are_said_in_the_configuration(tmp_path: Pat
 @pytest.mark.parametrize("key", ["data.name", "data.partition", "model.name"])
 def test_own_things_cannot_be_named_without_them(key: str, tmp_path: Path) -> None:
     small = ["data.num_train=300", "data.num_test=50", f"out={tmp_path / 'run'}"]
-    with pytest.raises((ConfigError, DataError, ModelError), match=f"{key}=own stands for"):
+    with pytest.raises((ConfigError, DataError, ModelError), match=f"{key}=own means that"):
         run(load_config(settings=[f"{key}=own", *small]))
     assert not (tmp_path / "run").exists()
 
@@ -178,8 +178,8 @@ PYTHON: dict[str, tuple[dict[str, Any], str]] = {
     "engine": ({"engine": "gpu"}, "engine: input should be 'auto', 'sequential'"),
     "method": ({"method": "fedavgg"}, "unknown method fedavgg; did you mean fedavg?"),
     "range": ({"rounds": 0}, "rounds: input should be greater than or equal to 1, got 0"),
-    "section": ({"data": 3}, "data is a section with keys of its own, got 3"),
-    "preset": ({"preset": "paper"}, "preset='paper' was set, but none of its values"),
+    "section": ({"data": 3}, "data is a section with its own keys, got 3"),
+    "preset": ({"preset": "paper"}, "preset='paper' was set, but without its values"),
 }
 
 
@@ -203,18 +203,21 @@ def test_numbers_and_paths_of_python_are_taken(tmp_path: Path) -> None:
 
 
 OWN: dict[str, tuple[dict[str, Any], str]] = {
-    "a network": ({"network": nn.Linear(8, 3)}, "network must be a function that makes a new"),
+    "a network": ({"network": nn.Linear(8, 3)}, "network must be a function that returns a new"),
     "no function": (
         {"network": 3},
-        "network must be a function that makes a new network, got a int",
+        "network must be a function that returns a new network, got a int",
     ),
     "a lazy network": (
         {"network": lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(4))},
-        "the size of 1.weight is not known until the network is used",
+        "the size of 1.weight is unknown until the network is used",
     ),
     "plain arrays": ({"data": (np.zeros((4, 2)), np.zeros(4))}, "data must be a FederatedData or"),
     "one array": ({"data": np.zeros((4, 2))}, "data must be a FederatedData or a pair of Arrays"),
-    "a class": ({"method": Momentum}, "method must be a name or an object, got the class Momentum"),
+    "a class": (
+        {"method": Momentum},
+        "method must be a name or an instance, got the class Momentum",
+    ),
     "half a method": ({"method": Unfinished()}, "method must have the functions init, round and v"),
     "a number": ({"method": 3}, "method must have the functions init, round and view, but int has"),
 }
@@ -242,7 +245,10 @@ def test_rows_that_do_not_exist() -> None:
         (ClientData(rows + 1000, none, rows), "train of client 0 must be rows from 0 to 149, got"),
         (ClientData(rows, rows - 9, none), "holdout of client 0 must be rows from 0 to 149, got"),
         (ClientData(rows, none, rows + 60), "test of client 0 must be rows from 0 to 59, got rows"),
-        (ClientData(halves, none, rows), "train of client 0 must be row numbers in one dimension"),
+        (
+            ClientData(halves, none, rows),
+            "train of client 0 must be a one-dimensional array of row numbers",
+        ),
     ):
         with pytest.raises(DataError, match=sentence):
             FederatedData(train, test, (client,), NUM_CLASSES)

@@ -119,7 +119,7 @@ def test_what_cannot_be_computed_is_null_and_told_once(
     metrics = {"touchy": touchy, "endless": endless, "accuracy": accuracy}
     result = run(tiny(tmp_path / "run"), data=data, metrics=metrics)
     said = f"the metric touchy failed for client {few[0]}: too few classes; "
-    assert told(caplog) == [said + "it has no value where it fails"]
+    assert told(caplog) == [said + "its value is missing where it fails"]
     for event in events_of(result.run):
         found = event["metrics"]
         assert found["touchy"]["values"] == [None if c in few else 1.0 for c in range(5)]
@@ -161,8 +161,8 @@ def test_a_resumed_run_goes_on_with_them_or_says_that_it_does_not(
 
     bare = resume(tmp_path / "without", data=data)
     assert told(caplog) == [
-        "the run goes on without the metrics that it began with and that are not given now: "
-        "accuracy, f1"
+        "the run continues without the metrics that it started with and that were not passed "
+        "again: accuracy, f1"
     ]
     assert ["metrics" in event for event in events_of(bare.run)] == [True, True, False, False]
     assert "metrics" not in bare.summary
@@ -186,10 +186,10 @@ def test_all_methods_of_a_comparison_get_them(tmp_path: Path) -> None:
         ({"": f1}, "the name of a metric must be .* got ''"),
         ({"f1/macro": f1}, "got 'f1/macro'"),
         ({"1st": f1}, "got '1st'"),
-        ({"x" * 41: f1}, "40 in all at most"),
+        ({"x" * 41: f1}, "at most 40 characters in all"),
         ({1: f1}, "got 1"),
         ({"f1": 0.5}, "the metric f1 must be a function of outputs and targets, got 0.5"),
-        ([f1], "metrics must be functions by name, .* got list"),
+        ([f1], "metrics must map names to functions, .* got list"),
     ],
 )
 def test_refused(tmp_path: Path, metrics: Any, words: str) -> None:
@@ -200,7 +200,9 @@ def test_refused(tmp_path: Path, metrics: Any, words: str) -> None:
 
 def test_not_in_a_deployment(tmp_path: Path) -> None:
     engine: Any = None
-    with pytest.raises(ConfigError, match="not available in a deployment: samples stay on the"):
+    with pytest.raises(
+        ConfigError, match="not available in a deployment, because samples stay on the"
+    ):
         DeployedExperiment(tiny(tmp_path), Own(metrics={"f1": f1}), engine, dict)
 
 

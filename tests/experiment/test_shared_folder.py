@@ -33,7 +33,9 @@ def test_two_runs_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
             lambda: run_or_resume(tiny(out), data=own_data()),
         ]
         for again in ways:
-            with pytest.raises(RunError, match=r"^another process runs in .*; wait until it has"):
+            with pytest.raises(
+                RunError, match=r"^another process is running in .*; wait until it has"
+            ):
                 again()
             refused += 1
 
@@ -69,7 +71,7 @@ def test_a_second_resume_exits_with_an_error(tmp_path: Path) -> None:
         other.kill()
         other.join()
     assert second.returncode != 0
-    assert "another process runs in" in second.stderr
+    assert "another process is running in" in second.stderr
     assert "Traceback" not in second.stderr
     with RunFolder(out).locked():
         pass

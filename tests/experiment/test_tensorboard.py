@@ -82,4 +82,4 @@ def test_where_it_is_missing_that_is_told_once_for_all_runs(
     finally:
         has_tensorboard.cache_clear()
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told == ["tensorboard is not installed, so runs have no curves for it"]
+    assert told == ["tensorboard is not installed, so the run writes no TensorBoard curves"]

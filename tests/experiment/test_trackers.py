@@ -156,7 +156,7 @@ def test_one_that_is_not_there_is_told_and_the_run_goes_on(
     (told,) = [record.getMessage() for record in caplog.records if record.name == "sofa_fl"]
     assert told == (
         "Wandb failed: wandb is not installed: pip install 'sofa-fl[trackers]'; "
-        "the run goes on without it"
+        "the run continues without it"
     )
 
 

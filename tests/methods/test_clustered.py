@@ -305,7 +305,7 @@ def test_the_oracle_takes_the_level_asked_for(level: int, num_groups: int) -> No
 def test_the_oracle_says_what_it_needs() -> None:
     fed = federation()
     unknown = replace(fed, data=replace(fed.data, truth=()))
-    with pytest.raises(DataError, match=r"true groups are known: set data.partition=groups"):
+    with pytest.raises(DataError, match=r"known true groups; set data.partition=groups"):
         Oracle(OracleConfig(), NONE).init(unknown)
     with pytest.raises(ConfigError, match=r"oracle.level must be below the 2 levels .* got 2"):
         Oracle(OracleConfig(level=2), NONE).init(fed)

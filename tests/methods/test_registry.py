@@ -95,7 +95,7 @@ def test_a_class_by_its_import_path_is_set_by_options() -> None:
         ({"kept": 0.5}, "unknown key options.kept; did you mean options.keep?"),
         ({"keep": 1}, "options.keep: input should be less than 1, got 1"),
         ({"nesterov": "perhaps"}, "options.nesterov: input should be a valid boolean"),
-        (3, "options is a section with keys of its own, got 3"),
+        (3, "options is a section with its own keys, got 3"),
     ],
 )
 def test_options_are_checked_like_our_sections(options: Any, sentence: str) -> None:
@@ -111,7 +111,7 @@ def test_options_are_checked_like_our_sections(options: Any, sentence: str) -> N
         ("tests.methods.own:Momentun", "has no class 'Momentun'; did you mean Momentum?"),
         ("tests.methods.own:not_a_class", "has no class 'not_a_class'"),
         ("tests.methods.own:Unfinished", "but Unfinished has no round and no view"),
-        ("tests.methods.own:Demanding", "needs 'friend' to be made"),
+        ("tests.methods.own:Demanding", "needs 'friend'"),
         ("tests.methods.no:Momentum", "cannot import the method tests.methods.no:Momentum: Mod"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_registered_class_has_its_own_name_and_title() -> None:
 
 @pytest.mark.usefixtures("restored")
 def test_our_names_are_not_taken() -> None:
-    with pytest.raises(ConfigError, match="fedavg is one of our methods"):
+    with pytest.raises(ConfigError, match="fedavg is a built-in method"):
         register("fedavg", "Mine")(own.FedAvg)
     assert info_of(own.FedAvg).name == "own_fedavg"
     assert isinstance(make_method(Config(method="fedavg")), FedAvg)

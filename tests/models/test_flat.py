@@ -206,7 +206,9 @@ def test_refuses_a_vector_of_another_size(size: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_refuses_other_precision_by_name(dtype: torch.dtype) -> None:
-    with pytest.raises(ModelError, match=r"must be float32, these are not: \['weight', 'bias'\]"):
+    with pytest.raises(
+        ModelError, match=r"must be float32, but these are not: \['weight', 'bias'\]"
+    ):
         FlatNetwork(nn.Linear(2, 2).to(dtype))
 
 

@@ -192,10 +192,12 @@ def test_refuses_a_model_without_a_head_or_padding() -> None:
 
     config = BertConfig(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1)
     headless = build(lambda: BertModel(config), 0)
-    with pytest.raises(ModelError, match="must have a head that gives logits, got BaseModelOutput"):
+    with pytest.raises(
+        ModelError, match="must have a head that returns logits, got BaseModelOutput"
+    ):
         headless(rows("LoRA", 2) % 9)
     config.pad_token_id = None
-    with pytest.raises(ModelError, match="does not say which token fills rows up"):
+    with pytest.raises(ModelError, match="does not define a padding token"):
         build(lambda: BertModel(config), 0)
 
 

@@ -58,7 +58,7 @@ def test_the_least_noise_is_enough_and_hardly_more(epsilon: float) -> None:
 
 
 def test_no_noise_is_enough_where_others_cost_it_all() -> None:
-    with pytest.raises(ConfigError, match=r"no noise is enough for privacy\.epsilon=0\.1"):
+    with pytest.raises(ConfigError, match=r"no amount of noise achieves privacy\.epsilon=0\.1"):
         least_noise(0.1, DELTA, Cost(0.1, 0.0, 10), (Cost(1.0, 1.0),))
 
 

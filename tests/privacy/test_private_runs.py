@@ -129,10 +129,10 @@ def test_what_would_leave_without_noise_is_refused(tmp_path: Path) -> None:
         check_private_config(config, is_deployed=True)
     scored = {**PRIVATE, "privacy": {"epsilon": 3.0, "scores": 3}}
     latent = tiny(tmp_path / "b", **scored, sofa={"position": "latent"})
-    with pytest.raises(ConfigError, match=r"use another sofa\.position than latent"):
+    with pytest.raises(ConfigError, match=r"use a sofa\.position other than latent"):
         run(latent, data=own_data())
     drifting = {"scenario": {"name": "swap", "at": 1}, "partition": "groups"}
-    with pytest.raises(ConfigError, match="needs data that stay as they are"):
+    with pytest.raises(ConfigError, match="needs data that do not change"):
         run(parse_config({**PRIVATE, "data": {**drifting, "num_train": 500, "num_clients": 8}}))
     data = make_data()
     floats = replace(data.train, y=np.zeros((len(data.train), 4), dtype=np.float32))

@@ -380,7 +380,7 @@ def test_a_live_page_goes_on_without_a_reload(browser: Browser, tmp_path: Path) 
 def test_a_live_page_waits_for_the_warm_up(browser: Browser, tmp_path: Path) -> None:
     folder = write_synthetic(tmp_path / "run", 20, 6, recorded=-1)
     with serving(folder) as server, opened(browser, server.url) as page:
-        assert "warm-up is under way" in page.locator("body").inner_text()
+        assert "warm-up is in progress" in page.locator("body").inner_text()
         (folder / "events.jsonl").write_text(json.dumps(events(20, 6)[0]) + "\n")
         page.wait_for_selector(".tree .client")
         assert page.locator(".tree .client").count() == 20

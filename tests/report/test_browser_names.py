@@ -71,7 +71,7 @@ def test_what_happened_to_the_data_and_what_to_know(browser: Browser, tmp_path: 
         remark = page.locator(".remark").all_text_contents()
         assert len(remark) == 1
         assert remark[0].startswith(
-            "The mean fell 21.0 points since round 1, most of it in round 2"
+            "The mean has fallen 21.0 points since round 1, most of it in round 2"
         )
         assert not page.locator(".data-news").is_visible()
         page.keyboard.press("ArrowLeft")
@@ -103,7 +103,7 @@ def test_scores_are_in_view_and_bars_tell_clients_apart(browser: Browser, tmp_pa
         box = page.locator("#headline").bounding_box()
         assert box is not None
         assert box["y"] + box["height"] < 120, "without scrolling"
-        assert f"{max(last['disclosed']):.1%} of a client's samples disclosed, at most" in told
+        assert f"{max(last['disclosed']):.1%} of a client's samples disclosed (maximum)" in told
         side = page.locator("#clients-card").inner_text()
         assert "The worst 8 of 100 in this round" in side
         assert "four fifths of the clients" in side

@@ -40,9 +40,9 @@ def test_round_being_written(tmp_path: Path) -> None:
 
 
 def test_round_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="rounds 0 to 1 on record, not 7"):
+    with pytest.raises(RunError, match="has rounds 0 to 1, not 7"):
         read_round(write_run(tmp_path / "run"), 7)
-    with pytest.raises(RunError, match="warm-up is not done"):
+    with pytest.raises(RunError, match="warm-up is still running"):
         read_round(write_run(tmp_path / "empty", []))
     with pytest.raises(RunError, match="not a run folder"):
         read_round(tmp_path)

@@ -17,22 +17,23 @@ def record(round: int, mean: float, *edits: str, **more: Any) -> dict[str, Any]:
     [
         (
             [record(0, 0.97), record(1, 0.85, "merge", "merge"), record(2, 0.84)],
-            "The mean fell 13.0 points since the warm-up, most of it in round 1, after 2 merges.",
+            "The mean has fallen 13.0 points since the warm-up, most of it in round 1, "
+            "after 2 merges.",
         ),
         (
             [record(0, 0.5), record(1, 0.97, "split"), record(2, 0.9)],
-            "The mean fell 7.0 points since round 1, most of it in round 2, after 1 split of the "
-            "round before.",
+            "The mean has fallen 7.0 points since round 1, most of it in round 2, "
+            "after 1 split of the round before.",
         ),
         (
             [record(0, 0.9), record(1, 0.7, "graft", data={"changed": [1, 2], "left": [3]})],
-            "The mean fell 20.0 points since the warm-up, most of it in round 1, when the data of "
-            "2 clients changed and 1 client left.",
+            "The mean has fallen 20.0 points since the warm-up, most of it in round 1, "
+            "when the data of 2 clients changed and 1 client left.",
         ),
         (
             [record(0, 0.9), record(1, 0.8)],
-            "The mean fell 10.0 points since the warm-up, most of it in round 1, without an edit "
-            "of the tree.",
+            "The mean has fallen 10.0 points since the warm-up, most of it in round 1, "
+            "without any edit of the tree.",
         ),
         ([record(0, 0.9, "merge"), record(1, 0.895), record(2, 0.91)], None),
         ([record(0, 0.9)], None),
@@ -45,7 +46,7 @@ def test_what_made_a_run_worse(records: list[dict[str, Any]], told: str | None) 
 def test_r2_falls_by_a_number() -> None:
     told = decline([record(0, 0.5), record(1, 0.2)], "r2")
     assert told is not None
-    assert told.startswith("The mean fell by 0.30 since the warm-up")
+    assert told.startswith("The mean has fallen by 0.30 since the warm-up")
 
 
 def test_a_flat_tree_is_explained() -> None:

@@ -33,17 +33,17 @@ def tree() -> Tree:
     ("edits", "told"),
     [
         ([Graft(N(0), N(7))], ["client 0 moved from cluster 6 to cluster 7"]),
-        ([Merge((N(6), N(7)), N(9))], ["clusters 6 and 7 became one, cluster 9"]),
+        ([Merge((N(6), N(7)), N(9))], ["clusters 6 and 7 merged into cluster 9"]),
         (
             [Split(N(6), (N(9), N(10)), ((N(0), N(2)), (N(4),))), Prune(N(10))],
             [
                 "cluster 6 was split into clusters 9 and 10",
-                "cluster 10 gave way to its only child, client 4",
+                "cluster 10 was replaced by its only child, client 4",
             ],
         ),
         (
             [Split(N(8), (N(9), N(10)), ((N(6),), (N(7),)))],
-            ["cluster 8, the root, was split: below it are now clusters 9 and 10"],
+            ["the root, cluster 8, was split into clusters 9 and 10 below it"],
         ),
         (
             [Split(N(8), (N(9),), ((N(6),),)), Split(N(7), (N(10), N(11)), ((N(1),), (N(3),)))],
@@ -58,7 +58,7 @@ def tree() -> Tree:
                 "client 0 moved from cluster 6 to cluster 7",
                 "client 2 moved from cluster 6 to cluster 7",
                 "client 4 moved from cluster 6 to cluster 7",
-                "cluster 6 had no children left and is gone",
+                "cluster 6 had no children left and was removed",
             ],
         ),
     ],

@@ -78,7 +78,7 @@ def test_pages_call_those_rows_old_that_are() -> None:
         assert all(ORIGIN in row for row in ours)
     assert "The figures and the ablation were made with the rules of version 0.1.0" in OLDER
     drift = (DOCS / "drift.md").read_text("utf-8")
-    assert "Those of the other methods, and all on faults, are of version 0.1.0" in drift
+    assert "The rows of the other methods, and all rows on faults, come from version 0.1.0" in drift
     assert "The ablation and the tables on faults are older" in README.read_text("utf-8")
 
 

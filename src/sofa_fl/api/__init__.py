@@ -1,1 +1,1 @@
-"""What Python users call: the experiment's functions, with progress, a report and rich results."""
+"""The Python API: functions that run experiments, show progress, and return rich results."""

@@ -1,4 +1,4 @@
-"""The results of several methods side by side, for a session and for a notebook."""
+"""The results of several methods side by side, as text and for a notebook."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Comparison(dict[str, list[Result]]):
     """The results of every method by name, one per seed."""
 
     def means(self) -> dict[str, Interval]:
-        """The mean score of the clients, by method; ± over seeds is a 95% interval."""
+        """The clients' mean score by method; ± is a 95% interval over seeds."""
         return {name: interval_of([result.mean for result in runs]) for name, runs in self.items()}
 
     def differences(self) -> dict[str, Interval]:
-        """Every method's mean score less the first one's, seed by seed, with a 95% interval."""
+        """Every method's mean score minus the first one's, seed by seed, with a 95% interval."""
         titles = {runs[0].summary["title"]: name for name, runs in self.items()}
         found = paired_differences([result.summary for runs in self.values() for result in runs])
         return {titles[title]: gap for title, gap in found.items()}
@@ -37,7 +37,7 @@ class Comparison(dict[str, list[Result]]):
         return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
     def _cells(self) -> list[list[str]]:
-        """A head line, then a line per method."""
+        """A header row, then one row per method."""
         first = next(iter(self), "")
         gaps = self.differences()
         rows = [["method", "mean of the clients", "worst client", f"against {first}"]]
@@ -51,7 +51,7 @@ class Comparison(dict[str, list[Result]]):
 
 
 def interval_text(interval: Interval, metric: str, *, signed: bool = False) -> str:
-    """`97.12 ± 0.20`, or a mean alone where there is one value."""
+    """`97.12 ± 0.20`, or only the mean if there is one value."""
     sign = "+" if signed and interval.mean > 0 else ""
     text = f"{sign}{table_score(interval.mean, metric)}"
     if interval.half_width is None:

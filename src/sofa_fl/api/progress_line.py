@@ -1,4 +1,4 @@
-"""Progress of a run that was started from Python: one line on stderr, written over every round."""
+"""Progress of a run started from Python: one line on stderr, overwritten every round."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sofa_fl.report.words import duration, news_of
 
 
 def is_watched() -> bool:
-    """Whether somebody looks on: a terminal, or a notebook."""
+    """Whether somebody is watching, in a terminal or a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class ProgressLine:
-    """An observer that says how far a run is, how well it does, and how long it will take."""
+    """An observer that shows the progress of a run, its scores, and the time left."""
 
     def __init__(self) -> None:
         self._width = 0
@@ -53,7 +53,7 @@ class ProgressLine:
         self._width = 0
 
     def _say(self, words: str) -> None:
-        """Write over the line before."""
+        """Overwrite the previous line."""
         line = f"{self._title}: {words}"
         print(f"\r{line:<{self._width}}", end="", file=sys.stderr, flush=True)
         self._width = len(line)

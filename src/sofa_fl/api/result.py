@@ -1,4 +1,4 @@
-"""The result of a run for people: typed scores, a table, predictions, a picture in a notebook."""
+"""The result of a run: typed scores, a table, predictions, and a picture in a notebook."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SHOWN = 12  # clients in a notebook's table
 
 @dataclass(frozen=True, slots=True)
 class ClientScore:
-    """How well a client is served at the end of a run.
+    """A client's score at the end of a run.
 
     Attributes:
-        client: Its number.
-        name: What it is called: `cleveland`, or `client 3`.
+        client: The client's number.
+        name: The client's name, such as `cleveland`, or `client 3` if it has none.
         score: Accuracy, or R² in regression, on its own test samples; None if it has no score.
-        cluster: The cluster that it belongs to; None in a tree of one client.
+        cluster: The client's parent in the tree; None in a tree of one client.
     """
 
     client: int
@@ -48,10 +48,10 @@ class Result(loop.RunResult):
 
     Attributes:
         run: The run folder.
-        summary: What `summary.json` holds.
+        summary: The contents of `summary.json`.
         view: The tree, a model for every node, and the model that each client uses.
         network: The network that was passed to the run, for `predict` and `export`.
-        method: The method that was passed, likewise.
+        method: The method that was passed to the run, likewise.
     """
 
     network: NetworkFactory | None = field(default=None, compare=False)
@@ -59,7 +59,7 @@ class Result(loop.RunResult):
 
     @classmethod
     def of(cls, done: loop.RunResult, own: loop.Own) -> Result:
-        """The same result, with what was passed from Python."""
+        """The same result, with the objects that were passed from Python."""
         return cls(done.run, done.summary, done.view, own.network, own.method)
 
     @property
@@ -74,12 +74,12 @@ class Result(loop.RunResult):
 
     @property
     def metric(self) -> str:
-        """What the scores are: `accuracy`, or in regression `r2`."""
+        """The name of the score: `accuracy`, or `r2` in regression."""
         return metric_of(self.summary)
 
     @property
     def report(self) -> Path:
-        """The page that shows the run."""
+        """The report, an HTML file."""
         return self.run / REPORT
 
     @property
@@ -92,7 +92,7 @@ class Result(loop.RunResult):
         return read_rounds(self.run)
 
     def columns(self) -> dict[str, list[Any]]:
-        """A row per round and client, as columns by name; see `frame`."""
+        """A mapping of columns, with one row per round and client; see `frame`."""
         rows = [(record.round, one) for record in self.rounds() for one in _scores(record)]
         return {
             "round": [round for round, _ in rows],
@@ -108,16 +108,17 @@ class Result(loop.RunResult):
             import pandas
         except ModuleNotFoundError:
             raise RunError(
-                "frame() needs pandas: pip install pandas; columns() gives the same without it"
+                "frame() needs pandas: pip install pandas; columns() returns the same data "
+                "without it"
             ) from None
         return pandas.DataFrame(self.columns())
 
     def predict(
         self, x: ArrayLike | Table, *, client: str | int | None = None, node: str | int = "root"
     ) -> NDArray[np.float32]:
-        """The outputs of the model that a client uses, or of a node's, for raw inputs.
+        """The outputs of the model that a client uses, or of a node's model, for raw inputs.
 
-        `client` is a name or a number. The rest is as in `sofa_fl.predict`.
+        `client` is a name or a number. The other arguments are as in `sofa_fl.predict`.
         """
         return serving.predict(
             self.run, x, node=_node(client, node), network=self.network, method=self.method
@@ -131,7 +132,7 @@ class Result(loop.RunResult):
         node: str | int = "root",
         format: serving.Format | None = None,
     ) -> serving.Exported:
-        """Write the model that a client uses, or a node's; the rest is as in `sofa_fl.export`."""
+        """Write the model that a client uses, or a node's; see `sofa_fl.export`."""
         return serving.export(
             self.run,
             file,
@@ -152,7 +153,7 @@ class Result(loop.RunResult):
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the tree, the worst clients, and where the report is."""
+        """The HTML for a notebook: the tree, the worst clients, and the path of the report."""
         record = read_round(self.run)
         ranked = sorted(_scores(record), key=lambda one: (one.score is None, one.score or 0.0))
         rows = "".join(
@@ -176,7 +177,7 @@ def _node(client: str | int | None, node: str | int) -> str | int:
 
 
 def _scores(record: Round) -> tuple[ClientScore, ...]:
-    """The clients of a round that the tree knows."""
+    """The scores of the clients in the tree of a round."""
     tree = record.tree
     return tuple(
         ClientScore(

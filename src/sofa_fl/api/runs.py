@@ -34,20 +34,21 @@ def run(
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
 ) -> Result:
-    """Run an experiment into a new run folder, and write its report there.
+    """Run an experiment in a new run folder, and write its report there.
 
     Args:
-        config: What to run; the default is the paper's experiment.
-        data: Your own data in place of `config.data.name`: a pair of arrays (training, test), which
-            is dealt out to clients as `config.data` says, or data that is already dealt out.
-        network: A function that makes your own network, in place of `config.model`.
-        method: The name of a method, or a method of your own, in place of `config.method`.
+        config: The configuration; the default is the paper's experiment.
+        data: Your own data instead of `config.data.name`: a pair of arrays (training, test), whose
+            samples are assigned to clients as `config.data` specifies, or data that is already
+            assigned.
+        network: A function that creates your own network, instead of `config.model`.
+        method: The name of a method, or an instance of your own, instead of `config.method`.
         metrics: Your own metrics by name: functions of outputs and targets (NumPy arrays) that
             return a number. They are computed every round for the model that each client uses, on
             its own test samples.
-        observers: Called with every event as it happens; one that fails is reported once and then
-            left out.
-        progress: Show a line per round on stderr; by default on a terminal and in a notebook.
+        observers: Functions that are called with every event as it happens; if one fails, this is
+            reported once, and it is not called again.
+        progress: Show a line per round on stderr; by default in a terminal and in a notebook.
     """
     config, own = with_own(config, Own(data, network, metrics=metrics), method)
     return Result.of(launch.run(config, own, _all(observers, progress)), own)
@@ -63,12 +64,12 @@ def resume(
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
 ) -> Result:
-    """Continue a run from its last checkpoint, to the same end as if it had not stopped.
+    """Continue a run from its last checkpoint; the result is the same as if it had not stopped.
 
-    If the last checkpoint is damaged or missing, the one before is used; the first event says so.
-    Data, a network or a method of your own must be passed again, since they are not in the folder;
-    a method that was named by its import path need not. Metrics that are not passed again are no
-    longer computed, with a warning. `progress` is as in `run`.
+    If the last checkpoint is damaged or missing, the one before is used, and the first event says
+    so. Your own data, network or method must be passed again, since they are not in the folder;
+    this does not apply to a method that was named by its import path. Metrics that are not passed
+    again are no longer computed; a warning says so. `progress` is as in `run`.
     """
     own = Own(data, network, checked_method(method), metrics)
     return Result.of(launch.resume(Path(path), own, _all(observers, progress)), own)
@@ -84,9 +85,9 @@ def run_or_resume(
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
 ) -> Result:
-    """Continue the run in `config.out` if there is one, else run it there.
+    """Continue the run in `config.out` if there is one, otherwise start it there.
 
-    A run that is there must be of the same configuration. `progress` is as in `run`.
+    An existing run must have the same configuration. `progress` is as in `run`.
     """
     config, own = with_own(config, Own(data, network, metrics=metrics), method)
     return Result.of(launch.run_or_resume(config, own, _all(observers, progress)), own)
@@ -134,11 +135,11 @@ def compare(
     """Run several methods with the same data, network and budget.
 
     Args:
-        methods: Names of methods; or methods by the title they shall have, such as
-            `{"sofa": None, "mine": Mine()}`, where None stands for the method of that name.
-        config: What all of them run. Every run has a folder `<name>-<seed>` in `config.out`
-            (default `runs/compare`); a run that was stopped there is resumed.
-        seeds: Run every method once per seed, in place of `config.seed`.
+        methods: Names of methods; or a mapping from titles to methods, such as `{"sofa": None,
+            "mine": Mine()}`, where None means the method of that name.
+        config: The configuration that all methods share. Every run has a folder `<name>-<seed>` in
+            `config.out` (default `runs/compare`); a run that was stopped there is resumed.
+        seeds: Run every method once per seed, instead of with `config.seed`.
         data: As in `run`.
         network: As in `run`.
         metrics: As in `run`.
@@ -167,7 +168,7 @@ def compare(
 
 
 def _named(methods: Methods) -> dict[str, tuple[str | None, Method[Any] | str]]:
-    """By the name that a run folder has, the title (None for the method's own) and the method."""
+    """The title (None for the method's own) and the method, by the name of the run folder."""
     if isinstance(methods, str):
         methods = [methods]
     if not isinstance(methods, Mapping):
@@ -178,11 +179,11 @@ def _named(methods: Methods) -> dict[str, tuple[str | None, Method[Any] | str]]:
 
 
 def with_own(config: Config | None, own: Own, method: object) -> tuple[Config, Own]:
-    """A configuration and what goes with it; a method's name is part of the former."""
+    """The configuration and the objects passed with it; a method's name goes into the former."""
     config = Config() if config is None else config
     if not isinstance(config, Config):
         raise ConfigError(
-            f"config must be a sofa_fl.Config, got {type(config).__name__}; make one with "
+            f"config must be a sofa_fl.Config, got {type(config).__name__}; create one with "
             "sofa_fl.Config(...) or sofa_fl.load_config(...)"
         )
     if isinstance(method, str):
@@ -191,10 +192,10 @@ def with_own(config: Config | None, own: Own, method: object) -> tuple[Config, O
 
 
 def checked_method(method: object) -> Any:
-    """A method that was passed as an object, or None."""
+    """A method that was passed as an instance, or None."""
     if isinstance(method, type):
         raise ConfigError(
-            f"method must be a name or an object, got the class {method.__name__}; pass "
+            f"method must be a name or an instance, got the class {method.__name__}; pass "
             f"{method.__name__}(...)"
         )
     if method is not None:

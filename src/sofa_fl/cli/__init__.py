@@ -1,4 +1,5 @@
 """The command line: typer and rich. May import everything below; nothing below imports it.
 
-Commands import what they run inside themselves: torch takes seconds, `--help` must not.
+Commands import what they need inside their functions: importing torch takes seconds, which
+`--help` must not.
 """

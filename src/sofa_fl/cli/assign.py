@@ -22,9 +22,9 @@ def assign(
         Path,
         typer.Argument(
             metavar="DATA",
-            help="Inputs of the client: an .npz file with an array [bold]x[/], or a .csv file with "
-            "a column per entry of an input. Labels are used if there are any: an array or a "
-            "column [bold]y[/].",
+            help="The client's inputs: an .npz file with an array [bold]x[/], or a .csv file with "
+            "one column per input value. If there are labels, as an array or column [bold]y[/], "
+            "they are used too.",
         ),
     ],
     out: Annotated[
@@ -38,7 +38,7 @@ def assign(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Place a client that was not in a run by its inputs, labelled or not."""
+    """Find the place in a run's tree of a client that was not in the run, from its inputs."""
     from sofa_fl.experiment.storage.run_folder import RunFolder
 
     RunFolder.open(run)  # before loading torch, which takes seconds
@@ -71,7 +71,7 @@ def read_samples(file: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
         columns = read_csv(file)
         y = columns.pop("y", None)
         if text := [name for name, column in columns.items() if column.dtype.kind not in "iufb"]:
-            raise DataError(f"columns of {file} must be numbers, {text[0]!r} is not")
+            raise DataError(f"columns of {file} must be numbers, but {text[0]!r} is not")
         return np.stack(list(columns.values()), axis=1), y
     if file.suffix != ".npz":
         raise DataError(f"inputs must be in an .npz or a .csv file, got {file.name}")

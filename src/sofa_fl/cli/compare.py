@@ -47,7 +47,8 @@ def compare(
         typer.Argument(metavar="METHOD", help=METHODS_HELP),
     ],
     config: Annotated[
-        Path | None, typer.Option(metavar="CONFIG.yaml", help="What all of them run.")
+        Path | None,
+        typer.Option(metavar="CONFIG.yaml", help="Configuration that all methods share."),
     ] = None,
     preset: Preset = None,
     settings: Settings = None,
@@ -55,17 +56,17 @@ def compare(
     seed: Seed = None,
     seeds: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Run with each of these seeds, and show means."),
+        typer.Option(metavar="N,N,...", help="Run each method with these seeds, and show means."),
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Folder of the run folders; by default under runs/."),
+        typer.Option(metavar="DIR", help="Folder for the run folders; by default under runs/."),
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run several methods on the same configuration, and show them in one table."""
+    """Run several methods on the same configuration, and compare them in one table."""
     check_options(settings or (), seed, seeds)
     configs = [
         replace(
@@ -88,7 +89,7 @@ def compare(
     folder = Path(first.out) if first.out else _default_folder(first)
     runs = {folder / f"{find_method(each.method).name}-{each.seed}": each for each in configs}
     if len(runs) < len(configs):
-        raise ConfigError("two of the methods have the same name; compare them from Python")
+        raise ConfigError("two of the methods have the same name; use sofa_fl.compare from Python")
     check_folder(folder, runs)
     summaries = []
     for i, (path, each) in enumerate(runs.items(), start=1):
@@ -112,7 +113,9 @@ def check_options(settings: Sequence[str], seed: int | None, seeds: str | None) 
     """Refuse what a comparison would otherwise ignore."""
     keys = [setting.partition("=")[0].strip() for setting in settings]
     if "method" in keys:
-        raise ConfigError("compare runs the methods that it is given; leave out --set method=...")
+        raise ConfigError(
+            "compare runs the methods that are its arguments; remove --set method=..."
+        )
     if seeds is not None and (seed is not None or "seed" in keys):
         raise ConfigError("give either --seeds or one seed, not both")
 
@@ -166,7 +169,7 @@ def check_folder(folder: Path, runs: Mapping[Path, Config]) -> None:
     from sofa_fl.experiment.run.values import differences
 
     if (folder / "config.yaml").exists():
-        raise RunError(f"{folder} is itself a run; choose another folder with --out")
+        raise RunError(f"{folder} is itself a run folder; choose another folder with --out")
     try:
         found = sorted(folder.glob("*/config.yaml")) if folder.exists() else []
     except OSError as error:
@@ -182,7 +185,10 @@ def check_folder(folder: Path, runs: Mapping[Path, Config]) -> None:
                 "choose another folder with --out"
             )
         if file.parent in runs and (there.method, there.seed) != (run.method, run.seed):
-            raise RunError(f"{file.parent} is a run of {there.method} with seed {there.seed}")
+            raise RunError(
+                f"{file.parent} is a run of {there.method} with seed {there.seed}; "
+                "choose another folder with --out"
+            )
 
 
 def _summary(run: Config, folder: Path, name: str, *, quiet: bool) -> dict[str, Any]:

@@ -22,23 +22,24 @@ SIZE = 4  # clients of a group
 NEWCOMERS, CHANGE, ROUNDS = 3, 6, 9  # in which round they come, in which data change, and the last
 STORY = f"""\
 {(len(GROUPS) - 1) * SIZE} clients see handwritten digits: upright, turned left, or upside down.
-Nobody tells SOFA-FL who sees what; their names do so only for you.
-In round {NEWCOMERS}, {SIZE} clients join that see digits turned right.
-In round {CHANGE}, one client of every group begins to see what the next group sees.
+SOFA-FL is not told which client sees what; only the names show it, for you.
+In round {NEWCOMERS}, {SIZE} clients join; they see digits turned right.
+In round {CHANGE}, one client of each group starts to see what the next group sees.
 """
 
 
 def demo(
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of every draw.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of every random draw.")] = 0,
     out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Run folder; by default under runs/.")
+        str | None,
+        typer.Option(metavar="DIR", help="Run folder; by default a new one under runs/."),
     ] = None,
     browser: Annotated[
-        bool, typer.Option("--open", help="Open the report in a browser as well.")
+        bool, typer.Option("--open", help="Also open the report in a browser.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Watch a tree find groups of clients, grow, and follow clients that change: half a minute."""
+    """Watch a tree find groups of clients, grow, and follow changing clients, in half a minute."""
     if not quiet:
         typer.echo(STORY, err=True)
 
@@ -64,7 +65,7 @@ def demo(
 
         put("\n".join(story_of(result.run)) + "\n")
         show_tree(console(), read_round(result.run), every=True)
-        put(f"\nPlay it, edit by edit: open {shell(report)} in a browser and press the triangle.")
+        put(f"\nTo replay it, open {shell(report)} in a browser and press the triangle.")
     if browser:
         import webbrowser
 
@@ -103,7 +104,7 @@ def demo_data(config: Config) -> FederatedData:
 
 
 def story_of(run: Path) -> list[str]:
-    """What happened, round by round, and how well the tree agrees with the truth in the end."""
+    """What happened in each round, and how well the final tree agrees with the true groups."""
     from sofa_fl.experiment.storage.run_folder import RunFolder
     from sofa_fl.report.history import read_rounds
     from sofa_fl.report.words import changes_in_words
@@ -117,7 +118,7 @@ def story_of(run: Path) -> list[str]:
         lines += [f"  {sentence}" for sentence in record.told]
     groups = events[-1]["groups"]
     lines.append(
-        f"End: the tree agrees with who sees what by {groups['ari'][0]:.2f} (adjusted Rand index; "
-        f"1 is exactly), mean accuracy {rounds[-1].mean:.1%}."
+        f"End: the adjusted Rand index of tree and true groups is {groups['ari'][0]:.2f} (1 means "
+        f"identical), and the mean accuracy is {rounds[-1].mean:.1%}."
     )
     return lines

@@ -14,21 +14,23 @@ from sofa_fl.errors import ConfigError
 deploy = typer.Typer(
     name="deploy",
     cls=Commands,
-    help="A federation of real machines, over Flower; docs/deploy.md has the whole way.",
+    help="Run a federation on real machines, over Flower; docs/deploy.md has all the steps.",
     no_args_is_help=True,
 )
 
 
 @deploy.command()
 def new(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder; names the app.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A new folder, whose name becomes the app's.")
+    ],
 ) -> None:
-    """Write a Flower app that is ready to run, and a page that says how."""
+    """Write a Flower app that is ready to run, and a README with the commands."""
     from sofa_fl.cli.screen import put
     from sofa_fl.deploy.flower.new_app import new_app
 
     path = new_app(folder)
-    put(f"wrote a Flower app to {path}; {path / 'README.md'} says what to run where")
+    put(f"wrote a Flower app to {path}; {path / 'README.md'} lists the commands")
 
 
 @deploy.command()
@@ -36,7 +38,7 @@ def site(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     app: Annotated[Path, typer.Option(help="The site's own copy of the app.")],
     name: Annotated[
-        str, typer.Option(help="What the site is called in the server's tree and report.")
+        str, typer.Option(help="The site's name in the server's tree and report.")
     ] = "",
 ) -> None:
     """Create the folder of a site: a policy to edit, its key, its ledger and its audit log."""
@@ -44,14 +46,15 @@ def site(
     from sofa_fl.deploy.machine.site import POLICY_FILE, create_site
 
     path = create_site(folder, app, name)
-    put(f"wrote {path / POLICY_FILE}; read it, and start the node with --policy {path}/policy.toml")
+    file = path / POLICY_FILE
+    put(f"wrote {file}; read and edit it, then start the node with --policy {file}")
 
 
 @deploy.command()
 def audit(
     policy: Annotated[Path, typer.Option(metavar="FILE", help="The site's policy.")],
 ) -> None:
-    """Say what has left a site in all runs together, from its ledger, budget and audit log."""
+    """Show what has left a site in all runs, from its ledger, budget and audit log."""
     from sofa_fl.cli.screen import put
     from sofa_fl.deploy.machine.policy import load_policy
     from sofa_fl.deploy.machine.site_report import site_report
@@ -64,7 +67,7 @@ def check(
     policy: Annotated[Path, typer.Option(metavar="FILE", help="The site's policy.")],
     node_config: Annotated[str, typer.Option(help="As for `deploy node`.")] = "",
 ) -> None:
-    """Say whether a site is ready: load its samples as the node would, and connect to nobody."""
+    """Check whether a site is ready: load its samples as the node would, without connecting."""
     from sofa_fl.cli.screen import put
 
     if find_spec("flwr") is None:
@@ -78,12 +81,14 @@ def check(
 @deploy.command(name="try")
 def try_it(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="A new folder for the app; names it.")
+        Path, typer.Argument(metavar="[DIR]", help="A new folder, whose name becomes the app's.")
     ] = Path("sofa-try"),
-    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Simulated machines.")] = 3,
-    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Rounds.")] = 3,
+    nodes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of simulated machines.")
+    ] = 3,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Rounds after the warm-up.")] = 3,
 ) -> None:
-    """Try a federation on this computer: write an app, run it with N machines, show the tree."""
+    """Try a federation on this computer: write an app, simulate N machines, and show the tree."""
     from sofa_fl.cli.screen import console, put, shell
     from sofa_fl.deploy.flower.try_out import try_out
 
@@ -93,7 +98,7 @@ def try_it(
 
     show_round(console(), read_round(run), every=False)
     put(f"\nReport  {shell(run / 'report.html')}  open it in a browser")
-    put(f"Next    put your data into {shell(folder)}, and see {shell(folder / 'README.md')}")
+    put(f"Next    add your data to the app, as {shell(folder / 'README.md')} describes")
 
 
 @deploy.command(
@@ -104,9 +109,10 @@ def try_it(
     }
 )
 def node(context: typer.Context) -> None:
-    """Run a SuperNode that answers at once; takes --policy and the options of flower-supernode.
+    """Run a SuperNode under a policy; takes --policy and the options of flower-supernode.
 
-    Flower's own looks for messages every three seconds and starts a Python for each.
+    It polls every 0.3 s during a run and keeps one process; Flower's own SuperNode polls every
+    three seconds and starts Python for each message.
     """
     try:
         from sofa_fl.deploy.flower.supernode import main
@@ -125,8 +131,8 @@ def node(context: typer.Context) -> None:
 def link(context: typer.Context) -> None:
     """Run a SuperLink in the app's folder; takes --max-answer and flower-superlink's options.
 
-    Without options it listens on 127.0.0.1:8001, with the certificate and the database of the app.
-    It refuses what no honest SuperNode sends, which Flower's own does not.
+    By default it listens on 127.0.0.1:8001, with the certificate and the database of the app.
+    Unlike Flower's own SuperLink, it refuses requests that no honest SuperNode makes.
     """
     if find_spec("flwr") is None:
         raise ConfigError("a SuperLink needs Flower: pip install 'sofa-fl[flower]'")

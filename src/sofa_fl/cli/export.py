@@ -38,7 +38,7 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the model of a node, or the one a client uses, from a run's newest checkpoint."""
+    """Write a node's model, or the model that a client uses, from a run's newest checkpoint."""
     from sofa_fl.experiment.storage.run_folder import RunFolder
 
     RunFolder.open(run)  # before loading torch, which takes seconds

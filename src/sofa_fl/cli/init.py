@@ -19,7 +19,7 @@ def init(
         typer.Argument(metavar="[DIR]", help="Folder to write to; by default the current one."),
     ] = Path(),
 ) -> None:
-    """Write a small configuration, and a script with a network and data to replace by yours."""
+    """Write a small configuration, and a script with a network and data to replace with yours."""
     from sofa_fl.cli.screen import put, shell
     from sofa_fl.experiment.storage.disk import write_text
 
@@ -28,8 +28,9 @@ def init(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"cannot make the folder {folder}: {error.strerror}") from None
+        raise RunError(f"cannot create the folder {folder}: {error.strerror}") from None
     for name, template in FILES.items():
         write_text(folder / name, (TEMPLATES / template).read_text(encoding="utf-8"))
     go = f"cd {shell(folder)} && " if folder.resolve() != Path.cwd() else ""
-    put(f"wrote {' and '.join(shell(folder / name) for name in FILES)}; try: {go}python train.py")
+    wrote = " and ".join(shell(folder / name) for name in FILES)
+    put(f"wrote {wrote}; to try it, run: {go}python train.py")

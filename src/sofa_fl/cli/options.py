@@ -1,4 +1,4 @@
-"""The options that several commands share, and the configuration they add up to."""
+"""The options that several commands share, and the configuration that results from them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 HOME = "sofa_fl.experiment.run.config"
 FREE = "options"  # a section whose keys a user's method defines
 Keys = dict[str, "Keys"]  # of a value, none
-METHODS_HELP = f"{', '.join(built_in_methods())}; or one of your own, package.module:Class."
+METHODS_HELP = f"{', '.join(built_in_methods())}; or your own method, as package.module:Class."
 
 Preset = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Values that are set before the file and --set: "
+        help="Start from a preset, which the file and --set can change: "
         f"{', '.join(f'[bold]{name}[/]' for name in PRESETS)}.",
     ),
 ]
@@ -44,11 +44,11 @@ Settings = Annotated[
 Rounds = Annotated[int | None, typer.Option(metavar="N", help="Rounds after the warm-up.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="The seed of every random draw.")]
 DataDir = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Search this folder for the dataset first.")
+    str | None, typer.Option(metavar="DIR", help="Look for the dataset in this folder first.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print nothing but JSON on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show no progress, and print only the folder.")
+    bool, typer.Option("--quiet", "-q", help="Show no progress, and print only the run folder.")
 ]
 Track = Annotated[
     list[str] | None,
@@ -83,7 +83,7 @@ def read_config(
     from sofa_fl.experiment.run.values import read_values
 
     values = read_values(file) if isinstance(file, Path) else file or {}
-    check_keys(values, settings or ())  # at once: to load torch takes seconds
+    check_keys(values, settings or ())  # first, because loading torch takes seconds
     from sofa_fl.experiment.run.config import load_config
 
     given = {

@@ -78,7 +78,7 @@ class Follower:
         """A round has ended."""
 
     def scoring(self, done: int, of: int) -> None:
-        """All rounds are done, and so many steps of the last scoring."""
+        """All rounds are done, and `done` of `of` steps of the final scoring."""
 
     def seconds_left(self, round: int, rounds: int) -> float | None:
         """Seconds to the end of the run, if the remaining rounds take as long as those so far."""

@@ -19,9 +19,9 @@ def report(
             help="File to write; by default report.html in the run folder, or comparison.html.",
         ),
     ] = None,
-    browser: Annotated[bool, typer.Option("--open", help="Open it in a browser as well.")] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Also open it in a browser.")] = False,
 ) -> None:
-    """Write a report of one run, or of several side by side, to open in a browser."""
+    """Write a report on one run, or on several side by side, to open in a browser."""
     from sofa_fl.cli.screen import shell
     from sofa_fl.report.page import write_report
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 def run(
     config: Annotated[
         Path | None,
-        typer.Argument(metavar="CONFIG.yaml", help="What to run."),
+        typer.Argument(metavar="CONFIG.yaml", help="A configuration file."),
     ] = None,
     preset: Preset = None,
     settings: Settings = None,
@@ -53,7 +53,7 @@ def run(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment; without a configuration, the paper's experiment on MNIST."""
+    """Run an experiment; by default the paper's experiment on MNIST."""
 
     def start(follower: Follower) -> RunResult:
         chosen = read_config(
@@ -77,7 +77,7 @@ def run(
 
 
 def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Continue a run that was stopped, to the same end as if it had not stopped."""
+    """Continue a run that was stopped; the result is the same as if it had not been."""
 
     def start(follower: Follower) -> RunResult:
         from sofa_fl.experiment.storage.run_folder import RunFolder

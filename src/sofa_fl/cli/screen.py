@@ -2,7 +2,7 @@
 
 Colours and live displays are for terminals only, and names are text, never markup.
 
-2    the input is wrong, or the machine cannot do it
+2    the input is wrong, or this machine cannot run it
 130  interrupted (Ctrl-C)
 """
 

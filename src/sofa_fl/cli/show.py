@@ -1,4 +1,4 @@
-"""What stdout shows a person: the result of a run, and a tree."""
+"""Human-readable output on stdout: the result of a run, and a tree."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
         screen.print()
         screen.print(table)
     if "rmse" in summary:
-        screen.print(Text(f"root mean square error {summary['rmse']:.4g}, mean over the clients"))
+        screen.print(Text(f"root mean square error {summary['rmse']:.4g} (mean over the clients)"))
     if unscored := summary.get("unscored"):
         few = ", ".join(client_name(NodeId(c), record.names) for c in unscored[:5])
         more = f" and {len(unscored) - 5} more" if len(unscored) > 5 else ""
@@ -76,7 +76,7 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     first, second = f"sofa-fl tree {run} --round 0", f"sofa-fl tree {run} --svg tree.svg"
     for head, command, what in (
         ("Next     ", f"{first:<{len(second)}}", "any round's tree"),
-        ("         ", second, "the tree as a picture"),
+        ("         ", second, "the tree as an SVG file"),
     ):
         line = Text.assemble((head, "bold"), f"{command}  ", (what, "dim"))
         screen.print(line, soft_wrap=True)
@@ -101,7 +101,7 @@ def show_round(screen: Console, record: Round, *, every: bool) -> None:
     show_tree(screen, record, every=every)
     if record.round:
         screen.print()
-        what = f"Edits of round {record.round}"
+        what = f"Edits in round {record.round}"
         screen.print(Text(what if record.told else f"{what}: none", style="bold"))
         for told in record.told:
             screen.print(Text(f"  {told}"), soft_wrap=True)
@@ -235,7 +235,7 @@ def _sharing(sharing: Mapping[str, float]) -> str:
     if not sharing["disclosed_max"]:
         return "no sample left its client"
     mean, most = percent(sharing["disclosed_mean"]), percent(sharing["disclosed_max"])
-    return f"a client disclosed {mean} of its samples on average, at most {most}"
+    return f"clients disclosed {mean} of their samples on average, and at most {most}"
 
 
 def _put(screen: Console, head: str, words: str, style: str = "") -> None:

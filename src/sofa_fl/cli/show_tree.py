@@ -20,14 +20,14 @@ def tree(
         int | None,
         typer.Option(
             metavar="N",
-            help="Show the tree after this round; 0 is the warm-up, the default is the last.",
+            help="Show the tree after this round; 0 is the warm-up, the default the last round.",
         ),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show every client, however many there are.")
     ] = False,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the tree as a picture instead.")
+        Path | None, typer.Option(metavar="FILE", help="Write the tree to an SVG file instead.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

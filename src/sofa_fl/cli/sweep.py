@@ -18,7 +18,7 @@ from sofa_fl.cli.screen import StoppedError
 from sofa_fl.errors import ConfigError
 
 Row = dict[str, Any]
-NO_FIGURE = "no figure without matplotlib: pip install 'sofa-fl[figures]'"
+NO_FIGURE = "the figure needs matplotlib: pip install 'sofa-fl[figures]'"
 
 
 def sweep(
@@ -26,7 +26,7 @@ def sweep(
         Path | None,
         typer.Argument(
             metavar="CONFIG.yaml",
-            help="What all runs have in common; may have a section [bold]over[/] of lists by key.",
+            help="Configuration of all runs; a section [bold]over[/] can list values by key.",
         ),
     ] = None,
     over: Annotated[
@@ -34,7 +34,7 @@ def sweep(
         typer.Option(
             metavar="KEY=V1,V2",
             help="Values to try, for example [bold]local.learning_rate=1e-3,1e-2[/]; may be "
-            "repeated. Over several seeds, means are shown.",
+            "repeated. With several seeds, the table shows means.",
         ),
     ] = None,
     preset: Preset = None,
@@ -42,21 +42,20 @@ def sweep(
     rounds: Rounds = None,
     data_dir: DataDir = None,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of the run folders and the figure.")
+        Path, typer.Option(metavar="DIR", help="Folder for the run folders and the figure.")
     ] = Path("runs") / "sweep",
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Runs side by side.")] = 1,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs in parallel.")] = 1,
     keep_runs: Annotated[
         bool,
         typer.Option(
             "--keep-runs",
-            help="Keep every run's last checkpoint and its report, in a folder named by its "
-            "values.",
+            help="Keep every run's last checkpoint and report, in a folder named after its values.",
         ),
     ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run every combination of some values, and show them in one table and a figure."""
+    """Run every combination of the given values, and show a table and a figure."""
     from sofa_fl.experiment.run.values import put_value
 
     base, values = read_sweep(config, over or ())
@@ -90,7 +89,7 @@ def sweep(
             best = shell(best_run(rows, summaries))
             put(f"Best {best}\n     sofa-fl report {best}\n     sofa-fl export {best}")
         else:
-            put("The models of a sweep are not kept; repeat it with --keep-runs to keep them.")
+            put("The sweep kept no models; repeat it with --keep-runs to keep them.")
 
 
 def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -100,7 +99,7 @@ def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], 
     base = read_values(file) if file is not None else {}
     values = base.pop("over", None) or {}
     if not isinstance(values, Mapping) or not all(isinstance(v, list) for v in values.values()):
-        raise ConfigError(f"'over' in {file} must have a list of values by key")
+        raise ConfigError(f"'over' in {file} must map each key to a list of values")
     tried = dict(values)
     for text in over:
         key, equals, listed = text.partition("=")

@@ -25,10 +25,10 @@ def find_cifar10(given: list[Path]) -> Path:
     for place in places:
         if all((place / file).is_file() for file in (*TRAIN_FILES, *TEST_FILES)):
             return place
-    looked = ", ".join(map(str, places)) or "no folder, for data.dir and SOFA_FL_DATA are not set"
+    looked = ", ".join(map(str, places)) or "none, because data.dir and SOFA_FL_DATA are not set"
     raise DataError(
         f"{NAME} needs {', '.join((*TRAIN_FILES, *TEST_FILES))} (looked in {looked}); set data.dir "
-        f"to the folder that holds {FOLDER}"
+        f"to the folder that contains {FOLDER}"
     )
 
 
@@ -50,6 +50,6 @@ def _read(folder: Path, files: tuple[str, ...]) -> Arrays:
     rows = np.concatenate(parts)
     labels = rows[:, 0].astype(np.int64)
     if labels.max() > 9:
-        raise DataError(f"{folder} must have labels of 0 to 9, got {labels.max()}")
+        raise DataError(f"{folder} must have labels from 0 to 9, got {labels.max()}")
     images = rows[:, 1:].reshape(-1, *SHAPE)
     return Arrays(images, labels, scale=1 / (255 * STD), shift=-MEAN / STD)

@@ -75,7 +75,7 @@ def find_columns(
     """What is in each column, judged by the rows that are trained on, of all tables together."""
     if unknown := sorted(set(categories) - set(names)):
         raise DataError(
-            f"a category must be one of the inputs {', '.join(names)}, got {unknown[0]!r}"
+            f"categories must be among the inputs {', '.join(names)}, but {unknown[0]!r} is not"
         )
     columns = []
     for name in names:
@@ -130,7 +130,9 @@ def read_targets(table: Table, target: str) -> NDArray[Any]:
     if match is None or is_column:
         return targets
     if targets.dtype.kind not in "biuf":
-        raise DataError(f"{name!r} must be numbers to be compared as {target!r}, and has text")
+        raise DataError(
+            f"{name!r} must contain numbers to be compared as {target!r}, but it contains text"
+        )
     return np.asarray(COMPARISONS[match[2]](targets, float(match[3]))).astype(np.int64)
 
 
@@ -153,12 +155,12 @@ def _check_words(tables: Sequence[Table], parts: Sequence[NDArray[Any]], name: s
             if cell and not _is_number(cell)
         )
         raise DataError(
-            f"{where(table, row)}: column {name!r} must be a number as in most rows, got {cell!r}; "
-            f"correct it, add it to blanks, or name {name!r} in categories"
+            f"{where(table, row)}: column {name!r} must be a number, as in most rows, but is "
+            f"{cell!r}; correct it, add it to blanks, or name {name!r} in categories"
         )
     if len(set(filled)) > MANY:
         raise DataError(
-            f"column {name!r} has {len(set(filled))} different words; leave it out of the inputs, "
+            f"column {name!r} has {len(set(filled))} different words; remove it from the inputs, "
             "or name it in categories"
         )
 

@@ -22,24 +22,24 @@ from sofa_fl.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Concept:
-    """What some clients see: images turned counterclockwise, and labels called otherwise.
+    """What some clients see: images rotated counterclockwise, and renamed labels.
 
     Attributes:
-        degrees: By how much.
-        labels: The new name of every class; None leaves them.
+        degrees: The angle of rotation.
+        labels: The new label of every class; None keeps the labels.
     """
 
     degrees: float = 0.0
     labels: tuple[int, ...] | None = None
 
     def apply(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Copies of samples as this concept has them."""
+        """Copies of samples under this concept."""
         return turn(x, self.degrees), y if self.labels is None else np.array(self.labels)[y]
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """From round `since` on, the concept of every client that is there."""
+    """From round `since` on, the concept of every client that is present."""
 
     since: int
     concepts: Mapping[int, Concept]
@@ -64,14 +64,14 @@ def perform(
     concept, and holds out the same ones; where a concept comes back, so do its rows.
     """
     if strangers := {c for phase in script for c in phase.concepts} - set(range(len(parts.train))):
-        raise DataError(f"the script has clients {sorted(strangers)}, for whom there are no rows")
+        raise DataError(f"the script names clients {sorted(strangers)}, which have no rows")
     played = list(dict.fromkeys(cast for phase in script for cast in phase.concepts.items()))
     if not played:
-        raise DataError("a script needs a client that sees something, got none")
+        raise DataError("a script must give a concept to at least one client, got none")
     for _, concept in played:
         _check_labels(concept, train, num_outputs)
     if missing := set(range(len(parts.train))) - {client for client, _ in played}:
-        raise DataError(f"the script says nothing of clients {sorted(missing)}")
+        raise DataError(f"the script does not mention clients {sorted(missing)}")
     trains, train = _copies(train, parts.train, played)
     tests, test = _copies(test, parts.test, played)
     rows: dict[tuple[int, Concept], ClientData] = {}
@@ -170,11 +170,11 @@ def _check_labels(concept: Concept, train: Arrays, num_classes: int) -> None:
         return
     if train.y.dtype.kind == "f":
         raise DataError(
-            f"swapped labels need integer class labels, got {train.y.dtype} targets; leave out "
-            "the labels of your concepts"
+            f"swapped labels need integer class labels, got {train.y.dtype} targets; remove the "
+            "labels from your concepts"
         )
     if len(concept.labels) != num_classes or not set(concept.labels) <= set(range(num_classes)):
         raise DataError(
-            f"a concept must name a class for each of the {num_classes} classes, "
-            f"got {concept.labels}"
+            f"a concept must give a class for each of the {num_classes} classes, got "
+            f"{concept.labels}"
         )

@@ -16,37 +16,39 @@ PartitionName = Literal["dirichlet", "iid", "shards", "groups", "odd", "sites", 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
-    """Which data, and how they are dealt out to the clients.
+    """The data, and how samples are assigned to clients.
 
     Attributes:
         name: `mnist`, `fashion-mnist`, `languages`, `heart`, `weather`, the name of a folder of idx
-            files, or `csv` for CSV files of clients in `dir`. Languages, hospitals and weather
-            stations are clients as they are: nothing is dealt out, and where `model` has its
-            defaults, a network takes their place that suits the data.
-        dir: Folder to look in first.
+            files, or `csv` for CSV files in `dir`. In `languages`, `heart` and `weather`, clients
+            own their samples, so none are assigned; if `model` has its defaults, a network that
+            suits the data replaces it.
+        dir: Folder to search first.
         num_clients: Number of clients.
-        partition: How training and test samples are dealt out. `groups`, `odd` and `sites` deal out
-            as `iid` does, then show groups of clients different things. `groups`: images turned by
-            quarters, and labels swapped within a rotation. `odd`: the last client calls every class
-            otherwise. `sites`: images turned by 45° per region, and by 15° more per site within it;
-            labels keep their meaning. A run records `natural` for data with clients of their own,
-            and `own` for data that was passed from Python and already dealt out.
-        alpha: Concentration of `dirichlet`; smaller means that clients differ more.
-        min_samples: Training samples that every client has at least, before the holdout.
+        partition: How training and test samples are assigned to clients. `groups`, `odd` and
+            `sites` assign them as `iid` does, and then show different things to different groups of
+            clients. `groups`: images are rotated by quarter turns, and labels are swapped within a
+            rotation. `odd`: the last client renames every class. `sites`: images are rotated by 45°
+            per region, and by another 15° per site within it; labels keep their meaning. A run
+            records `natural` for data whose clients own their samples, and `own` for data that
+            Python code passed already assigned to clients.
+        alpha: Concentration of `dirichlet`; with a smaller value, clients differ more.
+        min_samples: Minimum number of training samples per client, before the holdout.
         shards_per_client: Shards of label-sorted samples per client, for `shards`.
-        num_rotations: Rotations of the images, for `groups` and scenarios.
-        num_swaps: Variants of the labels within each rotation, for `groups` and scenarios.
-        num_regions: Regions, for `sites`.
-        num_sites: Sites within each region, for `sites`.
-        samples: Training samples that every client has at most, before the holdout; drawn by the
+        num_rotations: Number of rotations of the images, for `groups` and scenarios.
+        num_swaps: Number of label variants within each rotation, for `groups` and scenarios.
+        num_regions: Number of regions, for `sites`.
+        num_sites: Number of sites within each region, for `sites`.
+        samples: Maximum number of training samples per client, before the holdout; drawn by the
             seed.
-        holdout: Fraction of each client's training samples that losses are compared on;
-            at least one sample of two or more, none if 0.
-        num_train: Use only so many training samples, drawn by the seed.
-        num_test: Use only so many test samples, drawn by the seed.
-        score_on: `validation` puts a sixth of the training samples aside and scores on them in
-            place of the test samples: to make choices by.
-        scenario: How all this changes during a run; groups are then formed with any partition.
+        holdout: Fraction of each client's training samples on which losses are compared; at least
+            one sample if there are two or more, none if 0.
+        num_train: Use only this many training samples, drawn by the seed.
+        num_test: Use only this many test samples, drawn by the seed.
+        score_on: `validation` sets a sixth of the training samples aside and scores on them instead
+            of the test samples; use it to tune settings.
+        scenario: How the data change during a run; with a scenario, groups are formed with any
+            partition.
         csv: How the files of `name: csv` are read.
     """
 
@@ -71,5 +73,5 @@ class DataConfig:
 
     @property
     def label(self) -> str:
-        """What the data are called in names and titles: CSV files by their folder."""
+        """The data's name in file names and titles; for CSV files, that of their folder."""
         return Path(self.dir).resolve().stem if self.name == "csv" and self.dir else self.name

@@ -21,7 +21,10 @@ def csv_clients(config: DataConfig, seed: int) -> FederatedData:
         raise DataError("data.name=csv needs data.dir, a folder of CSV files or one such file")
     for key in ("num_train", "num_test"):
         if getattr(config, key) is not None:
-            raise DataError(f"data.{key} is for data that are dealt out; with CSV files, unset it")
+            raise DataError(
+                f"data.{key} applies only to data that the configuration assigns to clients; with "
+                "CSV files, unset it"
+            )
     data = read_federation(config.dir, config.csv, holdout=config.holdout, seed=seed)
     return validation_of(data, seed) if config.score_on == "validation" else data
 

@@ -32,21 +32,21 @@ class CsvTable(dict[str, NDArray[Any]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvConfig:
-    """How CSV files are read, and which of their columns mean what; for `data.name: csv`.
+    """How CSV files are read, and what their columns mean; for `data.name: csv`.
 
     Attributes:
-        target: The column of targets; or a comparison such as `num > 0`, which gives two classes.
-        inputs: The columns that make an input; by default all others.
-        drop: Columns that are left out.
-        categories: Columns of numbers whose values are names. Text always is.
-        client: The column that says whose a row is; by default every file is one client.
-        delimiter: What separates cells; by default the one of `,`, `;`, tab and `|` that is most
-            frequent in the head line.
-        decimal: What separates the digits of a number, `.` or `,`.
-        blanks: Cells that hold nothing.
-        test: Fraction of every client's rows that is only ever scored.
-        standardize: Bring every input to mean 0 and standard deviation 1, as they are among the
-            rows that are trained on.
+        target: The target column; or a comparison such as `num > 0`, which gives two classes.
+        inputs: The input columns; by default all other columns.
+        drop: Columns to leave out.
+        categories: Numeric columns whose values are categories. Text columns always are categories.
+        client: The column that names the client of a row; by default every file is one client.
+        delimiter: The character that separates cells; by default whichever of `,`, `;`, tab and `|`
+            is most frequent in the header line.
+        decimal: The decimal separator, `.` or `,`.
+        blanks: Cell contents that mean that a value is missing.
+        test: Fraction of every client's rows that is used only for scoring.
+        standardize: Standardize every input to mean 0 and standard deviation 1, computed on the
+            training rows.
     """
 
     target: str = ""
@@ -68,14 +68,15 @@ def read_csv(
     decimal: str = ".",
     blanks: Collection[str] = BLANKS,
 ) -> CsvTable:
-    """The columns of a CSV file with a head line: numbers where all cells are some, else text.
+    """The columns of a CSV file with a header: numeric if all cells are numbers, otherwise text.
 
     Args:
         path: The file.
-        delimiter: What separates cells; by default the one of `,`, `;`, tab and `|` that is most
-            frequent in the head line.
-        decimal: What separates the digits of a number, `.` or `,`.
-        blanks: Cells that hold nothing: NaN in a column of numbers, else empty text.
+        delimiter: The character that separates cells; by default whichever of `,`, `;`, tab and `|`
+            is most frequent in the header line.
+        decimal: The decimal separator, `.` or `,`.
+        blanks: Cell contents that mean that a value is missing: NaN in a numeric column, otherwise
+            empty text.
     """
     path = Path(path)
     try:
@@ -88,7 +89,9 @@ def read_csv(
         why = error.strerror if isinstance(error, OSError) else error
         raise DataError(f"cannot read {path}: {why}") from None
     if len(rows) < 2:
-        raise DataError(f"{path} must have a head line and at least one row, got {len(rows)} lines")
+        raise DataError(
+            f"{path} must have a header line and at least one row, got {len(rows)} lines"
+        )
     (_, head), *body = rows
     for line, row in body:
         if len(row) != len(head):
@@ -111,7 +114,7 @@ def find_csv(source: Path | str | Sequence[Path | str]) -> list[Path]:
         return [place]
     found = sorted(file for file in place.iterdir() if file.suffix.lower() in ENDINGS)
     if not found:
-        raise DataError(f"{place} has no file that ends in {' or '.join(ENDINGS)}")
+        raise DataError(f"{place} contains no file that ends in {' or '.join(ENDINGS)}")
     return found
 
 

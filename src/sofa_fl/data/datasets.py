@@ -59,10 +59,10 @@ def load_dataset(name: str, data_dir: Path | None = None) -> tuple[Arrays, Array
     for place in places:
         if name and place.is_dir():
             return read_folder(place)
-    looked = ", ".join(map(str, places)) or "no folder, for data.dir and SOFA_FL_DATA are not set"
+    looked = ", ".join(map(str, places)) or "none, because data.dir and SOFA_FL_DATA are not set"
     raise DataError(
-        f"unknown dataset {name!r}: known are {', '.join(sorted(PUBLISHED))} and folders of idx "
-        f"files (looked in {looked}); set data.dir to the folder that holds {name!r}"
+        f"unknown dataset {name!r}; known: {', '.join(sorted(PUBLISHED))}, and folders of idx "
+        f"files (looked in {looked}); set data.dir to the folder that contains {name!r}"
     )
 
 
@@ -86,7 +86,7 @@ def given_folders(data_dir: Path | None) -> list[Path]:
         folders.append(data_dir.expanduser())
         if not folders[0].is_dir():
             raise DataError(
-                f"data.dir must be a folder, {data_dir} is none; create it or leave data.dir out"
+                f"data.dir must be a folder, but {data_dir} is not; create it, or remove data.dir"
             )
     if variable := os.environ.get("SOFA_FL_DATA"):
         folders.append(Path(variable).expanduser())
@@ -103,7 +103,7 @@ def _find_published(name: str, given: list[Path]) -> Path:
         # Some of the files, or unpacked ones: somebody meant this folder.
         if any((place / file).is_file() for gz in files for file in (gz, gz.removesuffix(".gz"))):
             raise DataError(
-                f"{name} in {place} must have {len(files)} gzipped files and lacks "
+                f"{name} in {place} must have {len(files)} gzipped files, but lacks "
                 f"{', '.join(missing)}; complete the folder, or move it away"
             )
     cache = cache_folder(name)
@@ -111,8 +111,8 @@ def _find_published(name: str, given: list[Path]) -> Path:
         return cache
     if not PUBLISHED[name].mirrors:
         raise DataError(
-            f"{name} should ship in {PACKAGE_FOLDER / name} and its files are not there; "
-            f"reinstall sofa-fl, or put {', '.join(files)} there"
+            f"{name} should be in {PACKAGE_FOLDER / name}, but its files are missing; reinstall "
+            f"sofa-fl, or put {', '.join(files)} there"
         )
     return download(name, cache)
 
@@ -135,8 +135,8 @@ def _only_file(folder: Path, patterns: tuple[str, ...]) -> Path:
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise DataError(
-            f"{folder} must hold exactly one file named {' or '.join(patterns)}, found {names}; "
-            "add it or move the others away"
+            f"{folder} must contain exactly one file named {' or '.join(patterns)}, found {names}; "
+            "add one, or move the others away"
         )
     return found[0]
 
@@ -148,12 +148,12 @@ def _read_pair(
     x, y = read_idx(images, sums.get(images.name)), read_idx(labels, sums.get(labels.name))
     if x.dtype != np.uint8 or x.ndim not in (3, 4) or not x.size:
         raise DataError(
-            f"{images} must hold uint8 images of shape (n, height, width) or "
-            f"(n, channels, height, width), got {x.dtype} of shape {x.shape}"
+            f"{images} must contain uint8 images of shape (n, height, width) or (n, channels, "
+            f"height, width), got {x.dtype} of shape {x.shape}"
         )
     if y.dtype.kind not in "iu" or y.shape != (len(x),) or y.min() < 0:
         raise DataError(
-            f"{labels} must hold one label of at least 0 for each of the {len(x)} images of "
+            f"{labels} must contain one label, at least 0, for each of the {len(x)} images in "
             f"{images.name}, got {y.dtype} of shape {y.shape}"
         )
     x = x[:, None] if x.ndim == 3 else x
@@ -177,9 +177,7 @@ def read_idx(path: Path, sha256: str | None = None) -> NDArray[Any]:
         try:
             content = gzip.decompress(content)
         except (EOFError, OSError, zlib.error) as error:
-            raise DataError(
-                f"{path} is a damaged gzip file ({error}); replace it by a whole one"
-            ) from error
+            raise DataError(f"{path} is a damaged gzip file ({error}); replace it") from error
     return _parse(content, path)
 
 
@@ -187,22 +185,22 @@ def _parse(content: bytes, path: Path) -> NDArray[Any]:
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in DTYPES:
         raise DataError(
             f"{path} is not an idx file: it must begin with two zero bytes, a known type and the "
-            f"number of dimensions, and begins with 0x{content[:4].hex()}"
+            f"number of dimensions, but begins with 0x{content[:4].hex()}"
         )
     dtype, num_dims = np.dtype(DTYPES[content[2]]), content[3]
     start = 4 + 4 * num_dims
     if num_dims == 0 or len(content) < start:
         raise DataError(
-            f"the header of {path} is incomplete: {num_dims} dimensions need {start} bytes "
-            f"(and at least one dimension), it has {len(content)}; replace the file"
+            f"the header of {path} is incomplete: {num_dims} dimensions need {start} bytes (and at "
+            f"least one dimension), but it has {len(content)}; replace the file"
         )
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", num_dims, offset=4))
     # Python integers: a corrupt header must not overflow, nor allocate what it claims.
     needed, found = math.prod(shape) * dtype.itemsize, len(content) - start
     if needed != found:
         raise DataError(
-            f"{path} is truncated or corrupt: shape {shape} needs {needed} bytes of values, "
-            f"it holds {found}; replace the file"
+            f"{path} is truncated or corrupt: shape {shape} needs {needed} bytes of values, but it "
+            f"has {found}; replace the file"
         )
     values = np.frombuffer(content, dtype, offset=start).reshape(shape)
     return values.astype(dtype.newbyteorder("="))

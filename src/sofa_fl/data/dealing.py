@@ -19,12 +19,12 @@ Owners = ArrayLike | Callable[[Arrays], ArrayLike]
 
 
 def split(arrays: Arrays, *, test: float = 0.2, seed: int = 0) -> tuple[Arrays, Arrays]:
-    """Samples to train on and samples to score, drawn by the seed; `run(data=...)` takes them."""
+    """Split samples by the seed, for training and for scoring; `run(data=...)` takes the pair."""
     arrays = checked_arrays(arrays)
     rows = np.arange(len(arrays))
     train, aside = _put_aside(rows, test, seed, 0)
     if not len(train) or not len(aside):
-        raise DataError(f"{len(arrays)} samples are too few to put the fraction {test} aside")
+        raise DataError(f"{len(arrays)} samples are too few to set the fraction {test} aside")
     return arrays.take(train), arrays.take(aside)
 
 
@@ -37,17 +37,19 @@ def deal(
     standardize: bool = False,
     seed: int = 0,
 ) -> FederatedData:
-    """Deal samples out to clients by an own rule.
+    """Assign samples to clients by your own rule.
 
     Args:
         arrays: All samples.
-        by: Who owns each sample: a name or number per row, or a function that gives them. Clients
-            are numbered in the sorted order of these, and keep their names.
-        test: Fraction of every client's samples that is only ever scored; at least one of two.
-        holdout: Fraction of the rest that losses are compared on.
-        standardize: Bring every input to mean 0 and standard deviation 1, as they are among the
-            samples that are trained on. Exported models do the same: they take raw rows.
-        seed: Where the draws come from.
+        by: The owner of each sample: a name or number per row, or a function of the arrays that
+            returns them. Clients are numbered in the sorted order of their names, and keep their
+            names.
+        test: Fraction of every client's samples that is used only for scoring; at least one if
+            there are two.
+        holdout: Fraction of the remaining samples on which losses are compared.
+        standardize: Standardize every input to mean 0 and standard deviation 1, computed on the
+            training samples. Exported models do the same: they take raw rows.
+        seed: The seed of every random draw.
     """
     arrays = checked_arrays(arrays)
     rows = deal_rows(by(arrays) if callable(by) else by, len(arrays), test, holdout, seed)
@@ -83,21 +85,21 @@ def deal_rows(by: ArrayLike, num_rows: int, test: float, holdout: float, seed: i
     owners = np.asarray(by)
     if owners.shape != (num_rows,):
         raise DataError(
-            f"there must be one owner per sample, {num_rows} in all, got shape {owners.shape}"
+            f"there must be one owner for each of the {num_rows} samples, got shape {owners.shape}"
         )
     known = np.unique(owners)
     clients, trained, scored, start, end = [], [], [], 0, 0
     for client, name in enumerate(known):
         rest, aside = _put_aside(np.flatnonzero(owners == name), test, seed, client)
         if not len(rest):
-            raise DataError(f"client {name} has no sample left to train on; lower test={test}")
+            raise DataError(f"client {name} has no sample left for training; lower test={test}")
         kept, held = hold_out(np.arange(start, start + len(rest)), holdout, seed, client)
         clients.append(ClientData(kept, held, np.arange(end, end + len(aside))))
         trained.append(rest)
         scored.append(aside)
         start, end = start + len(rest), end + len(aside)
     if not end:
-        raise DataError("no client has a sample to be scored on; raise test")
+        raise DataError("no client has a sample for scoring; raise test")
     are_numbers = known.tolist() == list(range(len(known)))
     names = () if are_numbers else tuple(map(str, known.tolist()))
     return DealtRows(np.concatenate(trained), np.concatenate(scored), tuple(clients), names)
@@ -114,7 +116,7 @@ def checked_arrays(arrays: Arrays) -> Arrays:
     """The same samples, in the types that the engines expect."""
     if not isinstance(arrays, Arrays):
         raise DataError(
-            f"samples must be sofa_fl.Arrays, got {type(arrays).__name__}; make them with "
+            f"samples must be sofa_fl.Arrays, got {type(arrays).__name__}; create them with "
             "sofa_fl.from_arrays(x, y)"
         )
     return from_arrays(arrays.x, arrays.y, scale=arrays.scale, shift=arrays.shift)

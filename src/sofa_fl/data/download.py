@@ -41,8 +41,8 @@ def download(name: str, folder: Path | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(
-            f"cannot create {folder} to download {name} into ({error.strerror}); "
-            "set XDG_CACHE_HOME to a folder that can be written"
+            f"cannot create {folder} to download {name} into it ({error.strerror}); set "
+            "XDG_CACHE_HOME to a writable folder"
         ) from error
 
     from rich.console import Console
@@ -72,8 +72,8 @@ def _fetch_from_any(name: str, dataset: Published, path: Path, on_bytes: OnBytes
             return
     raise DataError(
         f"could not download {path.name} of {name} ({'; '.join(failures)}); put "
-        f"{', '.join(dataset.sums)} into {path.parent} by hand, or into a folder that "
-        "data.dir or SOFA_FL_DATA names"
+        f"{', '.join(dataset.sums)} into {path.parent} yourself, or into a folder that data.dir or "
+        "SOFA_FL_DATA names"
     )
 
 

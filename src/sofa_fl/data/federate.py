@@ -32,8 +32,8 @@ def dealt_out(
         return federate(config, seed, data)
     if config.scenario.name != "none":
         raise DataError(
-            f"data.scenario.name={config.scenario.name} goes with data that the configuration "
-            "deals out, and these are dealt out already; give them stages instead, or set it to "
+            f"data.scenario.name={config.scenario.name} needs data that the configuration assigns "
+            "to clients, but these are assigned already; give them stages instead, or set it to "
             "none"
         )
     return data
@@ -47,8 +47,8 @@ def _check_pair(data: object) -> None:
     if kinds != ["Arrays", "Arrays"]:
         got = f"({', '.join(kinds)})" if kinds else type(data).__name__
         raise DataError(
-            f"data must be a FederatedData or a pair of Arrays (training, test), got {got}; make "
-            "Arrays with sofa_fl.from_arrays(x, y), then a pair of them with sofa_fl.split"
+            f"data must be a FederatedData or a pair of Arrays (training, test), got {got}; create "
+            "Arrays with sofa_fl.from_arrays(x, y), and a pair of them with sofa_fl.split"
         )
 
 
@@ -58,10 +58,10 @@ def federate(
     arrays: tuple[Arrays, Arrays] | None = None,
     script: Script | None = None,
 ) -> FederatedData:
-    """Deal a dataset out to clients as the configuration says.
+    """Assign the samples of a dataset to clients, as the configuration specifies.
 
-    `arrays` (training, test) takes the place of the dataset that `config` names, and `script` that
-    of its scenario and its number of clients. Every draw comes from `seed`.
+    `arrays` (training, test) replaces the dataset that `config` names, and `script` replaces its
+    scenario and its number of clients. Every draw depends on `seed`.
     """
     folder = None if config.dir is None else Path(config.dir)
     if arrays is None and script is None and config.name in NATURAL:
@@ -179,13 +179,13 @@ def _deal(config: DataConfig, train: Arrays, test: Arrays, seed: int) -> partiti
             )
         case "natural":
             raise DataError(
-                f"data.partition=natural is for data with clients of their own, and {config.name} "
-                "has none; set another partition"
+                f"data.partition=natural is for data with natural clients, and {config.name} has "
+                "none; set another partition"
             )
         case "own":
             raise DataError(
-                "data.partition=own stands for data that is passed from Python already dealt out; "
-                "pass data=..., or set another partition"
+                "data.partition=own means that Python code passes data already assigned to "
+                "clients; pass data=..., or set another partition"
             )
 
 
@@ -218,7 +218,7 @@ def _subsample(arrays: Arrays, number: int | None, seed: int, key: str) -> Array
         return arrays
     if not 1 <= number <= len(arrays):
         raise DataError(
-            f"data.{key} must be between 1 and the {len(arrays)} samples there are, got {number}"
+            f"data.{key} must be between 1 and the {len(arrays)} available samples, got {number}"
         )
     rows = np.sort(rng_for(seed, "subsample", key).permutation(len(arrays))[:number])
     return arrays.take(rows)

@@ -26,10 +26,10 @@ Client = TypeVar("Client", bound=int)
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """Inputs and targets, row by row; a network sees `(x * scale + shift)` as float32.
+    """Inputs and targets, row by row; a network gets `(x * scale + shift)` as float32.
 
-    `x` may stay uint8 (a quarter of the memory); `y` is int64 class labels, or float32
-    targets for regression.
+    `x` may stay uint8, which takes a quarter of the memory; `y` contains int64 class labels, or
+    float32 targets for regression.
     """
 
     x: NDArray[Any]
@@ -49,12 +49,12 @@ class Arrays:
         return f"Arrays({len(self)} samples, {inputs}, {self.y.dtype} targets)"
 
     def take(self, rows: Samples) -> Arrays:
-        """These rows alone, in this order."""
+        """Only these rows, in this order."""
         return replace(self, x=self.x[rows], y=self.y[rows])
 
     @property
     def num_classes(self) -> int:
-        """Number of classes of integer labels: the largest label plus one."""
+        """The number of classes of integer labels: the largest label plus one."""
         return int(self.y.max()) + 1 if len(self.y) else 0
 
 
@@ -68,10 +68,10 @@ class OwnedRows(dict[Client, Samples]):
 
 @dataclass(frozen=True, slots=True)
 class ClientData:
-    """The rows of one client: `train` and `holdout` of the training array, `test` of the other.
+    """One client's rows: `train` and `holdout` in the training array, `test` in the test array.
 
-    `holdout` is training data that the client never trains on and never shares: losses are
-    compared on it.
+    `holdout` is training data that the client never trains on and never shares; losses are compared
+    on it.
     """
 
     train: Samples
@@ -84,7 +84,7 @@ Truth = tuple[tuple[int, ...], ...]  # `truth[k][i]`: the group of client `i` at
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What holds from round `since` on: who is there, with which rows, in which true groups."""
+    """Who is present from round `since` on, with which rows, and in which true groups."""
 
     since: int
     clients: Mapping[int, ClientData]
@@ -96,19 +96,19 @@ class FederatedData:
     """All samples, and which client owns which.
 
     Attributes:
-        train: Samples to train on (and to hold out of).
-        test: Samples that are only ever scored.
-        clients: The rows of every client that is ever there, when it first is; no training row
-            has two owners.
-        num_outputs: Size of a network's last layer.
-        truth: Where the true groups are known: `truth[k][i]` is the group of client `i` at
-            depth `k`, finest first. Only ever used for scoring, and by the oracle.
-        stages: Where data or clients change from round to round: what holds from when on. Without
-            any, everything stays as it is.
-        names: What the clients are called, by number; empty if they have no names.
+        train: Training samples, including held-out ones.
+        test: Samples that are used only for scoring.
+        clients: The rows of every client that is ever present, as of when it first is; no training
+            row has two owners.
+        num_outputs: Size of the network's last layer.
+        truth: The true groups, if they are known: `truth[k][i]` is the group of client `i` at depth
+            `k`, finest first. They are used only for scoring, and by the oracle.
+        stages: Who is present with which rows, and from which round on, if data or clients change
+            during the run; empty if nothing changes.
+        names: The clients' names, by number; empty if they have none.
         preprocessing: How raw rows became these inputs; exported models do the same.
-        sources: Where training rows are copies of samples, as turned images are: the sample of
-            every row. Whoever has one copy knows the sample.
+        sources: If training rows are copies of samples, such as rotated images: the sample of every
+            row. Whoever has one copy knows the sample.
     """
 
     train: Arrays
@@ -133,9 +133,11 @@ class FederatedData:
         owner = np.full(len(self.train), -1, dtype=np.int64)
         for stage in self._stages:
             if unknown := [i for i in stage.clients if not 0 <= i < len(self.clients)]:
-                raise DataError(f"there are {len(self.clients)} clients, and no {unknown[0]}")
+                raise DataError(
+                    f"there are {len(self.clients)} clients, but a stage names client {unknown[0]}"
+                )
             if empty := [i for i, c in stage.clients.items() if not len(c.train)]:
-                raise DataError(f"clients {empty} have no sample to train on")
+                raise DataError(f"clients {empty} have no training sample")
             for i, client in stage.clients.items():
                 self._check_rows(i, client)
                 rows = np.concatenate([client.train, client.holdout])
@@ -153,8 +155,8 @@ class FederatedData:
             rows = np.asarray(getattr(client, part))
             if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
                 raise DataError(
-                    f"{part} of client {number} must be row numbers in one dimension, got "
-                    f"{rows.dtype} of shape {rows.shape}"
+                    f"{part} of client {number} must be a one-dimensional array of row numbers, "
+                    f"got {rows.dtype} of shape {rows.shape}"
                 )
             if len(rows) and not 0 <= rows.min() <= rows.max() < size:
                 raise DataError(
@@ -167,30 +169,30 @@ class FederatedData:
         return self.stages or (Stage(0, dict(enumerate(self.clients)), self.truth),)
 
     def stage(self, round: int) -> Stage:
-        """What holds in a round."""
+        """The stage that applies in a round."""
         return next(stage for stage in reversed(self._stages) if stage.since <= round)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Training samples of every client."""
+        """The number of training samples of every client."""
         return np.array([len(client.train) for client in self.clients], dtype=np.int64)
 
     @property
     def first_id(self) -> int:
-        """The first number that no client ever has."""
+        """The smallest number that is never a client's."""
         return len(self.clients)
 
     def class_counts(self, rows: Samples) -> NDArray[np.int64]:
-        """How many of these training samples are of each class."""
+        """How many of these training samples belong to each class."""
         return np.bincount(self.train.y[rows], minlength=self.num_outputs)
 
     @property
     def target_variance(self) -> float:
-        """Of the training targets of a regression."""
+        """The variance of the training targets of a regression."""
         return float(self.train.y.var(axis=0).mean())
 
     def digest(self) -> str:
-        """The same for the same samples, dealt out alike."""
+        """A digest that is equal for the same samples, assigned in the same way."""
         digest = hashlib.blake2b(digest_size=16)
         splits = [array for part in (self.train, self.test) for array in (part.x, part.y)]
         rows = [
@@ -210,15 +212,19 @@ def _check_order(stages: tuple[Stage, ...]) -> None:
     for before, after in pairwise(stages):
         if after.since <= before.since:
             raise DataError(
-                f"stages must begin one after the other, got rounds {before.since}, {after.since}"
+                f"stages must begin in increasing rounds, got rounds {before.since}, {after.since}"
             )
     if empty := [stage.since for stage in stages if not stage.clients]:
-        raise DataError(f"a stage needs a client, and that of round {empty[0]} has none")
+        raise DataError(
+            f"a stage needs at least one client, but the stage of round {empty[0]} has none"
+        )
 
 
 def _check_names(names: tuple[str, ...], num_clients: int) -> None:
     if names and len(names) != num_clients:
-        raise DataError(f"there must be a name for each of {num_clients} clients, got {len(names)}")
+        raise DataError(
+            f"there must be one name for each of the {num_clients} clients, got {len(names)}"
+        )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"every client needs a name of its own, got {twice!r} twice")
+        raise DataError(f"every client needs a unique name, got {twice!r} twice")

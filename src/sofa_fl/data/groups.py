@@ -49,7 +49,7 @@ def form_odd(
     num_clients, num_classes = len(parts.train), _num_classes(train, test)
     if num_classes < 2:
         raise DataError(
-            f"data.partition=odd needs two classes or more to rename, got {num_classes}"
+            f"data.partition=odd needs at least two classes to rename, got {num_classes}"
         )
     shift = int(rng_for(seed, "groups", "odd").integers(1, num_classes))
     names = (np.arange(num_classes) + shift) % num_classes
@@ -70,7 +70,7 @@ def form_sites(
     widest = (num_sites - 1) * SITE_DEGREES
     if widest >= REGION_DEGREES / 2 or (num_regions - 1) * REGION_DEGREES + widest >= 180:
         raise DataError(
-            "data.partition=sites has room for 2 sites in each of 4 regions at most, got "
+            "data.partition=sites allows at most 2 sites in each of 4 regions, got "
             f"data.num_regions={num_regions}, data.num_sites={num_sites}"
         )
     num_clients, num_groups = len(parts.train), num_regions * num_sites
@@ -133,7 +133,7 @@ def draw_swaps(num_classes: int, num_swaps: int, seed: int) -> list[Samples]:
     if num_pairs == 0 or num_swaps - 1 > num_possible:
         raise DataError(
             f"{num_classes} classes allow {num_possible if num_pairs else 0} swaps besides the "
-            f"identity, data.num_swaps={num_swaps} needs {num_swaps - 1}; lower it"
+            f"identity, but data.num_swaps={num_swaps} needs {num_swaps - 1}; lower it"
         )
     swaps = [np.arange(num_classes)]
     for variant in range(1, num_swaps):

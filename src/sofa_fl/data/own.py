@@ -20,16 +20,16 @@ class MapDataset(Protocol):
 
 
 def from_arrays(x: ArrayLike, y: ArrayLike, *, scale: float = 1.0, shift: float = 0.0) -> Arrays:
-    """Check inputs and targets, and bring them to the types that the engines expect.
+    """Check inputs and targets, and convert them to the types that the engines expect.
 
-    Inputs are (n, ...): uint8 stays, all else becomes float32. Integer targets are class labels
-    from 0, of shape (n,), and become int64; float targets are for regression, of shape (n,) or
-    (n, outputs), and become float32.
+    Inputs have shape (n, ...): uint8 stays, and all other types become float32. Integer targets are
+    class labels from 0, of shape (n,), and become int64; float targets are for regression, of shape
+    (n,) or (n, outputs), and become float32.
     """
     inputs, targets = _numbers(x, "inputs"), _numbers(y, "targets")
     if inputs.ndim < 2 or not inputs.size:
         raise DataError(
-            f"inputs must have shape (n, ...) with n and every size at least 1, got "
+            "inputs must have shape (n, ...), with n and every dimension at least 1, got "
             f"{inputs.shape}; reshape single numbers to (n, 1)"
         )
     if inputs.dtype != np.uint8:
@@ -57,7 +57,7 @@ def from_dataset(dataset: MapDataset, *, scale: float = 1.0, shift: float = 0.0)
         item = dataset[index]
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(
-                f"an item of a dataset must be a pair (input, target), item {index} is "
+                f"an item of a dataset must be a pair (input, target), but item {index} is "
                 f"{type(item).__name__}; wrap the dataset so that it yields pairs"
             )
         xs.append(_array(item[0], f"the input of item {index}"))
@@ -72,15 +72,15 @@ def _array(value: Any, what: str) -> NDArray[Any]:
         return np.asarray(value)
     # A tensor on another device, or one that needs a gradient, refuses by any of these.
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{what} cannot be made an array of numbers ({error})") from error
+        raise DataError(f"{what} cannot be converted to an array of numbers ({error})") from error
 
 
 def _stack(values: list[NDArray[Any]], what: str) -> NDArray[Any]:
     if len(shapes := {value.shape for value in values}) > 1:
         first, second, *_ = sorted(shapes)
         raise DataError(
-            f"all {what} of a dataset must have one shape, got {first} and {second}; "
-            "pad or crop them in the dataset"
+            f"all {what} of a dataset must have the same shape, got {first} and {second}; pad or "
+            "crop them in the dataset"
         )
     return np.stack(values)
 
@@ -94,6 +94,6 @@ def _numbers(values: ArrayLike, what: str) -> NDArray[Any]:
         at = f"row {row}" + "".join(f", column {column}" for column in rest[:1])
         raise DataError(
             f"{what} must be finite, got {array[row, *rest]} in {at}; clean or drop such rows, or "
-            "read tables with from_csv or from_partitions, which fill blanks"
+            "read tables with from_csv or from_partitions, which fill in blanks"
         )
     return array

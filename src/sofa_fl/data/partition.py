@@ -88,9 +88,9 @@ def shards(
     num_shards = num_clients * shards_per_client
     if shards_per_client < 1 or num_shards > len(train_y):
         raise DataError(
-            f"{num_clients} clients with {shards_per_client} shards each must have at least one "
-            f"shard and no more than the {len(train_y)} training samples; "
-            "change data.shards_per_client"
+            f"{num_clients} clients with {shards_per_client} shards each need at least one shard, "
+            f"and at most as many as the {len(train_y)} training samples; change "
+            "data.shards_per_client"
         )
     train, test, num_classes = _classes(train_y, test_y, "shards")
     rng = rng_for(seed, "partition", "shards")
@@ -109,7 +109,7 @@ def _check_size(num_samples: int, num_clients: int, min_samples: int) -> None:
     if needed > num_samples:
         raise DataError(
             f"{num_clients} clients with at least {max(min_samples, 1)} training samples each need "
-            f"{needed}, and there are {num_samples}; lower data.num_clients or data.min_samples"
+            f"{needed}, but there are {num_samples}; lower data.num_clients or data.min_samples"
         )
 
 

@@ -16,10 +16,10 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 def from_folder(
     folder: Path | str, *, size: tuple[int, int] = (28, 28), grey: bool = False
 ) -> Arrays:
-    """All pictures below the subfolders of `folder`, one class each in sorted order.
+    """All pictures in the subfolders of `folder`, one class per subfolder, in sorted order.
 
-    Pictures are brought to `size` (height, width), stay uint8 of shape (n, channels, height,
-    width), in colour or `grey`, and are seen by a network in [-1, 1].
+    Pictures are resized to `size` (height, width), and stay uint8 of shape (n, channels, height,
+    width), in colour or `grey`; a network gets them scaled to [-1, 1].
     """
     try:
         from PIL import Image
@@ -30,12 +30,12 @@ def from_folder(
         sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     )
     if not names:
-        raise DataError(f"{folder} must be a folder with a subfolder of pictures per class")
+        raise DataError(f"{folder} must be a folder with one subfolder of pictures per class")
     pictures, labels = [], []
     for label, name in enumerate(names):
         files = sorted(p for p in (folder / name).rglob("*") if p.suffix.lower() in ENDINGS)
         if not files:
-            raise DataError(f"{folder / name} has no picture ({', '.join(ENDINGS)})")
+            raise DataError(f"{folder / name} contains no picture ({', '.join(ENDINGS)})")
         for file in files:
             try:
                 with Image.open(file) as image:

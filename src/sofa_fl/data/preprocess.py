@@ -32,14 +32,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """What is done to a raw row before a network sees it.
+    """How a raw row is preprocessed before a network gets it.
 
     Attributes:
         shape: The shape of a raw row.
         columns: The columns of a table, in the order of a raw row; empty for other inputs.
-        mean: Of every input, in one dimension; a blank number (NaN) becomes its mean.
-        std: Of every input, by which it is standardized; empty if it is not.
-        classes: What the outputs stand for, if the targets are text.
+        mean: The mean of every input, in one dimension; a blank number (NaN) is replaced by its
+            mean.
+        std: The standard deviation of every input, for standardizing; empty if inputs are not
+            standardized.
+        classes: The class names of the outputs, if the targets are text.
     """
 
     shape: tuple[int, ...]

@@ -21,16 +21,18 @@ class ScenarioConfig:
     """How the clients' data change during a run.
 
     Attributes:
-        name: `swap`: some clients of every group change over to the next one. `emerge`: some of
-            the first group take up something new. `converge`: the second group becomes like the
-            first. `rotate`: every other group turns slowly. `recur`: as `emerge`, and later all
-            is as it was. `churn`: some clients of every group leave for good and new ones come.
-            `years`: the days of `weather` come in order, those up to 2009 first.
-        at: The round that it happens in, or begins.
-        fraction: How many of a group's clients change, or leave and are replaced: at least one,
-            and one that stays if there are two.
-        lasts: Rounds that `rotate` turns for, until `recur` goes back, or of a year in `years`.
-        degrees: By how much `rotate` turns in a round.
+        name: `swap`: some clients of every group switch to the next group. `emerge`: some clients
+            of the first group form a new group. `converge`: the second group becomes like the
+            first. `rotate`: every other group rotates slowly. `recur`: like `emerge`, but
+            everything returns to the original state later. `churn`: some clients of every group
+            leave for good, and new ones join. `years`: the days of `weather` come in order,
+            starting with those up to 2009.
+        at: The round in which the change happens or begins.
+        fraction: The fraction of a group's clients that change, or leave and are replaced: at least
+            one, and not all if there are two or more.
+        lasts: The number of rounds for which `rotate` rotates, after which `recur` returns, or that
+            a year lasts in `years`.
+        degrees: The angle by which `rotate` rotates per round.
     """
 
     name: ScenarioName = "none"
@@ -55,7 +57,7 @@ def check_playable(
     """
     if name == "years":
         raise DataError(
-            "data.scenario.name=years needs data that come in order of years; set data.name=weather"
+            "data.scenario.name=years needs data in order of years; set data.name=weather"
         )
     has_images = len(shape) >= 2
     given = (
@@ -64,19 +66,20 @@ def check_playable(
     )
     if not has_images and not has_classes:
         raise DataError(
-            f"a scenario turns images or swaps classes, and inputs of shape {shape} with numbers "
-            "as targets are neither; pass sofa_fl.FederatedData with stages of your own instead"
+            "a scenario rotates images or swaps classes, which is not possible with inputs of "
+            f"shape {shape} and numeric targets; pass sofa_fl.FederatedData with your own stages "
+            "instead"
         )
     if not has_images and (name in TURNING or num_rotations > 1 or num_swaps < 2):
         raise DataError(
-            f"inputs of shape {shape} are no images to be turned: their scenarios are swap, "
-            "converge and churn, with data.num_rotations=1 and data.num_swaps of at least 2; "
+            f"inputs of shape {shape} are not images, so they cannot be rotated; use the scenario "
+            "swap, converge or churn, with data.num_rotations=1 and data.num_swaps of at least 2; "
             f"{given}"
         )
     if not has_classes and (num_swaps > 1 or num_rotations < 2):
         raise DataError(
-            "numbers as targets have no classes to be swapped: their scenarios need "
-            f"data.num_swaps=1 and data.num_rotations of at least 2; {given}"
+            "numeric targets have no classes to swap; scenarios need data.num_swaps=1 and "
+            f"data.num_rotations of at least 2; {given}"
         )
 
 
@@ -89,7 +92,7 @@ def script_of(
     """
     if len(concepts) < 2 and config.name != "none":
         raise DataError(
-            f"data.scenario.name={config.name} needs two groups of clients or more, got one; "
+            f"data.scenario.name={config.name} needs at least two groups of clients, got one; "
             "raise data.num_rotations or data.num_swaps"
         )
     first = {client: concepts[group] for client, group in enumerate(groups)}

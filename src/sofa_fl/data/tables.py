@@ -29,7 +29,7 @@ from sofa_fl.data.own import from_arrays
 from sofa_fl.data.preprocess import fit_preprocessing
 from sofa_fl.errors import DataError
 
-FILLING = "fill it, or make a federation with from_csv or from_partitions, which fill blanks"
+FILLING = "fill it in, or use from_csv or from_partitions, which fill in blanks"
 
 
 def from_csv(
@@ -39,12 +39,12 @@ def from_csv(
     seed: int = 0,
     **options: Any,
 ) -> FederatedData:
-    """A federation out of CSV files with a head line: every file is a client, named after it.
+    """A federation from CSV files with a header line: every file is a client, named after it.
 
     Args:
         source: A folder of files, a list of files, or one file with a column for the `client`.
         holdout: As in `deal`.
-        seed: Where the draws come from.
+        seed: The seed of every random draw.
         options: The fields of `CsvConfig`: `target`, `inputs`, `drop`, `categories`, `client`,
             `delimiter`, `decimal`, `blanks`, `test`, `standardize`.
     """
@@ -62,7 +62,7 @@ def read_federation(
     ]
     if not config.target:
         raise DataError(
-            f"target must name the column of targets; {files[0]} has {', '.join(tables[0])}"
+            f"target must name the target column; {files[0]} has {', '.join(tables[0])}"
         )
     left_out = {config.client, *config.drop}
     inputs = config.inputs or _other_columns(tables[0], config.target, left_out)
@@ -94,18 +94,18 @@ def from_columns(
     scale: float | None = None,
     shift: float | None = None,
 ) -> Arrays:
-    """Inputs and targets out of the columns of a table.
+    """Inputs and targets from the columns of a table.
 
     Args:
-        table: A dict of columns, a data frame, a Hugging Face dataset, or the like.
-        x: The columns of numbers that make an input; or one column whose cells are inputs: lists,
-            arrays, images.
-        y: The column of targets. Text becomes class numbers, whole numbers are class labels, other
+        table: A dict of columns, a data frame, a Hugging Face dataset, or a similar object.
+        x: The numeric columns that make up an input; or one column whose cells are inputs: lists,
+            arrays or images.
+        y: The target column. Text becomes class numbers, whole numbers are class labels, and other
             numbers are for regression. A comparison such as `num > 0` gives two classes.
-        classes: The order in which text becomes class numbers; by default sorted.
-        scale: A network sees `x * scale + shift`; by default images lie in [-1, 1] and all else is
-            left as it is.
-        shift: The other half of it.
+        classes: The order in which text becomes class numbers; sorted by default.
+        scale: A network gets `x * scale + shift`; by default, images are scaled to [-1, 1], and
+            everything else is unchanged.
+        shift: See `scale`.
     """
     if isinstance(x, str):
         inputs, are_images = _cells(column_of(table, x), x)
@@ -132,15 +132,15 @@ def from_partitions(
     standardize: bool = False,
     seed: int = 0,
 ) -> FederatedData:
-    """A federation of which every client has a table, as flwr-datasets deals them out.
+    """A federation with one table per client, such as the partitions of flwr-datasets.
 
     Args:
-        parts: The clients' tables, for example `fds.load_partition(i)` for every `i`; or tables by
-            the name of the client.
+        parts: The clients' tables, for example `fds.load_partition(i)` for every `i`; or a mapping
+            from the clients' names to their tables.
         y: As in `from_columns`.
-        x: As in `from_columns`; by default all columns but `y`. Blanks in columns become the mean,
-            text becomes an input per word.
-        categories: Columns of numbers whose values are names: an input per value.
+        x: As in `from_columns`; by default all columns but `y`. Blank numbers become the mean of
+            their column, and text becomes one input per word.
+        categories: Numeric columns whose values are categories: one input per value.
         test: As in `deal`.
         holdout: As in `deal`.
         standardize: As in `deal`.
@@ -195,7 +195,7 @@ def _federation(
     if len(set(kinds)) > 1:
         places = (f"{kind} in {_place(tables, kinds.index(kind))}" for kind in sorted(set(kinds)))
         raise DataError(
-            f"the target {y!r} must be of one kind in all tables, got {', '.join(places)}"
+            f"the target {y!r} must have the same type in all tables, got {', '.join(places)}"
         )
     is_text = kinds[0] == "text"
     classes = sorted({str(value) for part in found for value in part}) if is_text else []
@@ -239,7 +239,9 @@ def _named(x: Sequence[str]) -> list[str]:
 def _joined(arrays: Sequence[Arrays]) -> Arrays:
     if len(shapes := {part.x.shape[1:] for part in arrays}) > 1:
         first, second, *_ = sorted(shapes)
-        raise DataError(f"all partitions must have inputs of one shape, got {first} and {second}")
+        raise DataError(
+            f"all partitions must have inputs of the same shape, got {first} and {second}"
+        )
     x, y = (np.concatenate([getattr(part, name) for part in arrays]) for name in "xy")
     return Arrays(x, y, arrays[0].scale, arrays[0].shift)
 
@@ -248,8 +250,8 @@ def _numbers(table: Table, name: str) -> NDArray[Any]:
     column = np.asarray(column_of(table, name))
     if column.ndim != 1 or column.dtype.kind not in "biuf":
         raise DataError(
-            f"column {name!r} must be numbers, got {column.dtype} of shape {column.shape}; convert "
-            "it, or leave it out of x"
+            f"column {name!r} must contain numbers, got {column.dtype} of shape {column.shape}; "
+            "convert it, or remove it from x"
         )
     if column.dtype.kind == "f" and len(blank := np.flatnonzero(np.isnan(column))):
         raise DataError(f"{where(table, int(blank[0]))}: column {name!r} is blank; {FILLING}")
@@ -264,8 +266,8 @@ def _cells(column: Any, name: str) -> tuple[NDArray[Any], bool]:
     if len(shapes := {array.shape for array in arrays}) > 1:
         first, second, *_ = sorted(shapes)
         raise DataError(
-            f"all cells of {name!r} must have one shape, got {first} and {second}; "
-            "resize, pad or crop them"
+            f"all cells of {name!r} must have the same shape, got {first} and {second}; resize, "
+            "pad or crop them"
         )
     inputs = np.stack(arrays) if arrays else np.zeros((0, 1))
     if are_images:
@@ -278,5 +280,5 @@ def _numbered(values: NDArray[Any], name: str, classes: Sequence[Any] | None) ->
     order = sorted(set(text)) if classes is None else [str(value) for value in classes]
     number = {value: at for at, value in enumerate(order)}
     if strange := sorted(set(text) - set(order)):
-        raise DataError(f"column {name!r} has {strange[0]!r}, which is none of {order}")
+        raise DataError(f"column {name!r} contains {strange[0]!r}, which is not one of {order}")
     return np.array([number[value] for value in text], dtype=np.int64)

@@ -26,24 +26,25 @@ Prior = NDArray[np.float32]  # log of how common each class is; is added to a ne
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalConfig:
-    """How a site trains: the budget per client and round, and the optimizer.
+    """How a client trains: its budget per round, and the optimizer.
 
     Attributes:
-        batches: Batches per client and round; with `batch_size` this is the budget.
+        batches: Batches per client and round; together with `batch_size`, this is the budget.
         batch_size: Samples per batch.
         optimizer: `adam` or `sgd`.
         learning_rate: Step size.
-        final_rate: From round to round the step size falls, along a cosine, to this fraction of
-            it; 1 keeps it constant.
-        prior: Correct for the class mix, in classification: train with the log of how common
-            each class is among the samples added to the outputs, and add a client's own when its
-            model is used (arXiv:2007.07314). A network then learns what classes look like, not
-            how common they are with whom, and models of clients whose classes differ agree.
+        final_rate: The learning rate falls along a cosine over the rounds, to this fraction of its
+            initial value; 1 keeps it constant.
+        prior: Correct for the class mix, in classification: in training, add the log of each
+            class's frequency among the samples to the outputs; when a client uses its model, add
+            the log frequencies of its own classes (arXiv:2007.07314). The network then learns what
+            classes look like, not how common they are at each client, so models of clients with
+            different class mixes agree.
         weight_decay: L2 penalty.
         momentum: For `sgd`.
-        precision: What training multiplies in: `float32`; `tf32`, float32 with a ten-bit mantissa
-            where a GPU has units for it; or `bf16`. Weights and sums are float32 in all. Models
-            that were trained in bf16 are scored in tf32, where they are stacked on a GPU.
+        precision: The precision of multiplications in training: `float32`; `tf32`, float32 with a
+            ten-bit mantissa on GPUs that support it; or `bf16`. Weights and sums are always
+            float32. Models trained in bf16 are scored in tf32 if they are stacked on a GPU.
     """
 
     batches: Annotated[int, Ge(1)] = 25

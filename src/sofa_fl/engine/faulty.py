@@ -25,14 +25,14 @@ HUGE = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsConfig:
-    """What goes wrong with clients, to see what becomes of it.
+    """Simulated faults of clients.
 
     Attributes:
-        dropout: How often a client that is asked does not answer.
-        straggle: How often it manages only a part of its batches in time.
-        bad: The fraction of the clients, drawn once, that send bad updates all the time.
-        kind: What they send: `nan`; `huge`, their update a hundred times as long; `flip`, the
-            opposite of it; `mixed`, one of these each, in turn.
+        dropout: The probability that a sampled client does not answer.
+        straggle: The probability that it finishes only some of its batches in time.
+        bad: The fraction of the clients, drawn once, that always send bad updates.
+        kind: The kind of bad updates: `nan`; `huge`, a hundred times too long; `flip`, the opposite
+            direction; `mixed`, one of these per client, in turn.
     """
 
     dropout: Fraction = 0.0

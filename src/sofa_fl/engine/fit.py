@@ -43,11 +43,11 @@ def habits_of(flat: FlatNetwork, x: Tensor) -> Habits:
         out = watch.during(lambda: flat.network(x))
     if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != len(x):
         raise ModelError(
-            "the network must give one row of outputs per sample, a tensor of shape (samples, "
-            f"outputs); for {len(x)} samples it gave {_described(out)}"
+            "the network must return one row of outputs per sample, a tensor of shape (samples, "
+            f"outputs); for {len(x)} samples it returned {_described(out)}"
         )
     if not out.is_floating_point() or out.is_sparse:
-        raise ModelError(f"the network must give numbers of type float32, not {_described(out)}")
+        raise ModelError(f"the network must return float32 numbers, not {_described(out)}")
     return Habits(out.shape[1], watch.has_seen_draws)
 
 
@@ -64,19 +64,20 @@ def draws_backwards(flat: FlatNetwork, x: Tensor, num_outputs: int) -> bool:
         out = watch.during(lambda: flat.network(x))
         if not isinstance(out, Tensor) or out.shape != (len(x), num_outputs):
             raise ModelError(
-                "the network must give the same kind of outputs in training as in evaluation, "
-                f"{num_outputs} per sample; for {len(x)} samples it gave {_described(out)}"
+                "the network must return the same kind of outputs in training as in evaluation, "
+                f"{num_outputs} per sample; for {len(x)} samples it returned {_described(out)}"
             )
         if not out.requires_grad:
             raise ModelError(
-                "the outputs of the network must depend on its parameters; in training nothing "
-                "leads back to one that requires a gradient"
+                "the outputs of the network must depend on its parameters; in training they "
+                "depend on none that requires a gradient"
             )
         if changed := [n for n, seen in _frozen_numbers(flat).items() if seen != frozen[n]]:
             let_go(flat.network)
             raise ModelError(
                 "parameters that are not trained are the same for all clients, but the network "
-                f"changes {changed[0]} when it is called; make it a buffer, which each client has"
+                f"changes {changed[0]} when it is called; make it a buffer, which each client has "
+                "for itself"
             )
         loss = out.float().square().mean()
         watch.during(lambda: _go_back(loss))

@@ -229,7 +229,9 @@ class Learner:
         """Mean over `samples` of what the network's last linear layer is given."""
         linear = [m for m in self.network.modules() if isinstance(m, nn.Linear)]
         if not linear:
-            raise ModelError("latent places need a network with a linear layer; use weights")
+            raise ModelError(
+                "latent positions need a network with a linear layer; use sofa.position=weights"
+            )
         caught: list[Tensor] = []
         hook = linear[-1].register_forward_pre_hook(lambda _m, inputs: caught.append(inputs[0]))
         try:

@@ -38,7 +38,7 @@ class StackComparison:
     def in_training(self, make: MakeStack) -> str | None:
         """What is wrong with training a stack, as the end of a sentence, or None."""
         if self.learner.draws_backwards:
-            return "a checkpoint of the network draws at random again in the backward pass"
+            return "a checkpoint of the network draws new random numbers in the backward pass"
         return self._difference(make, self._trained_together, self._trained_alone)
 
     def in_scores(self, make: MakeStack) -> str | None:
@@ -48,9 +48,9 @@ class StackComparison:
     def of_batches(self) -> str | None:
         """What is wrong with scoring samples in other batches, however that is done, or None."""
         if self.learner.habits.draws_when_scored:
-            return "the network draws at random in evaluation too"
+            return "the network draws random numbers in evaluation, too"
         if self.mixes_samples():
-            return "what the network says of a sample depends on the rest of the batch"
+            return "the network's output for a sample depends on the rest of the batch"
         return None
 
     def _difference(
@@ -74,7 +74,7 @@ class StackComparison:
             expected = alone(number)
             wrong = [w for w in expected if not _is_near(mine[w], expected[w], tolerance)]
             if wrong and not self._is_rounding(number, alone, mine, expected):
-                return self.cause or f"stacked networks have other {wrong[0]}"
+                return self.cause or f"stacked networks give different {wrong[0]}"
         return None
 
     def _is_rounding(

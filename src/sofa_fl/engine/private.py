@@ -23,7 +23,7 @@ from sofa_fl.models.networks import seed_draws
 
 CHUNK = 64  # samples whose gradients are in memory at a time
 LOSS_SHARE = 0.1  # of the clip that a sample's loss may be, as one more coordinate of its gradient
-PRIVATELY = "the network cannot be trained with privacy, which takes the gradient of every sample"
+PRIVATELY = "the network cannot be trained with privacy, which needs the gradient of every sample"
 Named = dict[str, Tensor]
 
 
@@ -55,11 +55,11 @@ def check_private_network(learner: Learner) -> None:
     """Raise if a network cannot be trained with privacy."""
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in learner.network.modules()):
         raise ModelError(
-            "privacy cannot be kept with BatchNorm, which mixes the samples of a batch; use a "
+            "privacy is not possible with BatchNorm, which mixes the samples of a batch; use a "
             "network without it"
         )
     if not learner.is_classifier:
-        raise ModelError("privacy can be kept in classifications only, and this is a regression")
+        raise ModelError("privacy is possible only in classification, but this is a regression")
 
 
 def noise_scale(noising: Noising) -> float:

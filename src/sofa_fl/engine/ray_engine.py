@@ -89,7 +89,7 @@ class RayEngine(SpreadEngine):
         if not ready:
             what = "GPU" if self._width > 1 else "CPU"
             raise EngineError(
-                f"the engine needs a free {what} of the Ray cluster, and none was free within "
+                f"the engine needs a free {what} in the Ray cluster, but none was free within "
                 f"{START_TIMEOUT:.0f} seconds; wait for other jobs there to end"
             )
         self._answers(ready[0])
@@ -134,8 +134,8 @@ class RayEngine(SpreadEngine):
             raise EngineError(f"a task failed in a Ray worker:\n{where}") from None
         except errors.RayError as error:
             raise EngineError(
-                f"a Ray worker died {MAX_TRIES} times over the same task; check that its machine "
-                f"has enough memory ({type(error).__name__})"
+                f"a Ray worker died {MAX_TRIES} times on the same task; check that its machine has "
+                f"enough memory ({type(error).__name__})"
             ) from None
 
 

@@ -62,7 +62,7 @@ class RayWorker:
     def __init__(self, setup: WorkerSetup) -> None:
         if (here := versions()) != setup.versions:
             raise EngineError(
-                f"every machine of the Ray cluster must have {setup.versions}, as the run has, "
+                f"every machine of the Ray cluster must have the run's versions, {setup.versions}, "
                 f"but one has {here}; install the same versions there"
             )
         if setup.device == "cuda" and not torch.cuda.is_available():

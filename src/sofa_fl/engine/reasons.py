@@ -7,21 +7,21 @@ import re
 from sofa_fl.engine.map_clients import UndecidedError
 from sofa_fl.models.calls import said_by
 
-READS = "the network goes by a value (`if`, `.item()`) that may differ from client to client"
+READS = "the network depends on a value (`if`, `.item()`) that may differ from client to client"
 KEEPS = "the network keeps tensors between calls in attributes that are not buffers"
-DRAWS = "the network draws at random by NumPy or Python's random"
+DRAWS = "the network draws random numbers with NumPy or Python's random"
 SHAPES = "the shape of a tensor depends on values in it"
 # What torch says of a function that it cannot map, and what it means for a network.
 MEANING = {
-    r"randomness error mode": "the network draws at random in a way that cannot be done by client",
+    r"randomness error mode": "the network draws random numbers that cannot be drawn per client",
     r"\.item\(\)|data-dependent control flow": READS,
     r"dynamic shape|data pointer of Tensor|each tensor to be equal size": SHAPES,
     r"setup_context": "an autograd.Function that the network uses has no setup_context",
-    r"escaped from inside": "the network computes a part of its forward pass again (a checkpoint)",
+    r"escaped from inside": "the network recomputes a part of its forward pass (a checkpoint)",
     r"Jitted modules": "the network is compiled by torch.jit",
     r"`\.?data`": "the network writes to `.data`",
     r"more elements than `self`|match the broadcast shape": (
-        "the network writes what differs by client to a shared tensor"
+        "the network writes values that differ by client to a shared tensor"
     ),
 }
 NO_RULE = r"(?:Batching rule not implemented for|we do not yet support) ([\w:.]+\w)"

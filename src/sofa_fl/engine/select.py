@@ -60,7 +60,7 @@ def pick_engine(
         return Pick("sequential", SequentialEngine(factory, data, local), f"on the CPU{said}")
     if len(engines) == 1:
         ((only, engine),) = engines.items()
-        return Pick(only, engine, f"nothing else runs here{said}")
+        return Pick(only, engine, f"no other engine runs here{said}")
     seconds = {candidate: _measure(engine, data) for candidate, engine in engines.items()}
     best = min(seconds, key=lambda candidate: seconds[candidate] * WEIGHT.get(candidate, 1.0))
     for candidate, engine in engines.items():

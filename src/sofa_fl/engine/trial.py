@@ -73,7 +73,7 @@ def failure_apart(job: Callable[[], object], seconds: float = SECONDS) -> str | 
     theirs.close()
     try:
         if not ours.poll(seconds):
-            return f"it did not end within {seconds:g} s"
+            return f"it did not finish within {seconds:g} s"
         said: str | None = ours.recv()
     except EOFError:
         process.join()

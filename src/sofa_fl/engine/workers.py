@@ -69,8 +69,8 @@ class WorkersEngine(SpreadEngine):
             raise EngineError("worker processes need Linux; use engine: sequential")
         if torch.cuda.is_available():  # torch's optimizers ask CUDA, which no fork survives
             raise EngineError(
-                "worker processes cannot be forked where CUDA is in use; use engine: stacked, "
-                "or hide the GPU with CUDA_VISIBLE_DEVICES="
+                "worker processes cannot be forked while CUDA is in use; use engine: stacked, or "
+                "hide the GPU with CUDA_VISIBLE_DEVICES="
             )
         super().__init__(SequentialEngine(factory, data, local))
         self._size = len(self.engine.initial(0))
@@ -124,8 +124,8 @@ class WorkersEngine(SpreadEngine):
                         self._replace(slot)
                         if job.tries == MAX_TRIES:
                             raise EngineError(
-                                f"a worker process died {MAX_TRIES} times over the same task; "
-                                "check that the machine has enough memory"
+                                f"a worker process died {MAX_TRIES} times on the same task; check "
+                                "that the machine has enough memory"
                             ) from None
                         again.append(job._replace(tries=job.tries + 1))
                     del at_work[pipe], job

@@ -32,13 +32,11 @@ class Point:
 def combine(base: Mapping[str, Any], settings: Sequence[str], over: Over) -> list[Point]:
     """All combinations, the last key changing fastest; a wrong key or value is an error."""
     if not over:
-        raise ConfigError(
-            "a sweep needs values to go over: --over key=v1,v2, or 'over:' in the file"
-        )
+        raise ConfigError("a sweep needs values to try: --over key=v1,v2, or 'over:' in the file")
     if empty := [key for key, values in over.items() if not values]:
         raise ConfigError(f"a sweep over {empty[0]} needs at least one value")
     if "out" in over:
-        raise ConfigError("a sweep cannot go over 'out': every run has a folder of its own")
+        raise ConfigError("a sweep cannot vary 'out', because every run has its own folder")
     points = []
     for values in itertools.product(*over.values()):
         chosen = dict(zip(over, values))

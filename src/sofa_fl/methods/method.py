@@ -1,6 +1,6 @@
-"""What a method is: a state, made once and taken through rounds.
+"""The interface of a method: it creates a state, and computes the state after every round.
 
-A whole method, for scale:
+A complete method looks like this:
 
     class LocalOnly:
         def init(self, fed: Federation) -> tuple[dict[NodeId, Vector], Notes]:
@@ -9,15 +9,15 @@ A whole method, for scale:
 
         def round(self, state, fed):
             outcomes = fed.train([fed.task(client, state[client]) for client in fed.clients])
-            heard = answered(fed.clients, outcomes)  # not all answer every time
+            heard = answered(fed.clients, outcomes)  # some clients may not answer
             return state | {c: outcome.params for c, outcome in heard.items()}, Notes()
 
         def view(self, state):
             return View(tree=flat_tree(list(state)), models=state, served=state)
 
-A state is a frozen dataclass (or a mapping) of trees, models, row numbers and plain values:
-the experiment saves it, and restores it by the type that `init` says it returns; a method
-writes no code for that.
+A state is a frozen dataclass (or a mapping) of trees, models, row numbers and plain values. The
+experiment saves it, and restores it by the return type that `init` declares, so a method needs no
+code for that.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """What happened in a round, for the record.
+    """What happened in a round, for the events.
 
     Attributes:
-        edits: What SHAPE did to the tree.
+        edits: The edits of the tree.
         local_loss: Loss of every local batch, by client.
-        path_loss: Held-out loss of the models that know a client, by client and node.
-        positions: Where clients are on a map of two dimensions, by what they learned.
+        path_loss: Held-out loss of the models on a client's path, by client and node.
+        positions: The positions of the clients on a two-dimensional map, by what they learned.
         objective: The terms of the objective that the method minimizes, by name, if it has one.
     """
 
@@ -61,13 +61,13 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a state shows to the outside.
+    """The public view of a state.
 
     Attributes:
-        tree: The hierarchy; methods without one show the flat tree.
-        models: The models of the nodes that have one; `as_vector` gives a model's numbers.
-        served: The model each client uses.
-        shared: What clients share, where they do.
+        tree: The hierarchy; methods without one show a flat tree.
+        models: The models of the nodes that have one; `as_vector` returns a model as one vector.
+        served: The model that each client uses.
+        shared: What clients share, if sharing is on.
     """
 
     tree: Tree
@@ -76,7 +76,7 @@ class View:
     shared: Shared = field(default_factory=Shared)
 
     def used_by(self, clients: Iterable[NodeId]) -> dict[NodeId, Model]:
-        """What clients use: what they are served, or, if not heard yet, the root's model."""
+        """The model that each client uses: the served one, or the root's if it has none yet."""
         return {
             client: self.served[client] if client in self.served else self.models[self.tree.root]
             for client in clients
@@ -97,9 +97,9 @@ class Method(Protocol[State]):
     """A federated method over states of type `State`; see the module's docstring."""
 
     def init(self, fed: Federation) -> tuple[State, Notes]:
-        """Warm up (`fed.round` is 0) and return the first state."""
+        """Run the warm-up (`fed.round` is 0) and return the first state."""
 
     def round(self, state: State, fed: Federation) -> tuple[State, Notes]:
-        """One round; `state` is not changed."""
+        """Run one round, without changing `state`, and return the next state."""
 
     def view(self, state: State) -> View: ...

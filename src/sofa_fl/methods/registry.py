@@ -68,14 +68,14 @@ def register(
 ) -> Callable[[MethodClass], MethodClass]:
     """Register a class as the method `name`, called `title` in tables and reports.
 
-    `config` is a frozen dataclass of what can be set; the class takes an instance of it as
-    `config`. A name that is registered again replaces the earlier one, except for ours.
+    `config` is a frozen dataclass of the method's settings; the class takes an instance of it as
+    `config`. Registering a name again replaces the earlier class, except for built-in methods.
     """
 
     def keep(kind: MethodClass) -> MethodClass:
         if name in built_in_methods() and kind.__module__ != _module_of(name):
             raise ConfigError(
-                f"{name} is one of our methods; register {kind.__name__} under another name"
+                f"{name} is a built-in method; register {kind.__name__} under another name"
             )
         _BY_CLASS[kind] = _BY_NAME[name] = MethodInfo(name, title, kind, config, section)
         return kind
@@ -110,7 +110,7 @@ def find_method(name: str) -> MethodInfo:
     hint = (
         f"did you mean {near[0]}?"
         if near
-        else f"known: {', '.join(known)}; name one of your own as package.module:Class"
+        else f"known: {', '.join(known)}; name your own method as package.module:Class"
     )
     raise ConfigError(f"unknown method {name}; {hint}")
 
@@ -202,9 +202,9 @@ def _check_constructor(name: str, info: MethodInfo) -> None:
         )
         if not is_optional and parameter.name not in given:
             raise ConfigError(
-                f"the method {name} needs {parameter.name!r} to be made, but a configuration gives "
-                "only 'config', annotated with a dataclass, and 'sharing'; give it a default, or "
-                "pass an instance to sofa_fl.run(method=...)"
+                f"the constructor of the method {name} needs {parameter.name!r}, but a "
+                "configuration provides only 'config', annotated with a dataclass, and 'sharing'; "
+                "give it a default, or pass an instance to sofa_fl.run(method=...)"
             )
 
 

@@ -10,14 +10,14 @@ from annotated_types import Ge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Which network is trained.
+    """The network that is trained.
 
     Attributes:
-        name: `cnn` is the paper's (two convolutions, three linear layers), `mlp` has hidden layers
-            only. A run records `own` for a network that was passed from Python.
+        name: `cnn` is the paper's network (two convolutions, three linear layers); `mlp` has only
+            hidden layers. A run records `own` for a network that Python code passed.
         batch_norm: Normalize after each convolution or hidden layer.
-        hidden: Width of the hidden layer of `mlp`, or a list of widths, one per hidden layer; an
-            empty list is logistic (or linear) regression.
+        hidden: Width of the hidden layer of `mlp`, or a list of widths, one per hidden layer; with
+            an empty list, the network is a logistic (or linear) regression.
     """
 
     name: Literal["cnn", "mlp", "own"] = "cnn"

@@ -50,13 +50,13 @@ class FlatNetwork:
         self.num_head = sum(p.numel() for p in self.weights[self.first_of_head :])
         if wrong := [name for name, p in zip(names, self.weights) if p.is_complex()]:
             raise ModelError(
-                f"trainable parameters must be real, {wrong[0]} is complex; keep its real and "
-                "imaginary parts in one parameter, and read it by torch.view_as_complex"
+                f"trainable parameters must be real, but {wrong[0]} is complex; keep its real and "
+                "imaginary parts in one real parameter, and read it with torch.view_as_complex"
             )
         if wrong := [name for name, p in zip(names, self.weights) if p.dtype != torch.float32]:
             raise ModelError(
-                f"trainable parameters must be float32, these are not: {wrong}; call the network's "
-                "float(), and let local.precision say what training multiplies in"
+                f"trainable parameters must be float32, but these are not: {wrong}; call the "
+                "network's float(), and use local.precision to set the precision of training"
             )
         self._averaged = frozenset(n for n, _ in network.named_buffers() if is_averaged(network, n))
         self._separate()
@@ -119,8 +119,8 @@ class FlatNetwork:
             return slice(None)
         if not self.first_of_head:
             raise ModelError(
-                "a network with one layer has no body and no head that could be trained alone; "
-                "use a deeper network or another method"
+                "a network with one layer cannot be divided into a body and a head; use a deeper "
+                "network or another method"
             )
         return slice(self.first_of_head, None) if part == "head" else slice(self.first_of_head)
 

@@ -42,7 +42,7 @@ def identity(model: Model) -> tuple[object, ...]:
 
 
 def as_vector(model: Model) -> Vector:
-    """The model itself; a mix is computed now, one of a single model is that model."""
+    """The model as one vector; a mix is computed now, and a mix of one model is that model."""
     if not isinstance(model, Mix):
         return model
     if len(model.models) == 1:

@@ -93,15 +93,15 @@ def network_factory(
     """A function that makes the configured network for inputs of `shape`."""
     if config.name == "own":
         raise ModelError(
-            "model.name=own stands for a network that is passed from Python; pass network=..., or "
-            "set model.name to cnn or mlp"
+            "model.name=own means that Python code passes the network; pass network=..., or set "
+            "model.name to cnn or mlp"
         )
     if config.name == "mlp":
         return lambda: Mlp(shape, num_outputs, hidden=config.hidden, batch_norm=config.batch_norm)
     if len(shape) != 3:
         raise ModelError(
-            f"the cnn needs inputs of shape (channels, height, width), got {shape}; "
-            "use the mlp or pass a network of your own"
+            f"the cnn needs inputs of shape (channels, height, width), got {shape}; use the mlp, "
+            "or pass your own network"
         )
     return lambda: Cnn(shape, num_outputs, batch_norm=config.batch_norm)
 
@@ -174,7 +174,7 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
     """
     if isinstance(factory, nn.Module) or not callable(factory):
         raise ModelError(
-            "network must be a function that makes a new network, got a "
+            "network must be a function that returns a new network, got a "
             f"{type(factory).__name__}; pass network=lambda: {type(factory).__name__}(...)"
         )
     with seeded(seed_for(seed, "network")):
@@ -182,8 +182,8 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
     parameters: list[tuple[str, object]] = list(network.named_parameters())
     if lazy := [name for name, p in parameters if isinstance(p, UninitializedParameter)]:
         raise ModelError(
-            f"the size of {lazy[0]} is not known until the network is used; give every layer its "
-            "sizes, for example Linear in place of LazyLinear"
+            f"the size of {lazy[0]} is unknown until the network is used; give every layer its "
+            "sizes, for example Linear instead of LazyLinear"
         )
     return network
 
@@ -233,8 +233,8 @@ def with_frozen(factory: NetworkFactory, frozen: Mapping[str, Tensor]) -> Networ
         own = frozen_of(network)
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in frozen.items()}:
             raise ModelError(
-                f"the network must have the {len(frozen)} frozen parameters of the run, got "
-                f"{len(own)}, or others; pass the network that the run was started with"
+                f"the network's frozen parameters ({len(own)}) must be those of the run "
+                f"({len(frozen)}); pass the network that the run was started with"
             )
         for name, parameter in own.items():
             parameter.data = frozen[name].to(parameter.dtype)

@@ -47,8 +47,8 @@ class Pretrained(nn.Module):
         self.is_text = "input_ids" in self.inputs
         if self.is_text and pad is None and MASK not in self.inputs:
             raise ModelError(
-                "the model does not say which token fills rows up; pass "
-                "sofa_fl.from_peft(model, pad=tokenizer.pad_token_id)"
+                "the model does not define a padding token; pass sofa_fl.from_peft(model, "
+                "pad=tokenizer.pad_token_id)"
             )
         self.pad = -1 if pad is None else pad
         self.is_causal = any(getattr(module, "is_causal", False) for module in model.modules())
@@ -97,9 +97,9 @@ class Masks:
 
 
 class MeanPooled(nn.Module):
-    """An encoder with a head on the mean of its tokens, which is what encoders of sentences train.
+    """An encoder with a head on the mean of its tokens, as sentence encoders are trained.
 
-    Freeze the encoder to train the head alone, or give all of it to `peft` with
+    Freeze the encoder to train only the head, or pass the whole module to `peft` with
     `modules_to_save=["classifier"]`.
     """
 
@@ -125,18 +125,18 @@ def from_peft(
     inputs: str | Sequence[str] | None = None,
     train_a: bool = False,
 ) -> Callable[[], nn.Module]:
-    """A function that makes the network, to be passed as `network`.
+    """A function that creates the network, to be passed as `network`.
 
     `network=lambda: get_peft_model(...)` is the same as `network=from_peft(lambda: ...)`.
 
     Args:
-        model: A function that makes a model of `peft` or `transformers`; or such a model, from
-            whose weights every training then starts.
-        pad: The token that fills rows up; by default the model's own.
-        inputs: The names of what rows hold, if it is not the model's main input; of several,
-            `x[:, i]` is the i-th.
+        model: A function that creates a `peft` or `transformers` model; or such a model itself,
+            from whose weights training then starts.
+        pad: The padding token; by default the model's own.
+        inputs: The names of the arrays in a row, if it is not just the model's main input; with
+            several, `x[:, i]` is the i-th.
         train_a: Train both factors of LoRA, as FedIT does. By default all clients have the same
-            frozen `A`, so that a mean of adapters is the mean of what they do.
+            frozen `A`, so that averaging adapters averages exactly what they add to the weights.
     """
 
     def make() -> nn.Module:
@@ -196,7 +196,7 @@ def _logits(out: Any) -> Tensor:
     logits = getattr(out, "logits", out)
     if not isinstance(logits, Tensor):
         raise ModelError(
-            f"the model must have a head that gives logits, got {type(out).__name__}; take one "
+            f"the model must have a head that returns logits, got {type(out).__name__}; use one "
             "like AutoModelForSequenceClassification, or sofa_fl.MeanPooled(model, num_labels)"
         )
     return logits.float()

@@ -49,8 +49,8 @@ def least_noise(epsilon: float, delta: float, cost: Cost, others: tuple[Cost, ..
 
     if epsilon_of(others, delta) >= epsilon or total(MOST_NOISE) > epsilon:
         raise ConfigError(
-            f"no noise is enough for privacy.epsilon={epsilon:g} with privacy.delta={delta:g}; "
-            "raise epsilon, or privacy.count_noise"
+            f"no amount of noise achieves privacy.epsilon={epsilon:g} with "
+            f"privacy.delta={delta:g}; raise privacy.epsilon or privacy.count_noise"
         )
     low, high = 0.0, 1.0
     while total(high) > epsilon:

@@ -10,25 +10,22 @@ from annotated_types import Ge, Gt, Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyConfig:
-    """Differential privacy of all that a client answers, with respect to any one of its samples.
-
-    Neighbours are data with one sample more or less; how many samples a client has is public. The
-    samples that it trains on and those that it holds out are different ones, so each part has the
-    budget for itself. Test samples are scored as they are: they measure a run, and decide nothing.
+    """Differential privacy of all answers of a client, with respect to any one of its samples.
 
     Attributes:
-        epsilon: What all answers of a client may cost in a run; 0: nothing is noised.
-        delta: With which probability they may cost more.
-        clip: Length to which the gradient of a sample is cut.
-        noise: Of a batch's summed gradients, in units of what one sample can change. By default,
-            so much that the warm-up and all rounds cost `epsilon`.
-        count_noise: The same, of the class counts that the class-mix correction needs, once a run.
+        epsilon: The privacy budget for all answers of a client in a run; 0 adds no noise.
+        delta: The probability with which answers may cost more than `epsilon`.
+        clip: Length to which the gradient of a sample is clipped.
+        noise: The noise on a batch's summed gradients, in units of what one sample can change. By
+            default, it is so large that the warm-up and all rounds together cost `epsilon`.
+        count_noise: The same for the class counts that the class-mix correction needs, once per
+            run.
         scores: How many models a client may be asked to score on its held-out samples, per round.
-            Without any, SOFA-FL goes by the noised models alone.
-        score_noise: The noise of a score, in units of `max_loss`. By default, so much that
+            With 0, SOFA-FL uses only the noisy models.
+        score_noise: The noise of a score, in units of `max_loss`. By default, it is so large that
             `scores` in every round cost `epsilon`.
-        max_loss: Value to which the loss of a sample is cut in a score; a blind guess among ten
-            classes loses 2.3, and what loses more need not be told apart.
+        max_loss: Value to which the loss of a sample is clipped in a score. A blind guess among ten
+            classes loses 2.3, and higher losses need not be distinguished.
     """
 
     epsilon: Annotated[float, Ge(0)] = 0.0

@@ -56,10 +56,10 @@ class PrivateEngine(EngineAround[Engine]):
     ) -> None:
         if data.stages:
             raise ConfigError(
-                "privacy.epsilon needs data that stay as they are; set data.scenario.name=none"
+                "privacy.epsilon needs data that do not change; set data.scenario.name=none"
             )
         if data.train.y.dtype.kind == "f":
-            raise DataError("privacy.epsilon needs a classification, and this is a regression")
+            raise DataError("privacy.epsilon needs a classification, but this is a regression")
         super().__init__(engine)
         self.config, self.local, self.seed = config, local, seed
         self.budgets = Budgets(config.epsilon, config.delta)
@@ -110,8 +110,8 @@ class PrivateEngine(EngineAround[Engine]):
 
     def embed(self, models: Sequence[Vector], samples: Samples) -> NDArray[Any]:
         raise ConfigError(
-            "features of samples would leave without noise; with privacy.epsilon use another "
-            "sofa.position than latent"
+            "features of samples would leave without noise; with privacy.epsilon, use a "
+            "sofa.position other than latent"
         )
 
     def class_counts(self, client: NodeId, counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -152,8 +152,8 @@ class PrivateEngine(EngineAround[Engine]):
         same = (self._owner[samples] == self._owner[first]).all()
         if not same or not (self._is_held_out[samples] == self._is_held_out[first]).all():
             raise ConfigError(
-                "with privacy.epsilon a model is scored on the samples of one client; use another "
-                "method"
+                "with privacy.epsilon, a model can be scored only on the samples of one client; "
+                "use another method"
             )
         return NodeId(int(self._owner[first])), part
 

@@ -22,7 +22,7 @@ COLUMNS = ("", "run", "method", "data", "seed", "round", "mean", "worst", "")
 def find_runs(folder: Path) -> dict[str, Path]:
     """The run folders below a folder, by their path in it, the newest first."""
     if not folder.is_dir():
-        raise RunError(f"{folder} must be a run folder or a folder of runs, and is no folder")
+        raise RunError(f"{folder} must be a run folder or a folder of runs, but is not a folder")
     found: list[Path] = []
     for depth in range(1, DEPTH + 1):
         found += [file.parent for file in folder.glob("/".join(["*"] * depth + ["config.yaml"]))]

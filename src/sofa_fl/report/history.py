@@ -29,21 +29,21 @@ class Round:
     Attributes:
         run: The run folder.
         method: The name of the method.
-        title: What the method is called in print.
+        title: The method's name in tables and reports.
         data: The name of the dataset.
-        seed: Where the draws came from.
+        seed: The seed of every random draw.
         round: The number of this round.
-        rounds: The number of rounds the run has in all, those to come included.
+        rounds: The total number of rounds of the run, including those to come.
         tree: The tree after the round.
-        accuracy: Every client's score on its own test samples; None for one that has none.
-        mean: Mean over the clients.
-        worst: The lowest of the clients.
-        loss: Held-out loss of the nodes that have one, the mean over the clients below.
-        pool: How many samples every cluster holds through sharing.
-        edits: What was done to the tree in this round.
-        told: The same in words, one sentence each.
-        metric: What the scores are: `accuracy`, or in regression `r2`.
-        names: What the clients are called, as far as they have names.
+        accuracy: Every client's score on its own test samples; None if it has none.
+        mean: The mean score of the clients.
+        worst: The lowest score of a client.
+        loss: Held-out loss of the nodes that have one: the mean over the clients below the node.
+        pool: The number of samples in every cluster's pool.
+        edits: The edits of the tree in this round.
+        told: The edits in words, one sentence each.
+        metric: The name of the score: `accuracy`, or `r2` in regression.
+        names: The names of the clients that have one.
     """
 
     run: Path
@@ -65,7 +65,7 @@ class Round:
     names: Names = field(default_factory=dict)
 
     def accuracies_below(self, node: NodeId) -> list[float]:
-        """The accuracies of the clients of a cluster, as far as they have one."""
+        """The accuracies of a cluster's clients that have one."""
         found = (self.accuracy[client] for client in self.tree.clients_of(node))
         return [accuracy for accuracy in found if accuracy is not None]
 
@@ -81,10 +81,12 @@ def read_round(path: Path, round: int | None = None) -> Round:
     except OSError as error:
         raise RunError(f"cannot read the run folder {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, TopologyError):
-        raise RunError(f"{path} is damaged: its config.yaml or events.jsonl is no record") from None
+        raise RunError(
+            f"{path} is damaged: its config.yaml or events.jsonl cannot be read"
+        ) from None
     if last is None:
-        raise RunError(f"{path} has no round on record yet: its warm-up is not done")
-    raise RunError(f"{path} has rounds 0 to {last} on record, not {round}")
+        raise RunError(f"{path} has no recorded round yet: its warm-up is still running")
+    raise RunError(f"{path} has rounds 0 to {last}, not {round}")
 
 
 def read_rounds(path: Path) -> list[Round]:

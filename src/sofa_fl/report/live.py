@@ -95,7 +95,7 @@ class LiveServer(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except OverflowError:
-            raise RunError(f"a port is a number from 0 to 65535, got {port}") from None
+            raise RunError(f"a port must be a number from 0 to 65535, got {port}") from None
         except OSError as error:
             raise RunError(f"cannot serve at {host}:{port}: {error.strerror}") from None
 
@@ -120,13 +120,15 @@ class _Handler(BaseHTTPRequestHandler):
         # Another site's page may have its name point here; it must not read a run through that.
         host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
         if self.server.is_loopback and host not in NAMES:
-            self.answer(HTTPStatus.FORBIDDEN, "text/plain", "this page is for this machine only")
+            self.answer(
+                HTTPStatus.FORBIDDEN, "text/plain", "this page is served only to this machine"
+            )
             return
         asked = urlsplit(self.path)
         try:
             found = self.server.site.get(unquote(asked.path), parse_qs(asked.query))
             if found is None:
-                self.answer(HTTPStatus.NOT_FOUND, "text/plain", "there is no such page; begin at /")
+                self.answer(HTTPStatus.NOT_FOUND, "text/plain", "there is no such page; start at /")
             elif isinstance(found, str):
                 self.answer(HTTPStatus.OK, "text/html", found)
             else:

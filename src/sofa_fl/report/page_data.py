@@ -53,7 +53,9 @@ class RunReader:
         except OSError as error:
             raise RunError(f"cannot read {self.folder.events_file}: {error.strerror}") from None
         except BAD:
-            raise RunError(f"{self.folder.events_file} is damaged: it is no record") from None
+            raise RunError(
+                f"{self.folder.events_file} is damaged: it is not a record of rounds"
+            ) from None
         return self.history
 
     def about(self) -> Plain:
@@ -76,7 +78,7 @@ class RunReader:
             raise RunError(f"cannot read the run folder {path}: {error.strerror}") from None
         except BAD:
             raise RunError(
-                f"{path} is damaged: its config.yaml or summary.json is no record"
+                f"{path} is damaged: its config.yaml or summary.json cannot be read"
             ) from None
         return about
 

@@ -1,4 +1,4 @@
-"""Values in words: shares, durations, counts, what an edit did, and remarks about a run."""
+"""Values in words: fractions, durations, counts, edits, and remarks about a run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from sofa_fl.topology.tree.edits import (
 NOTHING = "-"
 WORTH_TELLING = 0.01  # by how much a mean must have fallen
 FLAT = (
-    "The tree is flat: no group of clients has models that differ clearly more from those of "
-    "others than among themselves. That is usual where clients differ only in how common their "
+    "The tree is flat: no group of clients has models that are clearly more similar to each other "
+    "than to those of other clients. This is usual if clients differ only in how common their "
     "classes are."
 )
 RoundRecords = Sequence[Mapping[str, Any]]  # events, or what the page has of them
@@ -46,12 +46,12 @@ def data_title(config: Mapping[str, Any]) -> str:
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """`98.12%`, or a dash where there is nothing to show."""
+    """`98.12%`, or a dash if there is nothing to show."""
     return NOTHING if share is None or share != share else f"{share:.{digits}%}"
 
 
 def score(value: float | None, metric: str, digits: int = 2) -> str:
-    """`98.12%`, or, of R², which may be negative and so is no share, `0.981`."""
+    """`98.12%`; for R², which may be negative and so is not a percentage, `0.981`."""
     if metric == ACCURACY:
         return percent(value, digits)
     return NOTHING if value is None or value != value else f"{value:.{max(2, digits + 1)}f}"
@@ -123,24 +123,25 @@ def _tell(edit: Edit, tree: MutableTree, names: Names) -> str:
             moved = name_of(node, tree, names)
             return f"{moved} moved from cluster {tree.parent[node]} to cluster {onto}"
         case Merge(nodes, into):
-            return f"clusters {_list(nodes)} became one, cluster {into}"
+            return f"clusters {_list(nodes)} merged into cluster {into}"
         case Split(node, into, groups) if sum(map(len, groups)) < len(tree.children[node]):
             clusters = "cluster" if len(into) == 1 else "clusters"
             return f"some children of cluster {node} became {clusters} {_list(into)} below it"
         case Split(node, into, _) if tree.parent[node] is None:
-            return f"cluster {node}, the root, was split: below it are now clusters {_list(into)}"
+            return f"the root, cluster {node}, was split into clusters {_list(into)} below it"
         case Split(node, into, _):
             return f"cluster {node} was split into clusters {_list(into)}"
         case Prune(node):
             children = list(tree.children[node])
             if not children:
-                return f"cluster {node} had no children left and is gone"
-            return f"cluster {node} gave way to its only child, {name_of(children[0], tree, names)}"
+                return f"cluster {node} had no children left and was removed"
+            only = name_of(children[0], tree, names)
+            return f"cluster {node} was replaced by its only child, {only}"
         case Join(node, onto, None):
             return f"{client_name(node, names)} joined cluster {onto}"
         case Join(node, onto, above):
             both = client_name(node, names), client_name(onto, names)
-            return f"{both[0]} joined {both[1]}, in cluster {above}"
+            return f"{both[0]} joined {both[1]} in the new cluster {above}"
         case Leave(node):
             return f"{client_name(node, names)} left"
 
@@ -185,7 +186,7 @@ def remarks(records: RoundRecords, *, method: str, depth: int, metric: str) -> l
 
 
 def decline(records: RoundRecords, metric: str) -> str | None:
-    """How far the mean fell since its best round, where most, and after what; None if it did not.
+    """How far the mean has fallen since its best round, when most, and after what; else None.
 
     Edits of a round show in its scores or in those of the next one.
     """
@@ -199,7 +200,7 @@ def decline(records: RoundRecords, metric: str) -> str | None:
     since = _name(records[best])
     where = f"most of it in {_name(records[steepest])}"
     cause = _cause(records[steepest], records[steepest - 1])
-    return f"The mean fell {size} since {since}, {where}{cause}."
+    return f"The mean has fallen {size} since {since}, {where}{cause}."
 
 
 def _cause(record: Mapping[str, Any], before: Mapping[str, Any]) -> str:
@@ -208,7 +209,7 @@ def _cause(record: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     for one, when in ((record, ""), (before, " of the round before")):
         if edits := tally(edit["edit"] for edit in one["edits"]):
             return f", after {edits}{when}"
-    return ", without an edit of the tree"
+    return ", without any edit of the tree"
 
 
 def changes_in_words(data: Mapping[str, Sequence[int]]) -> str:

@@ -50,8 +50,8 @@ def natural_config(config: DataConfig) -> DataConfig:
     for key, (value, allowed) in given.items():
         if value not in allowed:
             raise DataError(
-                f"{config.name} has {natural.num_clients} clients with samples of their own, got "
-                f"{key}={value}; leave it out, or set data.samples to train on fewer"
+                f"{config.name} has {natural.num_clients} clients with their own samples, got "
+                f"{key}={value}; remove it, or set data.samples to train on fewer samples"
             )
     scenarios = ("none", "years") if natural.has_years else ("none",)
     if config.scenario.name not in scenarios:

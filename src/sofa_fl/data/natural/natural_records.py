@@ -70,8 +70,8 @@ def natural_federation(records: Records, config: DataConfig, seed: int) -> Feder
     shares = _shares(records, config, seed)
     if missing := sorted(set(range(len(records.names))) - {share.client for share in shares}):
         raise DataError(
-            f"every client must have data.min_samples={config.min_samples} samples to train on, "
-            f"and {records.names[missing[0]]} has fewer; lower it"
+            f"every client must have data.min_samples={config.min_samples} training samples, but "
+            f"{records.names[missing[0]]} has fewer; lower data.min_samples"
         )
     x = _standard(records, shares)
     train, train_rows = _gather(records, x, [np.concatenate([s.train, s.holdout]) for s in shares])

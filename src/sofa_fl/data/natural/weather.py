@@ -48,7 +48,9 @@ def read_weather(given: tuple[Path, ...]) -> Records:
     arrays = _read(find_weather(given))
     names, owner = np.unique(arrays["station"], return_inverse=True)
     if strange := [name for name in names.tolist() if name not in STATE_OF]:
-        raise DataError(f"{FILE} has a station {strange[0]!r} that is not one of the 49 known ones")
+        raise DataError(
+            f"{FILE} has a station {strange[0]!r} that is not one of the 49 known stations"
+        )
     day = arrays["date"].astype("datetime64[D]")
     years = day.astype("datetime64[Y]").astype(np.int64) + 1970
     return Records(
@@ -70,10 +72,10 @@ def find_weather(given: tuple[Path, ...]) -> Path:
     for place in places:
         if place.is_file():
             return place
-    looked = ", ".join(map(str, places)) or "no folder, for data.dir and SOFA_FL_DATA are not set"
+    looked = ", ".join(map(str, places)) or "none, because data.dir and SOFA_FL_DATA are not set"
     raise DataError(
-        f"weather needs {FILE}, which does not ship with the package (looked in {looked}); "
-        "pass --data-dir with the folder that holds it"
+        f"weather needs {FILE}, which does not ship with the package (looked in {looked}); pass "
+        "--data-dir with the folder that contains it"
     )
 
 

@@ -90,7 +90,7 @@ class ClientAppProcess:
             return load("", "", "")
         found = hashlib.sha256(fab.content).hexdigest()
         if found != policy.app_hash:
-            why = f"this site runs the app {policy.app_hash}, and was sent {found}"
+            why = f"this site runs the app {policy.app_hash}, but was sent {found}"
             open_site(Path(policy.state)).audit({"run": str(run.run_id), "refused": why})
             raise RefusalError(why)
         if not self.is_installed:
@@ -127,7 +127,7 @@ class ClientAppProcess:
                 push_message(client, reply, context)
                 push_task_output(client, context, status, details)
         except (httpx.HTTPError, RunNotRunningException) as error:
-            log(ERROR, "The SuperNode did not take the answer: %s", error)
+            log(ERROR, "The SuperNode did not accept the answer: %s", error)
         finally:
             if heart.is_running:
                 heart.stop()

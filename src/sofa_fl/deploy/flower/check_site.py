@@ -36,7 +36,9 @@ def check_site(policy: Policy, machine: MachineConfig) -> list[str]:
     the values of `--node-config`.
     """
     if policy.app is None:
-        raise ConfigError("only a site with its own copy of the app can be checked; set `app`")
+        raise ConfigError(
+            "only a site with its own copy of the app can be checked; set `app` in the policy"
+        )
     check_app(policy)
     app = get_project_config(Path(policy.app))["tool"]["flwr"]["app"]
     expected = expected_in(app["config"])
@@ -44,7 +46,9 @@ def check_site(policy: Policy, machine: MachineConfig) -> list[str]:
     load = get_load_client_app_fn(app["components"]["clientapp"], policy.app, multi_app=False)
     made = load("", "", "")
     if not isinstance(made, MachineApp):
-        raise ConfigError("the app must be made by sofa_fl.deploy.flower.client_app to be checked")
+        raise ConfigError(
+            "to be checked, the app must be created by sofa_fl.deploy.flower.client_app"
+        )
     data, network = as_machine_data(made.load_data(machine)), made.network
     setup = _setup_of(config, expected, network)
     here = ClientMachine(data, setup, policy, open_site(Path(policy.state)), None, network)

@@ -91,7 +91,7 @@ def check_sender(question: WireMessage, record: RecordDict) -> None:
     Flower delivers whatever claims to come from the server.
     """
     if question.header.get("ask") != "hello" and not is_sealed(record):
-        raise MessageError("whoever asks for work must encrypt it with the key of this site")
+        raise MessageError("a request for work must be encrypted with the key of this site")
 
 
 def sealed(reply: WireMessage, key: X25519PrivateKey | None, public: object) -> RecordDict:

@@ -67,12 +67,12 @@ class FleetGuard:
 def why_refused(request: Any, most: int) -> str | None:
     """Why an announcement is none of an answer of this SuperNode, if it is not."""
     if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
-        return "answers are announced one by one"
+        return "answers must be announced one by one"
     message, tree = request.messages_list[0], request.message_object_trees[0]
     if not message.metadata.reply_to_message_id:
-        return "a machine answers messages, and sends none of its own"
+        return "a machine may answer messages, but not send its own"
     if message.metadata.src_node_id != request.node.node_id:
-        return "a machine answers for itself only"
+        return "a machine may answer only for itself"
     if message.ByteSize() > MAX_ANNOUNCEMENT:
         return f"an announcement must have at most {MAX_ANNOUNCEMENT:,} bytes"
     if len(list(islice(iterate_object_tree(tree), most + 1))) > most:
@@ -82,5 +82,5 @@ def why_refused(request: Any, most: int) -> str | None:
 
 def refused(node: int, why: str) -> HTTPException:
     """The answer to a SuperNode, which is also logged."""
-    log(WARNING, "Refused what SuperNode %s sent: %s", node, why)
+    log(WARNING, "Refused a request of SuperNode %s: %s", node, why)
     return HTTPException(400, why)

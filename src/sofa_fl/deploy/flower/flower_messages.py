@@ -54,7 +54,7 @@ def from_record(record: RecordDict, key: X25519PrivateKey | None = None) -> Wire
             raise TypeError("bytes are needed")
         if is_sealed(record):
             if key is None:
-                raise MessageError("it is encrypted, and there is no key to read it with")
+                raise MessageError("the message is encrypted, but there is no key to read it with")
             text, data = _parts(unseal(data, key))
         else:
             text = str(header["json"]).encode()

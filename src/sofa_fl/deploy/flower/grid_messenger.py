@@ -106,6 +106,6 @@ def patiently(call: Callable[[], Iterable[T]], otherwise: Iterable[T]) -> Iterab
         try:
             return call()
         except (httpx.HTTPStatusError, ObjectPushError) as error:
-            log(WARNING, "The SuperLink failed; %d more tries: %s", left, error)
+            log(WARNING, "The SuperLink failed; %d tries left: %s", left, error)
             time.sleep(PAUSE if left else 0)
     return otherwise

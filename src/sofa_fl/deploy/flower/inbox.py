@@ -106,7 +106,7 @@ class Inbox:
                 answer = Announced(message.metadata.message_id, parts, time.monotonic())
                 if len(parts) > self.max_parts:
                     answer.error = (
-                        f"an answer must have at most {self.max_parts} parts, and has more"
+                        f"an answer must have at most {self.max_parts} parts, but has more"
                     )
                 self._announced[id] = answer
 
@@ -128,8 +128,8 @@ class Inbox:
             del answer.missing[0]
             if sum(map(len, answer.parts.values())) > self.max_bytes:
                 answer.error = (
-                    f"an answer must have at most {self.max_bytes:,} bytes, and has more; "
-                    "raise `max_answer` if it should"
+                    f"an answer must have at most {self.max_bytes:,} bytes, but has more; raise "
+                    "`max_answer` to allow it"
                 )
             if time.monotonic() - began >= SLICE:
                 return
@@ -155,13 +155,13 @@ class Inbox:
 
 def _put_together(answer: Announced) -> Pulled:
     if answer.is_lost:
-        return "an answer was announced, and some of its parts were never sent"
+        return "an answer was announced, but some of its parts were never sent"
     if answer.error:
         return MessageError(answer.error)
     try:
         found = inflate_object_from_contents(answer.id, answer.parts)
     except Exception as error:  # whatever one machine sent
-        return MessageError(f"the parts of an answer are no message: {error!r}")
+        return MessageError(f"the parts of an answer are not a message: {error!r}")
     if not isinstance(found, Message):
-        return MessageError(f"an answer must be a message, and is a {type(found).__name__}")
+        return MessageError(f"an answer must be a message, got a {type(found).__name__}")
     return found

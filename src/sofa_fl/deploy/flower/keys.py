@@ -100,14 +100,18 @@ def write_proxy(app: Path, port: int, link: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `python keys.py --server HOST:PORT --nodes 3`."""
-    parser = argparse.ArgumentParser(description="Make certificates and keys.")
-    parser.add_argument("--server", help="HOST:PORT at which machines reach the server")
+    parser = argparse.ArgumentParser(description="Create certificates and keys.")
+    parser.add_argument("--server", help="HOST:PORT that machines use to reach the server")
     parser.add_argument(
-        "--link", default=LINK, help="HOST:PORT of the SuperLink, on the server's machine alone"
+        "--link", default=LINK, help="HOST:PORT of the SuperLink, reachable only from the server"
     )
     parser.add_argument("--also", nargs="*", default=[], help="other names of the server")
-    parser.add_argument("--nodes", type=int, default=0, help="how many SuperNodes get a key")
-    parser.add_argument("--node", nargs="*", default=[], help="names of SuperNodes that get one")
+    parser.add_argument(
+        "--nodes", type=int, default=0, help="number of SuperNodes to create keys for"
+    )
+    parser.add_argument(
+        "--node", nargs="*", default=[], help="names of SuperNodes to create keys for"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
     parser.add_argument("--app", type=Path, default=Path.cwd(), help="the app's folder")
     given = parser.parse_args(arguments)
@@ -170,7 +174,7 @@ def _write(folder: Path, files: Mapping[str, tuple[bytes, int]], overwrite: bool
     existing = [folder / name for name in files if (folder / name).exists()]
     if existing and not overwrite:
         raise ConfigError(
-            f"{existing[0]} exists already, and machines may rely on it; use --overwrite to "
+            f"{existing[0]} already exists, and machines may rely on it; use --overwrite to "
             "replace it"
         )
     for path in existing:

@@ -31,11 +31,11 @@ def new_app(folder: Path) -> Path:
     """Write an app into a new or empty folder, whose name is the app's."""
     folder = folder.expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} must be a new or an empty folder; choose another")
+        raise ConfigError(f"{folder} must be a new or empty folder; choose another")
     package = re.sub(r"\W+", "_", folder.name.lower()).strip("_")
     if not package.isidentifier() or iskeyword(package):
         raise ConfigError(
-            "an app's name must begin with a letter and be no word of Python, got "
+            "an app's name must begin with a letter and must not be a Python keyword, got "
             f"{folder.name!r}; choose another folder"
         )
     values = {"name": package.replace("_", "-"), "package": package, "folder": str(folder)}

@@ -26,7 +26,7 @@ def site_of(config: MachineConfig) -> tuple[Policy, Site | None]:
     if "max-disclosure" in config:
         raise ConfigError(
             "max-disclosure is now max_disclosure in the site's policy; create the policy with "
-            "'sofa-fl deploy site', and take max-disclosure out of --node-config"
+            "'sofa-fl deploy site', and remove max-disclosure from --node-config"
         )
     file = os.environ.get(POLICY) or config.get("policy")
     if file is None:

@@ -41,7 +41,9 @@ def seal(content: bytes, public: str) -> bytes:
         own = new_key()
         shared = own.exchange(receiver)
     except (TypeError, ValueError):
-        raise MessageError("a public key must be 32 bytes of a curve, in hexadecimal") from None
+        raise MessageError(
+            "a public key must be a curve point of 32 bytes, in hexadecimal"
+        ) from None
     first = own.public_key().public_bytes_raw()
     return first + _cipher(shared, first, bytes.fromhex(public)).encrypt(_NONCE, content, None)
 

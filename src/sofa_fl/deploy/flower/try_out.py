@@ -51,7 +51,7 @@ def try_out(folder: Path, nodes: int, rounds: int) -> Path:
                 os.kill(process, signal.SIGTERM)
     run = app / "runs" / "first"
     if done.returncode or not (run / "summary.json").exists():
-        raise RunError(f"the federation in {app} did not end; its log is above")
+        raise RunError(f"the federation in {app} failed; its log is above")
     return run
 
 

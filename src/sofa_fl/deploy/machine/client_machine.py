@@ -185,7 +185,9 @@ class ClientMachine:
             given = self._given(message)
             used = message.array(header["given"], "int32", (None,)).astype(np.int64)
             if len(np.unique(used)) < len(used) or not np.isin(used, np.arange(len(given))).all():
-                raise MessageError(f"given samples must be distinct, and 0 to {len(given) - 1}")
+                raise MessageError(
+                    f"requested samples must be distinct, and from 0 to {len(given) - 1}"
+                )
             samples = np.concatenate([samples, len(train) + used])
             train = _joined(train, given)
         plain, pulls = limits.read_task_values(header), limits.read_pulls(header)
@@ -248,13 +250,13 @@ class ClientMachine:
                 return np.arange(num_train, len(self.samples)), "train"
             case "test":
                 return np.arange(0 if self.test is None else len(self.test)), "test"
-        raise MessageError("an evaluation must be on train, holdout or test")
+        raise MessageError("an evaluation must use train, holdout or test")
 
     def _embed(self, header: Header, message: WireMessage, builder: MessageBuilder) -> str:
         if not self.policy.embeds:
             raise RefusalError(
-                "this site gives no features of its samples; use sofa.position=weights, or have "
-                "the site set embeds in its policy"
+                "this site returns no features of its samples; use sofa.position=weights, or ask "
+                "the site to set embeds in its policy"
             )
         samples = np.arange(len(self.data.train))
         model = as_vector(self._decode(Embedding, header, message, samples=samples).model)
@@ -281,7 +283,7 @@ class ClientMachine:
         """How common each class is among the training samples, and those of others."""
         num, labels = self.setup.num_outputs, self.data.train.y
         if labels.dtype.kind == "f":
-            raise MessageError("a regression has no classes, so that prior must be false")
+            raise MessageError("a regression has no classes, so prior must be false")
         counts = self.gate.class_counts(labels, num)
         return log_shares(counts if given is None else counts + np.bincount(given.y, minlength=num))
 

@@ -26,7 +26,7 @@ LARGEST = 1e6  # weight of a pull
 def check_setup(policy: Policy, setup: RunSetup, *, brings_network: bool) -> None:
     """Refuse a run whose network or optimizer the site does not allow."""
     if not brings_network and setup.model != policy.model:
-        raise RefusalError(f"this site trains {policy.model}, and was asked for {setup.model}")
+        raise RefusalError(f"this site trains {policy.model}, but was asked to train {setup.model}")
     local = setup.local
     for name, value, most in (
         ("num_outputs", setup.num_outputs, policy.max_classes),
@@ -42,7 +42,9 @@ def check_setup(policy: Policy, setup: RunSetup, *, brings_network: bool) -> Non
 def check_privacy(policy: Policy, *, is_regression: bool) -> None:
     """Refuse what cannot be told with noise: the sums of a regression's targets."""
     if policy.privacy.epsilon and is_regression:
-        raise RefusalError("this site has a privacy budget, and takes part in classifications only")
+        raise RefusalError(
+            "this site has a privacy budget, so it takes part only in classification"
+        )
 
 
 def check_splits(policy: Policy, num_train: int, num_holdout: int) -> None:
@@ -50,7 +52,7 @@ def check_splits(policy: Policy, num_train: int, num_holdout: int) -> None:
     for name, size in (("training", num_train), ("held-out", num_holdout)):
         if 0 < size < policy.min_rows or (name == "training" and not size):
             raise RefusalError(
-                f"this site computes on no fewer than {policy.min_rows} samples, and has {size} "
+                f"this site computes on at least {policy.min_rows} samples, but has only {size} "
                 f"{name} samples; it needs more, or another min_rows or holdout in its policy"
             )
 
@@ -60,8 +62,8 @@ def check_frozen(setup: RunSetup, factory: NetworkFactory) -> None:
     own = FlatNetwork(build(factory, 0)).frozen_digest
     if own != setup.frozen:
         raise RefusalError(
-            f"the frozen part of this site's network has the digest {own or 'of nothing'}, and "
-            f"that of the run {shown(setup.frozen or 'of nothing')}; load the same base on all "
+            f"the frozen part of this site's network has the digest {own or 'of nothing'}, but "
+            f"that of the run has {shown(setup.frozen or 'of nothing')}; load the same base on all "
             "machines"
         )
 
@@ -81,16 +83,16 @@ def check_training(policy: Policy, num_own: int, num_given: int, batches: int, s
             f"this site trains 1 to {policy.max_batches} batches at a time, got {batches}"
         )
     if not 0 <= seed < 1 << 64:
-        raise RefusalError(f"a seed must be a number of 64 bits, got {seed}")
+        raise RefusalError(f"a seed must be a 64-bit number, got {seed}")
     if num_given and not policy.max_received:
         raise RefusalError(
-            "this site trains on no samples of others; set sharing.ratio to 0, or have the site "
-            "set max_received in its policy"
+            "this site trains on no samples of other sites; set sharing.ratio to 0, or ask the "
+            "site to set max_received in its policy"
         )
     if num_given > policy.max_received * num_own:
         raise RefusalError(
-            f"this site takes at most {policy.max_received:g} samples of others for each of its "
-            f"own, got {num_given} for {num_own}"
+            f"this site accepts at most {policy.max_received:g} samples of other sites for each of "
+            f"its own, got {num_given} for {num_own}"
         )
 
 
@@ -103,7 +105,7 @@ def check_batches(policy: Policy, order: Samples, num_own: int) -> None:
     fewest = num_distinct(order, num_own)
     if fewest < policy.min_rows:
         raise RefusalError(
-            f"every batch must have at least {policy.min_rows} distinct samples of this site, and "
+            f"every batch must have at least {policy.min_rows} distinct samples of this site, but "
             f"one would have {fewest}; raise local.batch_size, share less, or ask the site"
         )
 

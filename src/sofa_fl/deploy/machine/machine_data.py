@@ -40,7 +40,7 @@ class MachineData:
 
     def __post_init__(self) -> None:
         if not len(self.train):
-            raise DataError("a machine needs at least one sample to train on; check load_data")
+            raise DataError("a machine needs at least one training sample; check load_data")
         if self.ids is not None and len(np.unique(self.ids)) != len(self.train):
             raise DataError(
                 f"{len(self.train)} training samples need as many distinct ids, got "
@@ -91,7 +91,7 @@ def example_data(config: DataConfig, seed: int, client: int) -> MachineData:
     data = federate(config, seed)
     if not 0 <= client < len(data.clients):
         raise DataError(
-            f"client must be 0 to {len(data.clients) - 1}, got {client}; change it in "
+            f"client must be from 0 to {len(data.clients) - 1}, got {client}; change it in "
             "--node-config, or raise data.num_clients"
         )
     own = data.clients[client]

@@ -30,26 +30,30 @@ class Policy:
     """What a site allows.
 
     Attributes:
-        state: Absolute path of the folder that `sofa-fl deploy site` created: the site's key, its
-            ledger of disclosed samples, and its audit log.
-        name: What the site is called in the server's tree, report and exports; empty: a number.
+        state: Absolute path of the folder that `sofa-fl deploy site` created, with the site's key,
+            its ledger of disclosed samples, and its audit log.
+        name: The site's name in the server's tree, report and exports; if empty, the site has only
+            a number.
         app: Absolute path of the site's own copy of the app. Only this code runs.
-        app_hash: In its place, the SHA-256 of the app (its FAB) that the server may send.
+        app_hash: Instead of `app`, the SHA-256 of the app (its FAB) that the server may send.
         model: The network that the site trains, unless the app brings its own.
         min_rows: The smallest number of distinct samples of this site in any batch, evaluation or
             embedding.
         own_batches: Whether the site draws the batches itself, so that nobody else knows which
-            samples are in one; else they follow from the server's seed, as on one machine.
-        holdout: Fraction of the training samples that the site holds out, unless its loader says
-            which. The server does not choose them.
-        max_disclosure: Fraction of the training samples that ever leaves, in all runs together.
-        embeds: Whether to answer with mean features (`sofa.position=latent`).
+            samples are in a batch; otherwise they follow from the server's seed, as in a
+            simulation.
+        holdout: Fraction of the training samples that the site holds out, unless its loader chooses
+            them. The server does not choose them.
+        max_disclosure: Largest fraction of the training samples that may ever leave, in all runs
+            together.
+        embeds: Whether to answer requests for mean features (`sofa.position=latent`).
         max_batches: Most batches in one training.
         max_requests: Most trainings and evaluations in one message.
         max_learning_rate: Largest step size.
         max_classes: Most outputs of the network.
-        max_received: Most samples of others to train on, as a multiple of the site's own. Whoever
-            gives samples can teach the site's model something, so by default there are none.
+        max_received: Most samples of other sites to train on, as a multiple of the site's own.
+            Anyone who gives samples can influence the site's model, so by default none are
+            accepted.
         privacy: Differential privacy of all answers.
         secure_aggregation: Which sums of models the site takes part in.
     """
@@ -94,13 +98,13 @@ def load_policy(file: Path) -> Policy:
             raise ConfigError(f"{name} in the policy {file} must be an absolute path, got {path!r}")
     if wrong := [key for key in policy.secure_aggregation.peers if not is_key(key)]:
         raise ConfigError(
-            f"peers in the policy {file} must be public keys of 64 hexadecimal digits, from the "
-            f"sum.pub of other sites, got {wrong[0]!r}"
+            f"peers in the policy {file} must be public keys of 64 hexadecimal digits, from "
+            f"sum.pub of the other sites, got {wrong[0]!r}"
         )
     if policy.privacy.epsilon and (policy.max_disclosure or policy.embeds):
         raise ConfigError(
-            f"the policy {file} limits privacy.epsilon, so max_disclosure must be 0 and embeds "
-            "false: samples and features would leave without noise"
+            f"the policy {file} sets privacy.epsilon, so max_disclosure must be 0 and embeds "
+            "false; otherwise samples and features would leave without noise"
         )
     return policy
 
@@ -109,11 +113,11 @@ def check_app(policy: Policy) -> None:
     """Raise unless the policy says which app may run."""
     if (policy.app is None) == (policy.app_hash is None):
         raise ConfigError(
-            "a policy must name the app that may run: either app, the folder of the site's own "
+            "a policy must name the app that may run: either app, the folder with the site's own "
             "copy, or app_hash, the SHA-256 of the app that the server may send"
         )
     if policy.app is not None and not (Path(policy.app) / "pyproject.toml").is_file():
-        raise ConfigError(f"app in the policy must be a Flower app, and {policy.app} is none")
+        raise ConfigError(f"app in the policy must be a Flower app, but {policy.app} is not")
 
 
 TEMPLATE = """\
@@ -122,29 +126,29 @@ TEMPLATE = """\
 # The site's key, its ledger of disclosed samples and its audit log. Keep it, and back it up.
 state = "{state}"
 
-# What the site is called in the server's tree, report and exports; "": only a number.
+# The site's name in the server's tree, report and exports; with "", it has only a number.
 name = {name}
 
 # Only this copy of the app runs here, whatever the server sends. Read it before you trust it.
 app = "{app}"
 
-# Every batch and every evaluation has at least so many distinct samples of this site.
+# Every batch and every evaluation has at least this many distinct samples of this site.
 min_rows = {min_rows}
 
-# The site draws its batches itself, so that nobody else knows which samples are in one.
+# The site draws its batches itself, so that nobody else knows which samples are in a batch.
 own_batches = true
 
-# Held out to compare losses on; the site draws them itself.
+# The fraction of the training samples on which losses are compared; the site draws them itself.
 holdout = {holdout}
 
 # The fraction of the training samples that may ever leave this site, in all runs together.
 max_disclosure = {max_disclosure}
 
-# Most samples of others that it trains on, for each of its own. 0: none. Whoever gives samples can
-# teach this site's model something, so allow it only where the sites trust each other.
+# Most samples of other sites to train on, per sample of its own; 0: none. Anyone who gives samples
+# can influence this site's model, so allow it only if the sites trust each other.
 max_received = {max_received}
 
-# Mean features of samples, which only sofa.position=latent needs.
+# Whether to answer requests for mean features, which only sofa.position=latent needs.
 embeds = false
 
 max_batches = {max_batches}
@@ -154,15 +158,15 @@ max_learning_rate = {max_learning_rate}
 [model]
 name = "{model}"
 
-# Differential privacy: noise on all answers, and an end to them once epsilon is spent. 0: none.
+# Differential privacy: noise on all answers, and no answers once epsilon is spent. 0: none.
 [privacy]
 epsilon = 0.0
 
-# Secure aggregation, where the server asks for it: models leave in sums of so many sites.
+# Secure aggregation, if the server uses it: models leave in sums of at least this many sites.
 [secure_aggregation]
 smallest_cluster = 3
-# peers = ["..."]     # public keys of these sites, from their sum.pub; left out: any
-# max_clear_models = 1  # that may ever leave outside of a sum, such as the first; left out: any
+# peers = ["..."]       # public keys (sum.pub) of the sites that may be in a sum; default: any
+# max_clear_models = 1  # models that may ever leave outside a sum, such as the first; default: any
 """
 
 

@@ -21,18 +21,20 @@ SitePart = Literal["train", "holdout", "test"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SitePrivacy:
-    """Differential privacy of all that a site answers.
+    """Differential privacy of all answers of a site.
 
     Attributes:
-        epsilon: What all answers may cost, in all runs together; 0: nothing is noised or counted.
-        delta: With which probability it may cost more.
-        clip: Length to which the gradient of a sample is cut.
-        noise: Of a batch's summed gradients, in units of what one sample can change.
-        score_noise: The same, of summed losses, hits and class counts. With the default, 200 scores
-            cost 7.1, about what 25 batches a round cost in 20 rounds with the default `noise`: the
-            held-out samples last as long as those to train on.
-        max_loss: Value to which the loss of a sample is cut; a blind guess among ten classes loses
-            2.3.
+        epsilon: The privacy budget for all answers, in all runs together; 0 adds no noise and
+            counts nothing.
+        delta: The probability with which answers may cost more than `epsilon`.
+        clip: Length to which the gradient of a sample is clipped.
+        noise: The noise on a batch's summed gradients, in units of what one sample can change.
+        score_noise: The same for summed losses, correct predictions and class counts. With the
+            default, 200 scores cost 7.1, about as much as 25 batches per round cost in 20 rounds
+            with the default `noise`: the budget of the held-out samples lasts as long as that of
+            the training samples.
+        max_loss: Value to which the loss of a sample is clipped; a blind guess among ten classes
+            loses 2.3.
     """
 
     epsilon: Annotated[float, Ge(0)] = 0.0
@@ -62,9 +64,9 @@ class Budget:
             if total > self.config.epsilon:
                 spent = epsilon_of(before, self.config.delta)
                 raise RefusalError(
-                    f"this site's privacy budget does not allow it: its {part} samples have cost "
-                    f"epsilon = {spent:.2f} of {self.config.epsilon:g}, and would then have cost "
-                    f"{total:.2f}"
+                    f"this site's privacy budget does not allow this request: its {part} samples "
+                    f"have cost epsilon = {spent:.2f} of {self.config.epsilon:g}, and would then "
+                    f"have cost {total:.2f}"
                 )
             values = [cost.rate, cost.noise, cost.steps]
             line = json.dumps({"part": part, "cost": values, **record}) + "\n"

@@ -16,7 +16,7 @@ from typing import Protocol
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import append_bytes, locked, write_bytes
 
-RESTORE = "restore the site's state from a backup; until then nothing is answered"
+RESTORE = "restore the site's state from a backup; until then, the site answers nothing"
 
 
 class Log(Protocol):
@@ -79,7 +79,7 @@ class SealedLog:
         except (OSError, ValueError, KeyError, TypeError):
             raise RunError(f"{self.file} or its seal is missing or damaged; {RESTORE}") from None
         if len(content) < length or self._seal_of(content[:length]) != seal:
-            raise RunError(f"{self.file} has been cut or altered; {RESTORE}")
+            raise RunError(f"{self.file} has been truncated or altered; {RESTORE}")
         return content
 
     def append(self, data: bytes, after: int) -> None:

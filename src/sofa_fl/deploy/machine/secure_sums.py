@@ -60,13 +60,13 @@ class SecureSums:
         plan = self._plan(header["sum"])
         if plan.sizes[plan.keys.index(self.public)] != self.num_samples:
             raise RefusalError(
-                f"this site counts in a sum with its {self.num_samples} training samples, got "
+                f"this site's weight in a sum is its {self.num_samples} training samples, got "
                 f"{plan.sizes[plan.keys.index(self.public)]}"
             )
         if plan.work != work_digest(task, setup):
             raise RefusalError(
-                "all members of a sum must train the same model in the same way, and this site is "
-                "asked for something else"
+                "all members of a sum must train the same model in the same way, but this site "
+                "was asked for something else"
             )
         self.record.begin(plan.digest.hex())
         return plan
@@ -103,5 +103,5 @@ class SecureSums:
         flaw = flaw_of_keys(plan, self.public, config.peers)
         flaw = flaw or flaw_of_plan(plan, config.smallest_cluster)
         if flaw is not None:
-            raise RefusalError(f"this site takes no part in this sum: {flaw}")
+            raise RefusalError(f"this site does not take part in this sum: {flaw}")
         return plan

@@ -60,7 +60,7 @@ def create_site(folder: Path, app: Path, name: str = "") -> Path:
     """Create a site's folder: a policy to edit, and the state that the policy names."""
     folder = folder.expanduser().resolve()
     if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} must be a new or an empty folder; choose another")
+        raise ConfigError(f"{folder} must be a new or empty folder; choose another")
     state = folder / "state"
     text = policy_text(state, app.expanduser().resolve(), name)
     state.mkdir(parents=True, mode=0o700)
@@ -83,8 +83,8 @@ def open_site(state: Path) -> Site:
         key = b""
     if len(key) != KEY_SIZE:
         raise RunError(
-            f"{state} must hold a site's key, and does not; restore it from a backup, or create a "
-            "new site with 'sofa-fl deploy site'"
+            f"{state} must contain a site's key, but does not; restore it from a backup, or create "
+            "a new site with 'sofa-fl deploy site'"
         )
     ledger, spent, sums = (SealedLog(state / name, key) for name in LOGS)
     for log in (ledger, spent, sums):

@@ -23,9 +23,9 @@ class SecureAggregationConfig:
     Attributes:
         smallest_cluster: The smallest number of sites in a sum.
         peers: The public keys of the sites that may be in a sum with this one (`sum.pub` in their
-            folders); none: whatever keys the server names.
-        max_clear_models: How many models may ever leave outside of a sum, in all runs together;
-            none: any number.
+            folders); if there are none, any keys that the server names.
+        max_clear_models: How many models may ever leave outside a sum, in all runs together; None
+            means any number.
     """
 
     smallest_cluster: Annotated[int, Ge(SMALLEST)] = SMALLEST
@@ -48,7 +48,9 @@ class SumRecord:
 
         def added(lines: list[Line]) -> Line:
             if any(line.get("masked") == digest for line in lines):
-                raise RefusalError("this site has sent a model for this sum before; start another")
+                raise RefusalError(
+                    "this site has already sent a model for this sum; start another sum"
+                )
             return {"masked": digest}
 
         self._append(added)
@@ -61,7 +63,7 @@ class SumRecord:
             if not before:
                 return {"revealed": digest, "survivors": list(survivors)}
             if before[0] != list(survivors):
-                raise RefusalError("this site was told before that other members are in this sum")
+                raise RefusalError("this site was told earlier that this sum has other members")
             return None
 
         self._append(added)
@@ -74,7 +76,7 @@ class SumRecord:
         def added(lines: list[Line]) -> Line:
             if sum("clear" in line for line in lines) >= most:
                 raise RefusalError(
-                    f"this site sends its models in sums only, after {most} in the clear; turn on "
+                    f"this site sends its models only in sums, after {most} in the clear; turn on "
                     "secure_aggregation on the server, or ask the site"
                 )
             return {"clear": 1}

@@ -65,13 +65,15 @@ class SumPlan:
         session = checked_value(values, "session", str)
         if not 2 <= len(keys) <= MAX_MEMBERS or len(sizes) != len(keys) or len(session) > 100:
             raise MessageError(
-                f"a sum must have 2 to {MAX_MEMBERS} members with a key and a size each, got "
+                f"a sum must have 2 to {MAX_MEMBERS} members, each with a key and a size, got "
                 f"{len(keys)} keys and {len(sizes)} sizes"
             )
         if len(set(map(str, keys))) < len(keys) or not all(map(is_key, keys)):
             raise MessageError("the members of a sum must have distinct keys of 32 bytes each")
         if not all(type(size) is int and 1 <= size <= LARGEST_WEIGHT for size in sizes):
-            raise MessageError(f"a member has 1 to {LARGEST_WEIGHT} samples, got {shown(sizes)}")
+            raise MessageError(
+                f"a member must have 1 to {LARGEST_WEIGHT} samples, got {shown(sizes)}"
+            )
         threshold, work = (
             checked_value(values, "threshold", int),
             checked_value(values, "work", str),
@@ -109,19 +111,19 @@ def flaw_of_plan(plan: SumPlan, smallest: int) -> str | None:
 def flaw_of_survivors(plan: SumPlan, survivors: Collection[int], member: int) -> str | None:
     """Why a member must not help to unmask the sum of these members, if it must not."""
     if not all(0 <= one < len(plan.keys) for one in survivors) or member not in survivors:
-        return "a sum must be of its members, and of this one too"
+        return "the survivors must be members of the sum, and include this site"
     if len(survivors) < plan.threshold:
         return f"{plan.threshold} members must have sent their models, got {len(survivors)}"
     weights = plan.weights
     if 2 * weights[member] > sum(weights[one] for one in survivors):
-        return "a member must not have more than half of the weight of a sum, and would have"
+        return "no member may have more than half of the weight of a sum, but one would"
     return None
 
 
 def flaw_of_keys(plan: SumPlan, own: str, peers: Collection[str]) -> str | None:
     """Why the members are not those whom a site knows, if they are not; no peers: all are known."""
     if own not in plan.keys:
-        return "a sum must have the key of this site among those of its members, and has not"
+        return "the members of a sum must include this site's key, but do not"
     strangers = [key for key in plan.keys if key != own and key not in peers] if peers else []
     if strangers:
         return f"{len(strangers)} members of the sum are not among the site's peers"

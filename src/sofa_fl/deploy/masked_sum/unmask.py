@@ -40,7 +40,7 @@ def unmasked_mean(
     if gone and (silent := [one for one in survivors if one not in revealed]):
         raise SumError(
             f"{len(gone)} members did not send their models, and {len(silent)} others did not "
-            "answer afterwards; only these know the masks that are left"
+            "answer afterwards; only these know the remaining masks"
         )
     total = np.zeros_like(numbers[survivors[0]])
     for row, member in enumerate(survivors):
@@ -50,10 +50,10 @@ def unmasked_mean(
             if member not in one.unread
         }
         if len(revealed) >= plan.threshold > len(shares):
-            raise SumError("others cannot read the shares of a member", (member,))
+            raise SumError("the other members cannot read the shares of a member", (member,))
         if len(shares) < plan.threshold:
             raise SumError(
-                f"{plan.threshold} members must agree on a sum, and {len(shares)} answered"
+                f"{plan.threshold} members must agree on a sum, but {len(shares)} answered"
             )
         secret = shamir.combine_shares(shares, plan.threshold)
         total += numbers[member] - mask(secret.to_bytes(shamir.SIZE), len(total))

@@ -46,8 +46,8 @@ class DeployedExperiment(Experiment):
     ) -> None:
         if own.metrics:
             raise ConfigError(
-                "own metrics are not available in a deployment: samples stay on the machines, and "
-                "the server has none to compute them on; run without metrics"
+                "your own metrics are not available in a deployment, because samples stay on the "
+                "machines; run without metrics"
             )
         if isinstance(engine, SummingEngine):
             engine.masks = masks_in(config, 0)

@@ -39,9 +39,9 @@ class Expected:
     def refusal(self, profile: MachineProfile) -> str | None:
         """Why a machine cannot take part, if it cannot."""
         if profile.format != self.format:
-            return f"its samples must be {self.format}, and are {profile.format}"
+            return f"its samples must be {self.format}, but are {profile.format}"
         if profile.num_classes > self.num_classes:
-            return f"it may have {self.num_classes} classes, and has {profile.num_classes}"
+            return f"it may have {self.num_classes} classes, but has {profile.num_classes}"
         highest = -1 if profile.ids is None else int(profile.ids.max())
         sizes = (profile.num_train, profile.num_holdout, profile.num_test, highest + 1)
         if max(sizes) > self.max_samples:
@@ -54,8 +54,8 @@ def expected_in(given: Mapping[str, Any]) -> Expected:
     for key in ("input", "target"):
         if not given.get(key):
             raise ConfigError(
-                f"the app's configuration must say what samples are, and has no {key}; set "
-                "input, target, scale, shift and classes in pyproject.toml"
+                f"the app's configuration must describe a sample, but has no {key}; set input, "
+                "target, scale, shift and classes in pyproject.toml"
             )
     format = SampleFormat(
         parse_format(str(given["input"])),

@@ -188,7 +188,9 @@ class RemoteEngine:
             rows = [answer.array(name, "float64", (None,)) for name in names]
             sizes = {len(row) for row in (*rows, *(known[0] for known in features[:1]))}
             if len(names) != len(models) or len(sizes) != 1:
-                raise MessageError(f"{len(models)} rows of as many features are needed")
+                raise MessageError(
+                    f"the answer must have {len(models)} rows with the same number of features"
+                )
             if not all(np.isfinite(row).all() for row in rows):
                 raise MessageError("features must be finite numbers")
             features.append(np.stack(rows))
@@ -197,7 +199,7 @@ class RemoteEngine:
         self._ask(messages, "evaluate", read)
         if not features:
             raise MessageError(
-                "sofa.position=latent needs the features of at least one machine, and none "
+                "sofa.position=latent needs the features of at least one machine, but none "
                 "answered; use sofa.position=weights"
             )
         return np.average(np.stack(features), axis=0, weights=counts)
@@ -235,7 +237,9 @@ class RemoteEngine:
         x = answer.array("gave_x", format.input[0], (len(gave), *format.input[1]))
         y = answer.array("gave_y", format.target[0], (len(gave), *format.target[1]))
         if not np.isin(gave, asked).all() or len(np.unique(gave)) < len(gave):
-            raise MessageError("a machine must give only samples that it was asked for, and once")
+            raise MessageError(
+                "a machine must give only samples that it was asked for, each of them once"
+            )
         check_samples(Arrays(x, y, format.scale, format.shift), self.setup.num_outputs)
         self.relay.put(member.rows.train[gave], x, y)
         self.relay.refuse(member.rows.train[np.setdiff1d(asked, gave)])

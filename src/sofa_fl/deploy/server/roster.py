@@ -93,7 +93,7 @@ class Roster:
     ) -> str | None:
         """Why an unknown machine cannot take part, if it cannot."""
         if (client := self.client_of(machine)) is not None:
-            return f"client {client} must have the same key and samples as before, and has not"
+            return f"client {client} must have the same key and samples as before, but does not"
         others = list(others)
         if len(others) >= self.max_clients:
             return f"there may be at most {self.max_clients} clients; raise `most`"
@@ -105,9 +105,9 @@ class Roster:
             if profile.sum_key and profile.sum_key == other.sum_key:
                 return "another machine has the same key for sums; create one site for each machine"
             if _overlap(profile.ids, other.ids):
-                return "its ids must differ from those of other machines, and some do not"
+                return "its ids must differ from those of other machines, but some do not"
         if profile.ids is not None and self.row_owners("train").has_any(profile.ids):
-            return "its ids must be free, and some are taken"
+            return "its ids must be free, but some are taken"
         return None
 
     def admit(self, profiles: Mapping[int, MachineProfile], since: int) -> None:

@@ -71,7 +71,7 @@ def load_members(file: Path) -> dict[NodeId, Member]:
         return {NodeId(int(client)): _from_json(values) for client, values in found.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
-            f"{file} must list the machines of the run, and cannot be read: {error!r}; restore it "
+            f"{file} must list the machines of the run, but cannot be read: {error!r}; restore it "
             "from a backup, or choose another run folder"
         ) from None
 

@@ -193,7 +193,7 @@ class SummingEngine(RemoteEngine):
             if len(one.sent) < one.plan.threshold:
                 raise SumError(
                     f"{one.plan.threshold} of {len(one.tasks)} machines must send their models, "
-                    f"and {len(one.sent)} did"
+                    f"but {len(one.sent)} did"
                 )
             numbers = {at: model.numbers for at, model in one.sent.items()}
             mean = torch.from_numpy(unmasked_mean(one.plan, numbers, one.revealed))

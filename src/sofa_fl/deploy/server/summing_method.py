@@ -45,13 +45,13 @@ def check_summing(config: Config, smallest: int) -> None:
         }
     elif config.method not in ALWAYS_SUMMED:
         raise ConfigError(
-            f"secure_aggregation needs a method that uses sums of models only, got "
+            "secure_aggregation needs a method that uses only sums of models, got "
             f"{config.method}; use one of {known}"
         )
     if missing := [setting for setting, is_set in needed.items() if not is_set]:
         raise ConfigError(
-            f"secure_aggregation hides the models of single clients, so it needs "
-            f"{' and '.join(missing)}; set this in sofa.yaml or by `set`"
+            "secure_aggregation hides the models of single clients, so it needs "
+            f"{' and '.join(missing)}; set this in sofa.yaml, or with `set`"
         )
 
 

@@ -59,7 +59,7 @@ def split_at(positions: Samples, rows: ClientData, split: SplitName) -> str:
         if len(positions) == end - first == 0 or _lie_within(positions, first, end):
             return name
     raise RunError(
-        f"a machine evaluates its {' or its '.join(parts)} samples, and was asked for both or "
+        f"a machine evaluates its {' or its '.join(parts)} samples, but was asked for both or "
         "none; use a method that evaluates one split at a time"
     )
 
@@ -98,8 +98,8 @@ def pack_tasks(
         others = task.samples[len(own) :]
         if not np.array_equal(task.samples[: len(own)], own) or np.isin(others, own).any():
             raise RunError(
-                "a machine trains on all of its samples, and was asked to train on a part; use a "
-                "method that trains on all of them"
+                "a machine trains on all of its samples, but was asked to train on some of them; "
+                "use a method that trains on all of them"
             )
         positions = np.searchsorted(given, others[np.isin(others, given)])
         header = pack_request(task, builder, known)
@@ -152,7 +152,7 @@ def _score(values: Any, size: int) -> Score:
             f"{shown(repr(values))}"
         )
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-        raise MessageError(f"a score must be numbers, got {shown(values)}")
+        raise MessageError(f"a score must consist of numbers, got {shown(values)}")
     loss, accuracy, num = values
     if num not in (0, size):
         raise MessageError(f"a score must be on {size} samples, got {shown(num)}")

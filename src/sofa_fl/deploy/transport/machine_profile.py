@@ -106,11 +106,13 @@ class MachineProfile:
         counts = {name: message.value(name, int) for name in COUNTS}
         if counts["num_train"] < 1 or min(counts.values()) < 0:
             raise MessageError(
-                f"a machine must have at least one sample to train on, and no number below 0, got "
+                "a machine must have at least one training sample, and no negative counts, got "
                 f"{shown(counts)}"
             )
         if max(counts.values()) > MAX_SAMPLES:
-            raise MessageError(f"a machine may have {MAX_SAMPLES} samples, got {shown(counts)}")
+            raise MessageError(
+                f"a machine may have at most {MAX_SAMPLES} samples, got {shown(counts)}"
+            )
         number = message.header.get("number")
         if number is not None and not (type(number) is int and 0 <= number < 1 << 31):
             raise MessageError(

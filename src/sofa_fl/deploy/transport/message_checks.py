@@ -35,7 +35,7 @@ def safe_reason(error: BaseException) -> str:
     """What the server may know of a site's error: one in its samples may quote some of them."""
     if isinstance(error, SofaError) and not isinstance(error, DataError):
         return shown(error)
-    return "this site could not answer, for a reason that is in its own log"
+    return "this site could not answer; the reason is in its own log"
 
 
 def checked_value(values: Any, name: str, kind: type[Any]) -> Any:
@@ -59,8 +59,8 @@ def flaw_of_name(name: object) -> str | None:
         return f"a client's name must be text, got {shown(repr(name))}"
     if len(name) > MAX_TEXT or not name.isprintable() or name != name.strip():
         return (
-            f"a client's name must be at most {MAX_TEXT} printable characters without blanks at "
-            f"its ends, got {shown(repr(name))}"
+            f"a client's name must be at most {MAX_TEXT} printable characters, without spaces at "
+            f"either end, got {shown(repr(name))}"
         )
     if re.fullmatch(r"(client\W*)?\d+", name, re.IGNORECASE):
         return f"a client's name must not be a number, got {shown(repr(name))}"
@@ -72,7 +72,7 @@ def check_samples(samples: Arrays, num_outputs: int) -> None:
     if samples.y.dtype.kind != "f":
         if len(samples) and not 0 <= samples.y.min() <= samples.y.max() < num_outputs:
             raise MessageError(
-                f"labels of shared samples must be 0 to {num_outputs - 1}, got "
+                f"labels of shared samples must be from 0 to {num_outputs - 1}, got "
                 f"{samples.y.min()} to {samples.y.max()}"
             )
     elif not (np.abs(samples.y) <= MAX_NUMBER).all():

@@ -64,7 +64,7 @@ class WireMessage:
         """Return an array by name, checked for its type and shape (None: any size)."""
         found = self.arrays.get(name) if isinstance(name, str) else None
         if found is None:
-            raise MessageError(f"the message must hold the array {name!r}, and does not")
+            raise MessageError(f"the message must contain the array {name!r}, but does not")
         fits = len(found.shape) == len(shape) and all(
             wanted in (None, size) for size, wanted in zip(found.shape, shape)
         )

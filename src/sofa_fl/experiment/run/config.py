@@ -1,4 +1,4 @@
-"""The whole configuration: the dataclasses of all layers under one roof, validated by pydantic.
+"""The whole configuration: the dataclasses of all layers in one, validated by pydantic.
 
 The defaults are the paper's experiment.
 """
@@ -70,30 +70,33 @@ class Config:
     """One experiment.
 
     Attributes:
-        method: The method that trains: a name that `sofa-fl run --help` lists, the name of an entry
-            point in the group `sofa_fl.methods`, or `package.module:Class`.
-        title: What the method is called in tables and reports; by default its own title.
-        preset: The preset that the defaults were changed by first, such as `paper`.
+        method: The method: a name that `sofa-fl run --help` lists, the name of an entry point in
+            the group `sofa_fl.methods`, or `package.module:Class`.
+        title: The method's name in tables and reports; by default its own title.
+        preset: The preset whose values replaced defaults, such as `paper`.
         seed: The seed of every random draw.
         rounds: Rounds after the warm-up.
         warmup: Batches per client before the first round; every method gets them.
-        participation: Fraction of the clients that take part in a round, drawn anew each time.
-        warmup_participation: The same for the warm-up. Of very many clients, 1 (all of them) may
-            take longer than all rounds; those who are left out join when they are first asked.
+        participation: Fraction of the clients that take part in a round, newly sampled each time.
+        warmup_participation: The same for the warm-up. With very many clients, a warm-up of all (1)
+            may take longer than all rounds; clients that are left out join when they are first
+            sampled.
         out: The run folder; by default a new one under `runs/`.
-        engine: How local training is executed: `workers` on all cores, `stacked` on a GPU,
-            `ray` on a cluster (`RAY_ADDRESS`), `sequential`, or `auto`, the fastest on this
+        engine: How local training is executed: `workers` on all cores, `stacked` on a GPU, `ray` on
+            a cluster (`RAY_ADDRESS`), `sequential`, or `auto`, which selects the fastest on this
             machine.
-        keep: How many checkpoints are kept, newest first.
-        save_every: Rounds from one checkpoint to the next; the last round is always saved. A run
-            that was stopped repeats at most this many rounds; with 0 (only the last round is
-            saved), all of them.
+        keep: Number of checkpoints to keep; the newest are kept.
+        save_every: Rounds from one checkpoint to the next; the last round is always saved. A
+            resumed run repeats at most this many rounds. With 0, only the last round is saved, and
+            a run that was stopped starts over.
         track: Services that log every round besides TensorBoard: `wandb`, `mlflow`.
-        score_levels: Score the models of every level, and those that clients use, on the whole test
-            set when the run has ended; else its summary has only the clients' own scores.
-        own: Written by a run: what was passed from Python and so is not in the run folder.
-        options: The settings of a method that is not one of ours, by the fields of the dataclass
-            that it takes as `config`.
+        score_levels: At the end of the run, score the models of every level, and those that clients
+            use, on the whole test set; otherwise the summary has only the clients' scores on their
+            own samples.
+        own: Written by a run: the objects that were passed from Python and are therefore not in the
+            run folder.
+        options: The settings of a method that is not built in: the fields of the dataclass that it
+            takes as `config`.
     """
 
     method: str = "sofa"
@@ -140,24 +143,24 @@ class Config:
 def load_config(
     file: Path | str | Mapping[str, Any] | None = None, settings: Sequence[str] = ()
 ) -> Config:
-    """The defaults, changed by a preset, a YAML file or its values, and `key=value` settings.
+    """The defaults, changed by a preset, by a YAML file or its values, and by `key=value` settings.
 
-    The preset is the one that the file or a setting names under the key `preset`.
+    The file or a setting can name the preset under the key `preset`.
     """
     values = read_values(Path(file)) if isinstance(file, Path | str) else dict(file or {})
     return parse_config(override(values, dict(map(read_setting, settings))))
 
 
 def preset(name: str, **overrides: Any) -> Config:
-    """The configuration of a preset; `overrides` are values by key, sections as mappings.
+    """The configuration of a preset; `overrides` are values by key, with sections as mappings.
 
-    For example `preset("paper", rounds=5, data={"num_clients": 50})`.
+    For example, `preset("paper", rounds=5, data={"num_clients": 50})`.
     """
     return parse_config(override(overrides, {"preset": name}))
 
 
 def override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Change nested values by dotted keys, on top of the preset that they name."""
+    """Apply changes by dotted keys to nested values, on top of the preset that they name."""
     changed = copy.deepcopy(dict(values))
     for key, value in overrides.items():
         put_value(changed, key, value)
@@ -171,7 +174,7 @@ def override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[st
 
 
 def parse_config(values: Mapping[str, Any]) -> Config:
-    """Check names, types and ranges; what is wrong is named in a ConfigError."""
+    """Check names, types and ranges; a ConfigError names what is wrong."""
     config = fit_to_data(validated(Config, values))
     return replace(config, options=_options(config))
 
@@ -191,25 +194,25 @@ def fit_to_data(config: Config) -> Config:
 
 
 def check_config(config: Config) -> Config:
-    """Check a configuration that was made in Python just like one from a file."""
+    """Check a configuration that was created in Python just like one from a file."""
     checked = parse_config(plain_values(config))
     if checked.preset is not None:
         plain = config_to_dict(checked)
         wanted = preset_overrides(checked.preset)
         if all(value_at(plain, key) != value for key, value in wanted.items()):
             raise ConfigError(
-                f"preset={checked.preset!r} was set, but none of its values; make the "
+                f"preset={checked.preset!r} was set, but without its values; create the "
                 f"configuration with sofa_fl.preset({checked.preset!r})"
             )
     return checked
 
 
 def check_private_config(config: Config, *, is_deployed: bool) -> None:
-    """Raise if something would leave clients without noise although a run is to be private."""
+    """Raise if anything would leave clients without noise in a private run."""
     if config.sharing.largest_ratio:
         raise ConfigError(
-            f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}: shared samples "
-            "leave as they are"
+            f"privacy.epsilon needs sharing.ratio=0, got {config.sharing.ratio}, because shared "
+            "samples leave without noise"
         )
     if is_deployed:
         raise ConfigError(
@@ -218,13 +221,13 @@ def check_private_config(config: Config, *, is_deployed: bool) -> None:
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
-    """Complete and plain: what `config.yaml` holds and `parse_config` takes."""
+    """The complete configuration as plain values, for `config.yaml` and `parse_config`."""
     plain: dict[str, Any] = adapter_of(Config).dump_python(config, mode="json")
     return plain
 
 
 def compared(config: Config) -> dict[str, Any]:
-    """The plain configuration without the keys that do not change a result."""
+    """The plain configuration without the keys that do not affect results."""
     plain = {key: value for key, value in config_to_dict(config).items() if key not in NEUTRAL}
     return {**plain, "data": {**plain["data"], "dir": None}}
 
@@ -241,7 +244,7 @@ def code_digest() -> str:
 
 
 def provenance(config: Config, data: str) -> dict[str, Any]:
-    """What a run was made of: the version, and digests of code, configuration and data."""
+    """The origin of a run: the version, and digests of code, configuration and data."""
     text = json.dumps(compared(config), sort_keys=True, default=repr)
     return {
         "version": sofa_fl.__version__,
@@ -253,13 +256,13 @@ def provenance(config: Config, data: str) -> dict[str, Any]:
 
 
 def for_method(config: Config, method: str) -> Config:
-    """The same experiment with another method; `options` are only for methods that are not ours."""
+    """The same experiment with another method; `options` are dropped for built-in methods."""
     options = {} if method in built_in_methods() else config.options
     return replace(config, method=method, options=options)
 
 
 def _options(config: Config) -> Any:
-    """The options as the method's dataclass; nothing for a method of ours, which has a section."""
+    """The options as the method's dataclass; empty for a built-in method, which has a section."""
     if "method" in config.own:
         return config.options
     given = plain_values(config.options)
@@ -267,9 +270,9 @@ def _options(config: Config) -> Any:
     kind = None if ours else find_method(config.method).config
     if kind is None:
         if given:
-            instead = f"set keys of its own section, {config.method}" if ours else "leave them out"
+            instead = f"set keys in its own section, {config.method}" if ours else "remove them"
             raise ConfigError(f"the method {config.method} takes no options; {instead}")
         return {}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"options is a section with keys of its own, got {given!r}")
+        raise ConfigError(f"options is a section with its own keys, got {given!r}")
     return validated(kind, given, f"{OPTIONS}.")

@@ -1,4 +1,4 @@
-"""Start runs: new ones, stopped ones, and whichever of the two a folder needs."""
+"""Start new runs and resume stopped ones."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ OWN = "own"  # recorded in place of the name of what was passed from Python
 
 
 def run(config: Config, own: Own | None = None, observers: Sequence[Observer] = ()) -> RunResult:
-    """Run an experiment into a new run folder."""
+    """Run an experiment in a new run folder."""
     own = own or Own()
     return _start(recorded_config(config, own), own, observers)
 
 
 def resume(path: Path, own: Own | None = None, observers: Sequence[Observer] = ()) -> RunResult:
-    """Continue a run from its last checkpoint, to the same end as if it had not stopped.
+    """Continue a run from its last checkpoint; the result is the same as if it had not stopped.
 
     If the last checkpoint is damaged or missing, the one before is used; the first event says so.
     """
@@ -50,7 +50,7 @@ def resume(path: Path, own: Own | None = None, observers: Sequence[Observer] = (
 def run_or_resume(
     config: Config, own: Own | None = None, observers: Sequence[Observer] = ()
 ) -> RunResult:
-    """Continue the run in `config.out` if there is one, else run it there.
+    """Continue the run in `config.out` if there is one, otherwise start it there.
 
     A run that is there must be of the same configuration.
     """
@@ -63,19 +63,21 @@ def run_or_resume(
 
 
 def run_once(config: Config, observers: Sequence[Observer] = ()) -> dict[str, Any]:
-    """The summary of the run in `config.out`: read if it has ended, else run or resumed now."""
+    """The summary of the run in `config.out`, which is run or resumed now unless it has ended."""
     path = Path(config.out or "")
     try:
         summary = RunFolder(path).summary() if config.out is not None else None
     except ValueError:
-        raise RunError(f"{path / 'summary.json'} is damaged; delete it and repeat") from None
+        raise RunError(
+            f"{path / 'summary.json'} is damaged; delete it and repeat the command"
+        ) from None
     if summary is None:
         summary = run_or_resume(config, observers=observers).summary
     return {**summary, "run": str(path) if config.out is not None else summary["run"]}
 
 
 def _start(config: Config, own: Own, observers: Sequence[Observer]) -> RunResult:
-    """Run into a new folder."""
+    """Run in a new folder."""
     with Experiment(config, own) as experiment:
         name = f"{experiment.info.name}-{Path(config.data.label).name}-{config.seed}"
         path = Path(config.out).expanduser() if config.out else fresh_folder(name)
@@ -98,14 +100,13 @@ def _continue(path: Path, own: Own, observers: Sequence[Observer]) -> RunResult:
 
 
 def recorded_config(config: Config, own: Own) -> Config:
-    """The configuration that `config.yaml` holds: checked, and true to what was passed instead."""
+    """The configuration for `config.yaml`: checked, and adjusted to what Python code passed."""
     if own.method is not None:
         config = _with_method(config, own.method)
     config = check_config(replace(config, own=own.parts))
     if config.data.name == OWN and own.data is None:
         raise ConfigError(
-            "data.name=own stands for data that is passed from Python; pass data=..., or name a "
-            "dataset"
+            "data.name=own means that Python code passes the data; pass data=..., or name a dataset"
         )
     if own.data is not None:
         name = OWN if config.data.name == DataConfig().name else config.data.name
@@ -125,18 +126,18 @@ def recorded_config(config: Config, own: Own) -> Config:
 
 
 def _without_images(config: Config) -> Config:
-    """The default network, a CNN, is for images: other inputs get the MLP in its place."""
+    """Replace the default network, a CNN for images, with an MLP for other inputs."""
     model = ModelConfig(name="mlp") if config.model == ModelConfig() else config.model
     return replace(config, model=model)
 
 
 def check_passed_again(path: Path | str, before: Sequence[str], own: Own) -> None:
-    """Raise if what a run was given from Python is not passed again."""
+    """Raise if objects that Python code passed to the run are not passed again."""
     for part in before:
         if part in ("data", "network", "method") and part not in own.parts:
             raise RunError(
-                f"{path} was run with {part} of your own, not stored in the folder; continue it "
-                f"from Python with sofa_fl.resume(..., {part}=...)"
+                f"{path} was run with your own {part}, which is not stored in the folder; continue "
+                f"it from Python with sofa_fl.resume(..., {part}=...)"
             )
 
 
@@ -150,7 +151,7 @@ def check_same(path: Path, config: Config) -> None:
 
 
 def _with_method(config: Config, method: Method[Any]) -> Config:
-    """A configuration that says which method was passed, and how that was set."""
+    """The configuration with the name and the settings of the method that was passed."""
     info = info_of(type(method))
     config = replace(config, method=info.name, options={})
     section, sharing = getattr(method, "config", None), getattr(method, "sharing", None)

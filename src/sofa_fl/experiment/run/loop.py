@@ -1,4 +1,4 @@
-"""The round loop, the only one: every method, new or resumed, on every engine."""
+"""The round loop, which every run uses: any method on any engine, new or resumed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a caller passes in place of what the configuration would make."""
+    """Objects that a caller passes instead of those that the configuration would create."""
 
     data: OwnData | None = None
     network: NetworkFactory | None = None
@@ -78,7 +78,7 @@ class Own:
 
     @property
     def parts(self) -> tuple[OwnPart, ...]:
-        """The names of what is passed."""
+        """The names of the objects that were passed."""
         return tuple(name for name in get_args(OwnPart) if getattr(self, name) is not None)
 
 
@@ -210,11 +210,11 @@ class Experiment:
         return RunResult(folder.path, summary, view)
 
     def enter(self, round: int) -> Federation:
-        """The federation at a round that begins."""
+        """The federation at the beginning of a round."""
         return self.fed.at(round)
 
     def hand_over(self) -> Any:
-        """Give the state away: its models are freed while the method makes new ones."""
+        """Hand over the state, so that its models are freed while the method creates new ones."""
         state, self.state = self.state, None
         return state
 
@@ -265,12 +265,12 @@ class Experiment:
         )
 
     def restore(self, folder: RunFolder, round: int) -> None:
-        """Take state, meters and events back to where they were after `round`."""
+        """Restore the state, meters and events as they were after `round`."""
         path = folder.checkpoint(round)
         checkpoint.check(path)
         progress = checkpoint.load(path, "progress", RunProgress)
         if progress.fingerprint != self.fingerprint:
-            raise RunError(f"{folder.path} was made with other data or another network")
+            raise RunError(f"{folder.path} was run with other data or another network")
         device = str(self.fed.initial().device)
         self.state = checkpoint.load(path, "state", state_type(self.method), device)
         progress.restore_events(folder)
@@ -294,6 +294,6 @@ class Experiment:
 def record_round(
     folder: RunFolder, line: Event, observers: Sequence[Observer], event: Event
 ) -> None:
-    """Write down a round that gets no checkpoint, and notify observers."""
+    """Record a round that gets no checkpoint, and notify observers."""
     folder.append(line, flush=False)
     notify(observers, event)

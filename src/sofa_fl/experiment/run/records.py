@@ -76,7 +76,7 @@ def describe_round(
 
 
 def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
-    """The clients' scores, and, if not all are taken in every round, which are new.
+    """The clients' scores and, if not all are measured in every round, which are new.
 
     A client that is not measured keeps its last score. `evaluated` is the round of the last
     evaluation, and `measured` has the clients whose scores are of this round. Of many clients,
@@ -108,7 +108,7 @@ def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
 
 
 def old_accuracies(fed: Federation, before: Event) -> list[float | None]:
-    """The last score of every client, as far as it was ever measured."""
+    """The last score of every client that was ever measured."""
     scores: list[float | None] = before.get("accuracies", [])
     if before.get("clients") is fed.present.lists["clients"]:  # many, and the same as before
         return scores
@@ -124,7 +124,7 @@ def lists_of(fed: Federation) -> Mapping[str, list[Any]]:
 
 @remembered
 def parents_of(parent: Mapping[NodeId, NodeId | None]) -> dict[str, NodeId | None]:
-    """The parent of every node, as JSON has it."""
+    """The parent of every node, for JSON."""
     return {str(node): up for node, up in parent.items()}
 
 
@@ -185,7 +185,7 @@ def summarize(
 
 
 def privacy_spent(fed: Federation) -> dict[str, Any]:
-    """What the answers of clients have cost of their privacy, if that is counted."""
+    """What the answers of clients have cost of their privacy budgets, if there are any."""
     if fed.privacy is None:
         return {}
     config, noise = fed.privacy.config, fed.privacy.noise.values()
@@ -217,12 +217,12 @@ def score_whole(
 
 
 def names(fed: Federation) -> dict[str, list[str]]:
-    """What the clients of a round are called, in their order; nothing if they have no names."""
+    """The names of the clients of a round, in their order; empty if they have none."""
     return {"names": lists_of(fed)["names"]} if fed.data.names else {}
 
 
 def data_changes(fed: Federation) -> dict[str, dict[str, list[int]]]:
-    """The clients whose data changed since the round before, who joined, and who left."""
+    """The clients whose data changed since the round before, that joined, and that left."""
     before, now = fed.data.stage(max(0, fed.round - 1)), fed.stage
     if before is now:
         return {}
@@ -293,5 +293,5 @@ def disclosed(view: View, fed: Federation) -> list[float]:
 
 
 def _plain(values: Sequence[float]) -> list[float | None]:
-    """None for NaN, which JSON does not have: the score of a client without test samples."""
+    """None for NaN (the score of a client without test samples), which JSON does not have."""
     return [None if np.isnan(value) else value for value in values]

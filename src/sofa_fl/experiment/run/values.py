@@ -23,7 +23,7 @@ _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
 def read_values(file: Path) -> dict[str, Any]:
-    """What a YAML file says, not checked yet."""
+    """The values in a YAML file, not yet checked."""
     try:
         values = load_yaml(file)
     except (OSError, UnicodeDecodeError) as error:
@@ -34,7 +34,7 @@ def read_values(file: Path) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ConfigError(f"{file} must hold keys and values, got a {type(values).__name__}")
+        raise ConfigError(f"{file} must contain keys and values, got a {type(values).__name__}")
     return values
 
 
@@ -59,12 +59,12 @@ def _numbers(value: Any) -> Any:
 
 
 def put_value(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value of a dotted key; sections on the way are made if they are missing."""
+    """Set the value of a dotted key, creating missing sections on the way."""
     path = key.split(".")
     for name in path[:-1]:
         inner = values.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"{name} is a value, so {key} cannot be set")
+            raise ConfigError(f"{name} is a value, not a section, so {key} cannot be set")
         values = inner
     values[path[-1]] = value
 
@@ -78,7 +78,7 @@ def value_at(values: Mapping[str, Any], key: str) -> Any:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values, with `changes` in place of those that both have."""
+    """Nested values, in which `changes` replace values with the same key."""
     result = dict(base)
     for key, value in changes.items():
         inner = result.get(key)
@@ -111,12 +111,12 @@ def plain_values(value: Any) -> Any:
 
 @cache
 def adapter_of(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """What pydantic knows of a dataclass; slow to make, so made once."""
+    """The pydantic adapter of a dataclass; slow to create, so it is cached."""
     return pydantic.TypeAdapter(kind)
 
 
 def validated(kind: type[Section], values: Mapping[str, Any], prefix: str = "") -> Section:
-    """Make a dataclass of values; a wrong name, type or range is a ConfigError that names it."""
+    """Create a dataclass from values; a ConfigError names a wrong key, type or range."""
     _check_keys(values, kind, prefix)
     dataclass_type: Any = kind
     try:
@@ -140,7 +140,7 @@ def _check_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:
             raise unknown_key(str(key), prefix, list(hints))
         if dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{prefix}{key} is a section with keys of its own, got {value!r}")
+                raise ConfigError(f"{prefix}{key} is a section with its own keys, got {value!r}")
             assert isinstance(hints[key], type)
             _check_keys(value, hints[key], f"{prefix}{key}.")
 

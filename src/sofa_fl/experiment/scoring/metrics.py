@@ -33,8 +33,8 @@ def fairness(accuracies: Sequence[float]) -> dict[str, float]:
     values = np.sort([x for x in accuracies if not np.isnan(x)])
     if not len(values):
         raise DataError(
-            "no client can be scored: one must have a test sample, and in regression two with "
-            "different targets; put more samples aside for scoring"
+            "no client can be scored: at least one must have a test sample, and in regression two "
+            "with different targets; set more samples aside for scoring"
         )
     squares = len(values) * float((values**2).sum())
     return {

@@ -37,13 +37,13 @@ def check_metrics(metrics: Mapping[Any, Any]) -> None:
     """Raise unless these are functions by name."""
     if not isinstance(metrics, Mapping):
         raise ConfigError(
-            f"metrics must be functions by name, like {{'mae': f}}, got {type(metrics).__name__}"
+            f"metrics must map names to functions, like {{'mae': f}}, got {type(metrics).__name__}"
         )
     for name, metric in metrics.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ConfigError(
-                "the name of a metric must be a letter and then letters, digits, '_' or '-', "
-                f"40 in all at most, got {name!r}"
+                "the name of a metric must be a letter followed by letters, digits, '_' or '-', "
+                f"at most 40 characters in all, got {name!r}"
             )
         if not callable(metric):
             raise ConfigError(
@@ -96,7 +96,7 @@ class OwnMetrics:
                 self._failed.add(name)
                 why = " ".join((str(error) or type(error).__name__).split())
                 logger.warning(
-                    "the metric %s failed for client %d: %s; it has no value where it fails",
+                    "the metric %s failed for client %d: %s; its value is missing where it fails",
                     name,
                     client,
                     why,
@@ -110,7 +110,8 @@ def warn_of_missing(event: Event, given: Collection[str]) -> None:
     """Warn if a run that goes on after `event` had metrics that are not given again."""
     if missing := [name for name in event.get("metrics", {}) if name not in given]:
         logger.warning(
-            "the run goes on without the metrics that it began with and that are not given now: %s",
+            "the run continues without the metrics that it started with and that were not passed "
+            "again: %s",
             ", ".join(missing),
         )
 

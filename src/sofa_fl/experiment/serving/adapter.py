@@ -22,8 +22,8 @@ def write_adapter(flat: FlatNetwork, folder: Path, prior: Sequence[float]) -> tu
     model: Any = getattr(flat.network, "model", None)
     if not isinstance(flat.network, Pretrained) or not hasattr(model, "peft_config"):
         raise RunError(
-            f"only models of peft have adapters to export, got {type(model or flat.network)}; "
-            "use the format safetensors"
+            f"only peft models have adapters to export, got {type(model or flat.network)}; use the "
+            "format safetensors"
         )
     head = flat.weights[-1]
     is_bias = head.ndim == 1 and len(head) >= len(prior) > 0

@@ -48,15 +48,15 @@ class Exported:
 
     Attributes:
         file: The file that was written.
-        node: `root`, the number of a node, or `client:3`; a client's name may take its number's
-            place.
-        round: The round after which the run had this model.
+        node: `root`, the number of a node, or `client:3`, where a client's name may replace its
+            number.
+        round: The round of the checkpoint that the model comes from.
         shape: The shape of one raw input, without the batch.
-        scale, shift: The network sees `x * scale + shift`; an ONNX file does this itself.
-        prior: Added to the outputs; an ONNX file does this itself, and so does an adapter whose
-            head has a bias. Empty if there is nothing to add.
-        preprocessing: What is done to raw inputs before all this; an ONNX file does this itself.
-            None if they are left as they are.
+        scale, shift: The network expects `x * scale + shift`; an ONNX file does this itself.
+        prior: Values to add to the outputs; an ONNX file does this itself, and so does an adapter
+            whose head has a bias. Empty if there is nothing to add.
+        preprocessing: How raw inputs are preprocessed before scaling; an ONNX file does this
+            itself. None if they are not.
     """
 
     file: Path
@@ -78,17 +78,17 @@ def export(
     network: NetworkFactory | None = None,
     method: Method[Any] | None = None,
 ) -> Exported:
-    """Write the model of a node, or the one a client uses, from a run's newest checkpoint.
+    """Write a node's model, or the model that a client uses, from a run's newest checkpoint.
 
     Args:
         run: The run folder.
-        file: The file to write, or the folder of an adapter; by default its ending decides the
+        file: The file to write, or the folder of an adapter; by default its ending determines the
             format.
         node: `root`, the number of a node, or `client:3` for the model that client 3 uses;
             `client:cleveland` if it has that name.
         format: `safetensors` (a `state_dict`), `onnx`, or `peft` (an adapter).
-        network: The function that makes the network, if the run was given one.
-        method: The method, if the run was given an object.
+        network: The function that creates the network, if one was passed to the run.
+        method: The method, if an instance was passed to the run.
     """
     file, node = Path(file), str(node)
     kind = format_of(file, format)
@@ -105,11 +105,11 @@ def predict(
     network: NetworkFactory | None = None,
     method: Method[Any] | None = None,
 ) -> NDArray[np.float32]:
-    """The outputs of a node's model, or of the one a client uses, for raw inputs.
+    """The outputs of a node's model, or of the model that a client uses, for raw inputs.
 
-    A row per input: a value per class before the softmax, or the values of a regression. `x` is an
-    array, or, if the run's data were tables, may be a table with the same columns. The other
-    arguments are those of `export`.
+    There is one row per input: a value per class before the softmax, or the values of a regression.
+    `x` is an array; if the run's data were tables, it may also be a table with the same columns.
+    The other arguments are those of `export`.
     """
     opened = open_run(Path(run), network, method)
     vector, prior = _find(opened.view, opened.serving, str(node))
@@ -168,7 +168,7 @@ class OpenRun:
         try:
             check_size(vector, len(flat.vector))
         except ModelError as error:
-            raise RunError(f"{self.path} was made with another network: {error}") from None
+            raise RunError(f"{self.path} was run with another network: {error}") from None
         return flat
 
 
@@ -205,8 +205,8 @@ def open_run(path: Path, network: NetworkFactory | None, method: Method[Any] | N
         for name, given in (("network", network), ("method", method)):
             if name in serving.own and given is None:
                 raise RunError(
-                    f"{path} was run with a {name} of your own, not stored in the folder; export "
-                    f"it from Python with sofa_fl.export(..., {name}=...)"
+                    f"{path} was run with your own {name}, which is not stored in the folder; "
+                    f"export it from Python with sofa_fl.export(..., {name}=...)"
                 )
         chosen: Method[Any] = make_method(config) if method is None else method
         view = chosen.view(checkpoint.load(file, "state", state_type(chosen)))
@@ -233,7 +233,7 @@ def _find(view: View, serving: Serving, node: str) -> tuple[Vector, tuple[float,
     if wanted is None or wanted not in models:
         known = ", ".join(map(str, sorted(models)[-8:]))
         raise RunError(
-            f"no node {node!r} has a model; name root, client:N for the model that client N uses, "
+            f"no node {node!r} has a model; use root, client:N for the model that client N uses, "
             f"or the number of a node ({'…, ' if len(models) > 8 else ''}{known})"
         )
     return as_vector(models[wanted]), ()

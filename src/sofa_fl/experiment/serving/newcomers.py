@@ -35,13 +35,13 @@ Numbers = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Where a newcomer belongs, and its model.
+    """The node that a new client is assigned to, and its model.
 
     Attributes:
-        node: The number of a cluster, or `client:3`: the newcomer is served what client 3 is.
-        path: The nodes from the root to it.
-        clients: The clients below it, whose class mix the model has.
-        model: A network that takes inputs as the run had them.
+        node: The number of a cluster, or `client:3` if the new client gets the model of client 3.
+        path: The nodes from the root to this node.
+        clients: The clients below the node; the model assumes their class mix.
+        model: A network that takes inputs in the form that the run had them.
     """
 
     node: str
@@ -59,23 +59,24 @@ def assign(
     network: NetworkFactory | None = None,
     method: Method[Any] | None = None,
 ) -> Assigned:
-    """Place a client that was not in a run by its inputs, and give the model to serve it.
+    """Assign a client that was not in a run to a node, by its inputs, and return its model.
 
-    Inputs cannot tell clients apart that see the same and call it otherwise: give labels there.
+    Inputs alone cannot distinguish clients that see the same things but label them differently;
+    pass labels if labels may differ.
 
     Args:
         run: The run folder.
-        x: Inputs of the client, as the run had them; a hundred are enough as a rule.
+        x: The client's inputs, in the form that the run had them; a hundred are usually enough.
         y: Their labels or targets, if they are known.
-        file: Where to write the model, as `export` does.
-        network: The function that makes the network, if the run was given one.
-        method: The method, if the run was given an object.
+        file: Where to write the model, in a format of `export`.
+        network: The function that creates the network, if one was passed to the run.
+        method: The method, if an instance was passed to the run.
     """
     kind = None if file is None else format_of(Path(file))
     opened = open_run(Path(run), network, method)
     inputs, stored = opened.check_inputs(x), _stored(opened)
     if not len(inputs):
-        raise DataError("a client is assigned by its inputs, so there must be at least one, got 0")
+        raise DataError("a client is assigned by its inputs, so at least one is needed, got 0")
     below, models = candidates(opened, stored.clients)
     sizes = dict(zip(stored.clients, stored.sizes))
     priors = {node: mean_prior(opened, clients, sizes) for node, clients in below.items()}
@@ -134,8 +135,8 @@ def by_inputs(x: Numbers, below: Mapping[NodeId, tuple[int, ...]], stored: MeanI
     """
     if not stored.means.shape[1]:
         raise RunError(
-            "the run kept no mean inputs of its clients, since it is a deployment or of an older "
-            "version; give labels with y to assign a client by losses"
+            "the run stored no mean inputs of its clients, because it is a deployment or was made "
+            "by an older version; pass labels with y to assign a client by losses"
         )
     own = mean_input(x, stored.step)
     spread = float(x.reshape(len(x), -1)[:, :: stored.step].var(axis=0).sum())
@@ -171,7 +172,7 @@ def sample_losses(outputs: NDArray[np.float32], y: ArrayLike) -> Numbers:
     targets = np.asarray(y)
     if len(targets) != len(outputs):
         raise DataError(
-            f"there must be a label per input, {len(outputs)} in all; got {len(targets)}"
+            f"there must be one label for each of the {len(outputs)} inputs, got {len(targets)}"
         )
     if targets.dtype.kind == "f":
         gap = outputs - targets.reshape(outputs.shape)

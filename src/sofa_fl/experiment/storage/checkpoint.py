@@ -90,7 +90,7 @@ def check(path: Path) -> None:
     except OSError as error:
         raise DamagedError(f"the checkpoint {path} cannot be read: {error.strerror}") from None
     if told != _hex(checksum) or not head.endswith(_OPENING):
-        raise DamagedError(f"the checkpoint {path} is damaged: its checksum does not fit")
+        raise DamagedError(f"the checkpoint {path} is damaged: its checksum does not match")
 
 
 def load(path: Path, name: str, kind: type[T], device: str = "cpu") -> T:
@@ -109,7 +109,7 @@ def load(path: Path, name: str, kind: type[T], device: str = "cpu") -> T:
     try:
         part: T = _unpack(kind, tree, name, tensors)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise RunError(f"the checkpoint {path} holds no {kind.__name__}") from None
+        raise RunError(f"the checkpoint {path} does not contain a {kind.__name__}") from None
     return part
 
 

@@ -66,7 +66,7 @@ def _read(file: Path) -> dict[str, Tensor]:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{file} is damaged: {error}") from None
     if digest_of(frozen) != file.stem.removeprefix(PREFIX):
-        raise DamagedError(f"{file} is damaged: its digest does not fit")
+        raise DamagedError(f"{file} is damaged: its digest does not match")
     return frozen
 
 

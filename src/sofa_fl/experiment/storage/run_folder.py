@@ -97,8 +97,8 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"cannot write the run folder {self.path}: {error.strerror}") from None
         refusal = (
-            f"another process runs in {self.path}; wait until it has ended, or choose another "
-            "folder with 'out'"
+            f"another process is running in {self.path}; wait until it has ended, or choose "
+            "another folder with 'out'"
         )
         with locked(self.lock_file, refusal, patience):
             for path in self.unfinished():
@@ -213,7 +213,7 @@ class RunFolder:
         if len(recorded) < length:
             raise DamagedError(f"{self.events_file} is shorter than its checkpoint says")
         if zlib.crc32(recorded) != checksum:
-            raise DamagedError(f"{self.events_file} is damaged: its checksum does not fit")
+            raise DamagedError(f"{self.events_file} is damaged: its checksum does not match")
         try:
             if length:
                 os.truncate(self.events_file, length)
@@ -240,7 +240,7 @@ class RunFolder:
                     if line.endswith("\n"):
                         yield (event := from_line(json.loads(line), event))
         except ValueError:
-            raise RunError(f"{self.events_file} is damaged: a line of it is not JSON") from None
+            raise RunError(f"{self.events_file} is damaged: one of its lines is not JSON") from None
 
     def summary(self) -> dict[str, Any] | None:
         """The summary of a run that has ended."""

@@ -132,7 +132,9 @@ def state_type(method: Method[Any]) -> type[Any]:
     """The type of a method's state, by which a checkpoint is read."""
     hints = typing.get_type_hints(method.init)
     if len(kinds := typing.get_args(hints.get("return"))) != 2:
-        raise RunError("to be resumed, a method must annotate init: -> tuple[<State>, Notes]")
+        raise RunError(
+            "to make its runs resumable, a method must annotate init: -> tuple[<State>, Notes]"
+        )
     kind: type[Any] = kinds[0]
     return kind
 
@@ -178,7 +180,7 @@ def restore_newest(
             problems.append(str(error))
             continue
         folder.forget_after(round)  # else the intact one would be overwritten first
-        return round, _explain(problems, f"going on from round {round}")
+        return round, _explain(problems, f"continuing from round {round}")
     if max([*recorded, *saved], default=0) > 0:
         why = _explain(problems, f"start over with 'sofa-fl run {folder.config_file} --out DIR'")
         raise RunError(f"{folder.path} has no checkpoint left to resume from: {why}")

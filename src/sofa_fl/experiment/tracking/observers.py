@@ -84,7 +84,9 @@ class GuardedObserver:
             name = getattr(self._observer, "__name__", type(self._observer).__name__)
             why = str(error) or type(error).__name__
             # logging swallows what its handlers raise, even where warnings are errors
-            logger.warning("%s failed: %s; the run goes on without it", name, " ".join(why.split()))
+            logger.warning(
+                "%s failed: %s; the run continues without it", name, " ".join(why.split())
+            )
             logger.debug("how it failed", exc_info=True)
 
 
@@ -93,7 +95,7 @@ def has_tensorboard() -> bool:
     """Whether TensorBoard is installed; if not, a warning says so once per process."""
     is_installed = find_spec("tensorboard") is not None
     if not is_installed:
-        logger.warning("tensorboard is not installed, so runs have no curves for it")
+        logger.warning("tensorboard is not installed, so the run writes no TensorBoard curves")
     return is_installed
 
 

@@ -25,8 +25,8 @@ class ApflConfig:
     """How personal a client's model is.
 
     Attributes:
-        alpha: Weight of the personal model in the mixture; 0 serves the global model, 1 trains
-            every client alone. The paper has 0.25, 0.5 and 0.75.
+        alpha: Weight of the personal model in the mixture: 0 serves the global model, and 1 trains
+            every client alone. The paper uses 0.25, 0.5 and 0.75.
     """
 
     alpha: Annotated[float, Interval(ge=0, le=1)] = 0.5

@@ -32,12 +32,12 @@ class CflConfig:
     """When a cluster is split.
 
     Attributes:
-        stationary: Its mean update is shorter than this times its longest (eps1 / eps2); 0
-            never splits.
+        stationary: A cluster is split only if its mean update is shorter than this fraction of its
+            longest update (eps1 / eps2); 0 never splits.
         deviation: How far a client's update may be from that of its true group, as a fraction of
-            the latter (gamma_max). The parts of a split are that much further apart: their
-            clients' updates are at no smaller angle than twice the arcsine of it. At 0.71 that is
-            a right angle; 1 never splits.
+            the latter (gamma_max). The clients of different parts of a split must then have updates
+            at an angle of at least twice the arcsine of this number: a right angle for 0.71. 1
+            never splits.
     """
 
     stationary: Annotated[float, Interval(ge=0, le=1)] = 0.35

@@ -20,7 +20,7 @@ from sofa_fl.sharing import SharingConfig, training_sets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DittoConfig:
-    """How strongly personal models are held.
+    """How strongly personal models are pulled to the global model.
 
     Attributes:
         pull: Weight of half the squared distance to the global model (lambda).

@@ -19,14 +19,14 @@ from sofa_fl.sharing import SharingConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedOptConfig:
-    """How the server moves; the defaults are the paper's, which tunes the rate.
+    """The optimizer of the server; the defaults are the paper's, which tunes the rate.
 
     Attributes:
         rate: Step size of the server (eta).
-        beta1: How much of the mean update is remembered from round to round.
-        beta2: The same of its square.
-        adaptivity: Added to the root of the square (tau), which begins as its square; the larger,
-            the more alike are the steps of all parameters.
+        beta1: Decay rate of the average of updates.
+        beta2: Decay rate of the average of squared updates.
+        adaptivity: Added to the root of the average of squares (tau), which starts as tau squared;
+            with a larger value, the steps of all parameters are more alike.
     """
 
     rate: Annotated[float, Gt(0)] = 0.03

@@ -27,11 +27,11 @@ from sofa_fl.topology.tree import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedAlaConfig:
-    """How much of the budget goes into the weights.
+    """How much of the budget is spent on the mixing weights.
 
     Attributes:
-        share: Share of the batches that train the weights of the head; 0 leaves them at 1, which
-            is FedAvg. The paper trains them for an epoch in each round.
+        share: Fraction of the batches that train the mixing weights of the head; 0 leaves the
+            weights at 1, which is FedAvg. The paper trains them for an epoch in each round.
     """
 
     share: Annotated[float, Interval(ge=0, lt=1)] = 0.2

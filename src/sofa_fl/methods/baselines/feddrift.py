@@ -33,10 +33,10 @@ from sofa_fl.topology.tree import NodeId, Tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedDriftConfig:
-    """What is a change.
+    """What counts as a change.
 
     Attributes:
-        change: A held-out loss that rises by more than this is a drift; two models are one if
+        change: A held-out loss that rises by more than this is a drift; two models become one if
             exchanging them costs the clients of neither more than this (delta).
     """
 

@@ -16,7 +16,7 @@ from sofa_fl.sharing import SharingConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedProxConfig:
-    """How strongly a client is held.
+    """How strongly a client is pulled to the global model.
 
     Attributes:
         pull: Weight of half the squared distance to the global model (mu).

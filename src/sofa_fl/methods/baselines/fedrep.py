@@ -28,11 +28,11 @@ from sofa_fl.sharing import SharingConfig, training_sets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedRepConfig:
-    """What a client's budget is spent on.
+    """How a client's budget is divided.
 
     Attributes:
-        head_share: Share of the batches that train the head; the rest train the body. The paper
-            has ten epochs for the head and five for the body, or one.
+        head_share: Fraction of the batches that train the head; the others train the body. The
+            paper uses ten epochs for the head and five for the body, or one.
     """
 
     head_share: Annotated[float, Interval(gt=0, lt=1)] = 2 / 3

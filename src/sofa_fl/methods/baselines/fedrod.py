@@ -28,11 +28,11 @@ from sofa_fl.topology.tree import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedRodConfig:
-    """What a client's budget is spent on.
+    """How a client's budget is divided.
 
     Attributes:
-        head_share: Share of the batches that train the personal head. The paper, which trains
-            both at once, has no such number.
+        head_share: Fraction of the batches that train the personal head. The paper trains both at
+            once, so it has no such number.
     """
 
     head_share: Annotated[float, Interval(gt=0, lt=1)] = 0.5

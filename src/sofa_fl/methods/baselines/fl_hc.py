@@ -37,11 +37,12 @@ class FlHcConfig:
     """When and how clients are clustered.
 
     Attributes:
-        rounds: Rounds of FedAvg, the warm-up as the first; the next round's updates are clustered.
-        metric: How far apart two updates are.
-        linkage: How far apart two clusters are; `ward` needs the euclidean metric.
-        threshold: Clusters further apart than this fraction of the last merge's distance stay
-            apart; 1 leaves one cluster.
+        rounds: Rounds of FedAvg before clustering, counting the warm-up as the first; the updates
+            of the next round are clustered.
+        metric: The distance between two updates.
+        linkage: The distance between two clusters; `ward` needs the euclidean metric.
+        threshold: Clusters farther apart than this fraction of the last merge's distance are not
+            merged; 1 gives one cluster.
     """
 
     rounds: Annotated[int, Ge(0)] = 5

@@ -23,12 +23,12 @@ from sofa_fl.topology.tree import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HierFavgConfig:
-    """How the fixed tree looks and works.
+    """The fixed tree, and how often its root is averaged.
 
     Attributes:
-        num_edges: Number of edges between clients and cloud.
-        period: Rounds from one average of the cloud to the next (kappa_2); the first is in the
-            warm-up. In between clients use the models of their edges.
+        num_edges: Number of edge servers between the clients and the cloud.
+        period: Rounds from one average over all clients to the next (kappa_2); the first is in the
+            warm-up. In between, clients use the models of their edge servers.
     """
 
     num_edges: Annotated[int, Ge(1)] = 4

@@ -28,12 +28,12 @@ from sofa_fl.topology.tree import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HypClusterConfig:
-    """How many models there are, and for `hypcluster_restarts`, how many starts.
+    """The number of models and, for `hypcluster_restarts`, of random starts.
 
     Attributes:
         num_clusters: Number of models (K).
-        restarts: Random starts that `hypcluster_restarts` tries; `hypcluster` has one.
-        search_rounds: After this round `hypcluster_restarts` keeps only the best start.
+        restarts: Number of random starts that `hypcluster_restarts` tries; `hypcluster` has one.
+        search_rounds: The round after which `hypcluster_restarts` keeps only the best start.
     """
 
     num_clusters: Annotated[int, Ge(1)] = 3

@@ -17,10 +17,10 @@ from sofa_fl.topology.tree import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleConfig:
-    """Which of the true groups.
+    """Which level of the true groups is used.
 
     Attributes:
-        level: Where groups are nested: 0 takes the finest, 1 those above, and so on.
+        level: For nested groups: 0 is the finest level, 1 the level above it, and so on.
     """
 
     level: Annotated[int, Ge(0)] = 0
@@ -37,7 +37,7 @@ class Oracle(Clustered):
         truth, level = fed.stage.truth, self.config.level
         if not truth:
             raise DataError(
-                "the oracle needs data whose true groups are known: set data.partition=groups"
+                "the oracle needs data with known true groups; set data.partition=groups"
             )
         if level >= len(truth):
             raise ConfigError(

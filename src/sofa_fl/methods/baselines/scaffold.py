@@ -36,9 +36,9 @@ class Scaffold(BesideFedAvg):
         """The warm-up is a first round, which without controls is FedAvg's."""
         if fed.local.optimizer != "sgd" or fed.local.momentum:
             raise ConfigError(
-                "scaffold corrects gradients, so it needs plain descent, but local.optimizer is "
+                "scaffold corrects gradients, so it needs plain SGD, but local.optimizer is "
                 f"{fed.local.optimizer} with momentum {fed.local.momentum:g}; set "
-                "local.optimizer=sgd, local.momentum=0 and a learning rate for it"
+                "local.optimizer=sgd, local.momentum=0 and a suitable learning rate"
             )
         return self.round(ScaffoldState(self.base.start(fed), {}), fed)
 

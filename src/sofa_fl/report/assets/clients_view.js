@@ -12,7 +12,7 @@ function clientsView(app) {
   });
   const title = h("h3", {});
   const side = h("div", {}, title, worst, h("label", { class: "find" }, "Follow client ", find));
-  const bandNote = h("p", { class: "note" }, "The dark band holds four fifths of the clients, the light one all of them.");
+  const bandNote = h("p", { class: "note" }, "The dark band covers four fifths of the clients, the light band all of them.");
   const note = h("p", { class: "note" }, "Bars go from the worst client of the run to its best.");
   side.append(note);
   const element = h("div", { class: "split" }, h("div", {}, chart.element, bandNote), side);

@@ -14,7 +14,7 @@ function viridis(share) {
   return `rgb(${part.join(" ")})`;
 }
 
-// A score as a place in 0 … 1, by the logarithm of the errors: 90 to 95% is as far as 98 to 99%.
+// A score as a place in 0 … 1, by the logarithm of the errors: the distance from 90 to 95% equals that from 98 to 99%.
 // R² may be negative: its errors, the share of the variance that is left, are then above 1.
 function scoreScale(values) {
   const known = values.filter(isNumber);

@@ -20,10 +20,10 @@ function comparePage(root, runs) {
     ...metricsOf(runs.flatMap((run) => run.history)).map((name) =>
       card(`metric-${name}`, name, "Mean over the clients.", add(metricCurves(app, name)))),
     h("div", { class: "row" },
-      card("rank-card", "Clients from worst to best, in this round", "Where a line is higher, that part of the clients is served better.", add(rankView(app))),
+      card("rank-card", "Clients from worst to best, in this round", "A higher line means that these clients are served better.", add(rankView(app))),
       app.hasSeeds
-        ? card("differ-card", "Seed by seed", `Mean ${app.score.name} of the clients less that of ${app.groups[0].name} with the same seed.`, add(seedsView(app)))
-        : card("differ-card", "Who gains, who loses", `Against ${runs[0].name}, client by client.`, add(differenceView(app)))),
+        ? card("differ-card", "Seed by seed", `Mean ${app.score.name} of the clients minus that of ${app.groups[0].name} with the same seed.`, add(seedsView(app)))
+        : card("differ-card", "Who gains, who loses", `Compared with ${runs[0].name}, client by client.`, add(differenceView(app)))),
     card("trees-card", "The trees", null, legend(runs[0], app.score), add(treesView(app))),
     card("config-card", "What differs in the configuration", null, configDifferences(runs)));
   app.draw(false);

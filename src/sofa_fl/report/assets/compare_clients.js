@@ -31,7 +31,7 @@ function differenceView(app) {
       const title = h("h3", {}, h("i", { class: "swatch", style: `background: ${run.colour}` }), run.short);
       const frame = frameAt(run, app.at);
       if (!first || !frame) return title;
-      if (run.seed !== base.seed || run.data !== base.data) return h("div", {}, title, h("p", { class: "note" }, "Other data or another seed: its clients are others."));
+      if (run.seed !== base.seed || run.data !== base.data) return h("div", {}, title, h("p", { class: "note" }, "This run has other data or another seed, so its clients are different ones."));
       const known = first.raw.clients.filter((c) => frame.has(c) && isNumber(frame.accuracy(c)) && isNumber(first.accuracy(c)));
       const gain = (client) => frame.accuracy(client) - first.accuracy(client);
       known.sort((a, b) => gain(a) - gain(b));
@@ -39,7 +39,7 @@ function differenceView(app) {
       const worse = known.filter((client) => gain(client) < 0).length;
       const ends = known.length > 6 ? [...known.slice(0, 3), ...known.slice(-3)] : known;
       const most = Math.max(1e-9, ...ends.map((client) => Math.abs(gain(client))));
-      return h("div", {}, title, h("p", { class: "note" }, `${count(better)} better, ${count(worse)} worse, ${count(known.length - better - worse)} alike${known.length > 6 ? "; below, the three that lose most and the three that gain most" : ""}`),
+      return h("div", {}, title, h("p", { class: "note" }, `${count(better)} better, ${count(worse)} worse, ${count(known.length - better - worse)} equal${known.length > 6 ? "; below, the three that lose most and the three that gain most" : ""}`),
         rankBars(ends.map((client) => ({
           name: clientName(frame, client), share: Math.abs(gain(client)) / most, colour: gain(client) < 0 ? "var(--hue-5)" : "var(--hue-0)",
           value: app.score.change(gain(client)),
@@ -63,7 +63,7 @@ function seedsView(app) {
         const [a, b] = [recordAt(run, app.at), partner && recordAt(partner, app.at)];
         return a && b ? [{ seed: run.seed, gain: a.client.mean - b.client.mean }] : [];
       });
-      if (!pairs.length) return h("div", {}, title, h("p", { class: "note" }, "No seed in common."));
+      if (!pairs.length) return h("div", {}, title, h("p", { class: "note" }, "These runs have no seed in common."));
       const { mean, width } = intervalOf(pairs.map((pair) => pair.gain));
       const said = `${app.score.change(mean)}${isNumber(width) ? ` ± ${app.score.change(width).replace("+", "")} (95% interval)` : ""}`;
       const most = Math.max(1e-9, ...pairs.map((pair) => Math.abs(pair.gain)));

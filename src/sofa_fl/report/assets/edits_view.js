@@ -5,7 +5,7 @@ const MANY_IN_A_ROUND = 60;
 function editsView(app) {
   const list = h("ol", { class: "edits", "aria-label": "Edits by round" });
   const now = h("div", { class: "edits-now", "aria-live": "polite" });
-  const none = h("p", { class: "note" }, "The tree has stayed as it was after the warm-up.");
+  const none = h("p", { class: "note" }, "The tree has not changed since the warm-up.");
   const data = h("p", { class: "data-news" });
   const element = h("div", { class: "edits-box" }, data, now, none, list);
   let built = -1;
@@ -45,7 +45,7 @@ function editsView(app) {
     data.textContent = news;
     data.hidden = !news;
     now.replaceChildren(stage ? `${nameOfRound(frame.round)}: edit ${stage.index + 1} of ${stage.count}.`
-      : first ? start : edits.length ? `In this round: ${tally(edits)}.` : "No edit in this round.");
+      : first ? start : edits.length ? `In this round: ${tally(edits)}.` : "No edits in this round.");
     const since = frame && frame.before ? frame.before.round : -1;
     let shown = null;
     for (const item of list.children) {

@@ -13,7 +13,7 @@ function watchLive(app, seconds = ASK_EVERY) {
       failures = 0;
     } catch {
       failures += 1;
-      if (failures > 2) app.setStatus("not connected; trying again");
+      if (failures > 2) app.setStatus("not connected; retrying");
     }
     if (!app.run.summary) setTimeout(ask, seconds * Math.min(8, 1 + failures));
   }
@@ -36,6 +36,6 @@ function watchLive(app, seconds = ASK_EVERY) {
 function statusOf(run, live) {
   if (run.summary) return live ? "ended" : "";
   const last = run.history[run.history.length - 1];
-  const done = last ? `after ${nameOfRound(last.round).toLowerCase()}` : "warm-up under way";
+  const done = last ? `after ${nameOfRound(last.round).toLowerCase()}` : "warm-up in progress";
   return live ? `live, ${done}` : `not ended, ${done}`;
 }

@@ -97,7 +97,7 @@ function drawHead(app) {
     h("span", {}, h("b", {}, format(value)), ` ${what === "mean" ? `mean ${name}` : what}${isScored(frame.record) ? "" : `, of round ${frame.record.evaluated}`}`));
   // What sharing disclosed stands beside what it brought.
   const most = frame && frame.record.disclosed ? frame.record.disclosed.max : 0;
-  if (most) scores.push(h("span", {}, h("b", {}, percent(most, 1)), " of a client's samples disclosed, at most"));
+  if (most) scores.push(h("span", {}, h("b", {}, percent(most, 1)), " of a client's samples disclosed (maximum)"));
   document.getElementById("headline").replaceChildren(...scores);
 }
 
@@ -112,7 +112,7 @@ function legend(run, score = run.score) {
     ticks.append(mark);
   }
   return h("div", { class: "legend" }, h("span", {}, `colour: ${score.name}`), h("span", { class: "ramp-box" }, ramp, ticks),
-    h("span", {}, "size: samples"), h("span", {}, "number in a cluster: its clients"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
+    h("span", {}, "size: samples"), h("span", {}, "number in a cluster: how many clients it has"), h("span", { class: "ring changed" }, "just changed"), h("span", { class: "ring worst" }, "worst"),
     run.frames.some((frame) => frame.absent.size) ? h("span", { class: "ring hollow" }, "absent") : null);
 }
 
@@ -145,7 +145,7 @@ function kindsOf(run) {
 }
 
 function cardsFor(app, kinds) {
-  if (kinds.has("nothing")) return [h("p", { class: "empty" }, "No round is on record yet: the warm-up is under way.")];
+  if (kinds.has("nothing")) return [h("p", { class: "empty" }, "No round has been recorded yet: the warm-up is in progress.")];
   const add = (view) => {
     app.cards.push(view);
     return view.element;
@@ -158,30 +158,30 @@ function cardsFor(app, kinds) {
     card("fairness-card", "Fairness", null, add(fairnessView(app))),
   ];
   if (metricsOf(app.run.history).length) {
-    found.push(card("metrics-card", "Own metrics", "Mean over the clients, and from the least to the most of them, on each one's own test samples.", add(metricsView(app))));
+    found.push(card("metrics-card", "Own metrics", "The mean and the range over the clients, each on its own test samples.", add(metricsView(app))));
   }
   const levels = kinds.has("levels")
-    ? card("levels-card", "Levels", "Held-out loss of the models on a client's path: what is each level good for?", add(levelsView(app))) : null;
+    ? card("levels-card", "Levels", "The held-out loss of the models on clients' paths shows how useful each level is.", add(levelsView(app))) : null;
   const map = kinds.has("map") ? card("map-card", "Map", null, add(mapView(app))) : null;
   if (levels || map) found.push(h("div", { class: "row" }, levels, map));
   if (kinds.has("sharing")) {
     found.push(card("sharing-card", "Sharing", null, add(sharingView(app))));
   }
   if (kinds.has("objective")) {
-    found.push(card("objective-card", "Objective", "The paper's L, which training is to lower: held-out loss of every node, and how far nodes are from their siblings and parents.", add(objectiveView(app))));
+    found.push(card("objective-card", "Objective", "The paper's objective L, which training should lower: the held-out loss of every node, and the distance of nodes from their siblings and parents.", add(objectiveView(app))));
   }
   if (kinds.has("groups")) {
-    found.push(card("groups-card", "Known groups", "How well the tree agrees with the groups in the data, which only the oracle is told; 1 means exactly.", add(groupsView(app))));
+    found.push(card("groups-card", "Known groups", "How well the tree agrees with the true groups, which only the oracle knows; 1 means that it agrees exactly.", add(groupsView(app))));
   }
   if (kinds.has("aside")) {
-    found.push(card("aside-card", "Absent and set aside", "Clients that did not take part as others did, and why.", add(asideView(app))));
+    found.push(card("aside-card", "Absent and set aside", "Clients that did not take part normally, and why.", add(asideView(app))));
   }
   if (Object.keys(app.run.left || {}).length) {
-    found.push(card("left-card", "What left each site", "In this run, by what the server received; each site's own audit log has all runs.", add(leftView(app))));
+    found.push(card("left-card", "What left each site", "What the server received in this run; each site's own audit log covers all runs.", add(leftView(app))));
   }
   found.push(card("cost-card", "Cost", null, add(costView(app))), card("config-card", "Configuration", null, add(configView(app))));
   if (kinds.has("thinned")) {
-    found.unshift(h("p", { class: "note" }, "Of so many clients and rounds only some rounds are drawn, to keep the page small; edits and means are complete."));
+    found.unshift(h("p", { class: "note" }, "With this many clients and rounds, only some rounds are drawn, to keep the page small; edits and means are complete."));
   }
   return found;
 }

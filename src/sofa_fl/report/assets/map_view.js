@@ -56,8 +56,8 @@ function mapView(app) {
     }
     svg.setAttribute("viewBox", `0 0 ${room} ${height}`);
     svg.style.height = `${height}px`;
-    const areas = frame.raw.clusters.length > 1 ? "Areas hold the clients of one cluster. " : "";
-    note.textContent = `${areas}Dots that would cover each other are moved apart. The frame is ${(room / unit).toPrecision(3)} wide.`;
+    const areas = frame.raw.clusters.length > 1 ? "An area contains the clients of one cluster. " : "";
+    note.textContent = `${areas}Overlapping dots are moved apart. The frame is ${(room / unit).toPrecision(3)} wide.`;
     for (const goal of goals.values()) { // where that was not enough, none is cut off
       goal.x = Math.min(room - size - 3, Math.max(size + 3, goal.x));
       goal.y = Math.min(height - size - 3, Math.max(size + 3, goal.y));

@@ -79,14 +79,14 @@ function asideView(app) {
     const rows = [...frame.aside].map(([client, why]) => [clientName(frame, client), String(why)]);
     const absent = [...frame.absent];
     if (absent.length) rows.push(["absent", `${absent.slice(0, 100).join(", ")}${absent.length > 100 ? " …" : ""}`]);
-    element.replaceChildren(rows.length ? table(rows) : h("p", { class: "note" }, "Nobody in this round."));
+    element.replaceChildren(rows.length ? table(rows) : h("p", { class: "note" }, "None in this round."));
   }
 
   return { element, draw };
 }
 
 // What has left each site of a deployment, as far as the server received it.
-const LEFT = [["models", "models"], ["masked_models", "masked models"], ["scores", "scores"], ["embeds", "features"], ["samples", "samples, repeated ones too"]];
+const LEFT = [["models", "models"], ["masked_models", "masked models"], ["scores", "scores"], ["embeds", "features"], ["samples", "samples, counting repeats"]];
 
 function leftView(app) {
   const spent = (epsilon) => Object.entries(epsilon || {}).map(([part, value]) => `${part} ${decimal(value, 2)}`).join(", ") || "no noise";

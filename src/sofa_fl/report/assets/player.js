@@ -4,7 +4,7 @@ const PACE = 1300; // milliseconds a round
 
 function player(app) {
   const button = h("button", { type: "button", id: "play", "aria-label": "Play", onclick: toggle });
-  const slider = h("input", { type: "range", id: "slider", min: 0, step: 1, "aria-label": "Round", title: "A tick below: the tree was edited. A dot above: data changed, or clients joined or left.", oninput: slide });
+  const slider = h("input", { type: "range", id: "slider", min: 0, step: 1, "aria-label": "Round", title: "A tick below marks an edit of the tree. A dot above marks a change of data, or clients that joined or left.", oninput: slide });
   const ticks = h("div", { class: "ticks", "aria-hidden": "true" });
   const label = h("output", { id: "round", for: "slider" });
   const state = h("span", { id: "state" });

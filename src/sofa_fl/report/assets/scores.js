@@ -12,7 +12,7 @@ const SCORES = {
     tight: (x) => (!isNumber(x) ? NONE : x < 1 ? decimal(Math.min(99.9, 100 * x), 1) : "100"),
     change: (x, digits = 2) => signed(100 * x, digits),
     tick: (x) => percent(x, x > 0.99 && x < 1 ? 1 : 0),
-    note: "Accuracy on each client's own test samples. The axis is logarithmic in the error: 90 to 95% is as far as 98 to 99%.",
+    note: "Accuracy on each client's own test samples. The axis is logarithmic in the error: the distance from 90 to 95% equals that from 98 to 99%.",
   },
   // Of regression: the share of the variance that is explained, below zero if the mean would be a better answer.
   r2: {
@@ -20,7 +20,7 @@ const SCORES = {
     tight: (x) => shortReal(x, 0),
     change: (x) => signed(x, 3),
     tick: (x) => String(+x.toFixed(3)).replace("-", "−"),
-    note: "R² on each client's own test samples: 1 is exact, 0 is no better than the mean. The axis is logarithmic in the error: 0.90 to 0.95 is as far as 0.98 to 0.99.",
+    note: "R² on each client's own test samples: 1 is exact, 0 is no better than the mean. The axis is logarithmic in the error: the distance from 0.90 to 0.95 equals that from 0.98 to 0.99.",
   },
 };
 // Of runs that were scored in different ways, side by side, or by what another version knows.

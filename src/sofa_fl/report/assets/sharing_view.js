@@ -7,9 +7,9 @@ function sharingView(app) {
   const words = h("p", { class: "note" });
   const chart = lineChart(app, { label: "Disclosed so far", height: 190, named: true, content });
   const ranks = h("div", {});
-  const matrix = h("div", {}, h("h3", {}, "Who has samples of whom, in this round"), canvas, words);
+  const matrix = h("div", {}, h("h3", {}, "Which client has samples of which, in this round"), canvas, words);
   const element = h("div", { class: "halves" }, matrix,
-    h("div", {}, h("h3", {}, "Disclosed so far, of a client's samples"), chart.element, h("h3", {}, "Most disclosed"), ranks));
+    h("div", {}, h("h3", {}, "Fraction of each client's samples disclosed so far"), chart.element, h("h3", {}, "Most disclosed"), ranks));
   let order = [];
 
   function content() {
@@ -65,7 +65,7 @@ function sharingView(app) {
     context.putImageData(image, 0, 0);
     const total = all.reduce((sum, client) => sum + ((frame.shared(client) || [])[0] || 0), 0);
     words.textContent = frame.raw.shared
-      ? `A row is whose samples they are, a column who gets them, in the order of the tree; the stronger the colour the more, up to ${number(largest, "sample")}. ${count(total)} samples are in a pool.${n < all.length ? ` Of ${count(all.length)} clients ${count(n)} are drawn.` : ""}`
+      ? `A row is the owner of the samples and a column their receiver, in the order of the tree; a stronger colour means more samples, up to ${number(largest, "sample")}. ${count(total)} samples are in a pool.${n < all.length ? ` Of ${count(all.length)} clients ${count(n)} are drawn.` : ""}`
       : "Nothing is shared.";
   }
 
