@@ -11,16 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sofa_fl.data.federated_data import Arrays, Samples, SplitName
-from sofa_fl.engine.base import (
-    Exam,
-    LocalConfig,
-    Outcome,
-    Prior,
-    Pull,
-    Score,
-    Task,
-    batch_order,
-)
+from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Prior, Pull, Score, Task, batch_order
 from sofa_fl.engine.draws import Draws, Rewriting
 from sofa_fl.engine.exams import Sums
 from sofa_fl.engine.fit import DRAWN, SAMPLES, draws_backwards, habits_of

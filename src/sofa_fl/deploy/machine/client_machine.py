@@ -27,12 +27,7 @@ from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.machine.sum_record import SumRecord
 from sofa_fl.deploy.transport.contents import KINDS
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
-from sofa_fl.deploy.transport.message_checks import (
-    MessageError,
-    RefusalError,
-    check_samples,
-    shown,
-)
+from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError, check_samples, shown
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.deploy.transport.wire_message import VERSION, MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, Prior, Task, batch_order
