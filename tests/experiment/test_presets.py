@@ -36,7 +36,7 @@ def test_paper_has_the_papers_rules() -> None:
     named, written = rules_of(preset("paper").sofa), paper_rules()
     for each in dataclasses.fields(written):
         if each.name != "build":  # DMAC as the paper has it is a value, not a function
-            assert getattr(named, each.name) is getattr(written, each.name), each.name
+            assert getattr(named, each.name) == getattr(written, each.name), each.name
 
 
 def test_the_file_and_then_settings_come_after_it(tmp_path: Path) -> None:
