@@ -78,7 +78,7 @@ def test_both_kinds_of_samples_are_asked_for_in_one_exchange() -> None:
 def test_no_more_training_samples_count_than_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     known, client = evidence(), NodeId(0)
     held, own = known.samples(client), FED.owned[client]
-    monkeypatch.setattr("sofa_fl.methods.rules.losses.FEW", held + 3)
+    monkeypatch.setattr("sofa_fl.methods.rules.losses.ENOUGH", held + 3)
     seen = spied()
     found = known.losses([(client, (A,))], more=True)
     assert [len(exam.samples) for exam in seen.exams] == [held, 3]

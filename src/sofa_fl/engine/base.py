@@ -20,7 +20,7 @@ from sofa_fl.models.mix import Model
 from sofa_fl.topology.tree import NodeId
 
 Precision = Literal["float32", "tf32", "bf16"]
-Part = Literal["all", "body", "head"]  # the head is the output layer, the body all below it
+TrainedPart = Literal["all", "body", "head"]  # the head is the output layer, the body all below it
 Prior = NDArray[np.float32]  # log of how common each class is; is added to a network's outputs
 
 
@@ -99,7 +99,7 @@ class Task:
     pulls: tuple[Pull, ...] = ()
     pace: float = 1.0
     prior: Prior | None = None
-    part: Part = "all"
+    part: TrainedPart = "all"
     noising: Noising | None = None
 
     @property

@@ -20,10 +20,10 @@ from sofa_fl.engine.base import (
     Exam,
     LocalConfig,
     Outcome,
-    Part,
     Prior,
     Score,
     Task,
+    TrainedPart,
     batch_order,
 )
 from sofa_fl.engine.exams import Sitting, Sums, alike, gather, sittings, summed
@@ -79,7 +79,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
         self._width, self._samples = width, EXAM_SAMPLES
         self._num_clients = len(data.clients)
         self._scores_in_tf32 = local.precision == "bf16" and self._learner.device.type == "cuda"
-        self._steppers: dict[tuple[int, Pulls, Part], Stepper] = {}
+        self._steppers: dict[tuple[int, Pulls, TrainedPart], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
         self.meanwhile: Callable[[], None] = lambda: None
         self._make, self._exams_alone, self.way = choose_way(self._learner)
@@ -267,7 +267,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
                 torch.cuda.empty_cache()
         return done
 
-    def _stepper(self, num: int, pulls: Pulls, part: Part) -> Stepper:
+    def _stepper(self, num: int, pulls: Pulls, part: TrainedPart) -> Stepper:
         learner = self._learner
         span = learner.flat.span(part)
 

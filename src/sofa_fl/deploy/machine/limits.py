@@ -15,7 +15,7 @@ from sofa_fl.deploy.transport.message_checks import (
     shown,
 )
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.engine.base import Part
+from sofa_fl.engine.base import TrainedPart
 from sofa_fl.engine.task_codec import Header
 from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build
@@ -123,8 +123,8 @@ def read_task_values(header: Header) -> dict[str, Any]:
         for name, kind in (("batches", int), ("seed", int), ("pace", float))
     }
     values["part"] = header.get("part", "all")
-    if values["part"] not in get_args(Part):
-        raise MessageError(f"part must be one of {get_args(Part)}, got {values['part']!r}")
+    if values["part"] not in get_args(TrainedPart):
+        raise MessageError(f"part must be one of {get_args(TrainedPart)}, got {values['part']!r}")
     check_number("pace", values["pace"], 0.0, 1.0)
     return values
 

@@ -34,7 +34,7 @@ from sofa_fl.topology.tree.edits import Edit
 
 Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
 Pairs = Sequence[tuple[NodeId, NodeId]]  # of a client, and a node whose model it is asked about
-FEW = 100  # held-out samples
+ENOUGH = 100  # held-out samples to judge the model of a cluster by
 LARGEST = 1e30  # the loss of what could not be scored
 
 
@@ -197,13 +197,14 @@ class FederationEvidence:
         samples, and where it does, that favours staying.
         """
         return (
-            self.samples(client) < FEW and self.fed.judged_on(client) is not self.fed.owned[client]
+            self.samples(client) < ENOUGH
+            and self.fed.judged_on(client) is not self.fed.owned[client]
         )
 
     def _training_rows(self, client: NodeId) -> Samples:
         """As many of a client's training samples as it holds out too few."""
         rows = self.fed.owned[client]
-        return np.take(rows, _evenly(len(rows), min(FEW - self.samples(client), len(rows))))
+        return np.take(rows, _evenly(len(rows), min(ENOUGH - self.samples(client), len(rows))))
 
     def after(self, tree: Tree, edits: Sequence[Edit]) -> Self:
         models = inherit(self.tree, self.models, edits, self.fed)

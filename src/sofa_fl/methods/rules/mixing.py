@@ -24,7 +24,7 @@ from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import NodeId, Tree
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)  # what a may be
-TRIFLE = 0.01  # of what is known, blind loss − loss
+NEGLIGIBLE = 0.01  # of what is known, blind loss − loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def start_weight(
     is_misled = best < blind_loss <= losses[0]
     if not (alone or is_misled or is_left(losses, learned, chance, blind_loss)):
         return 0.0
-    is_trifle = losses[-1] - best < TRIFLE * (blind_loss - best)
+    is_trifle = losses[-1] - best < NEGLIGIBLE * (blind_loss - best)
     return 1.0 if is_trifle else WEIGHTS[int(losses.argmin())]
 
 

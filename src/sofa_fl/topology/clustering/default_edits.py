@@ -22,12 +22,12 @@ from sofa_fl.topology.tree.edits import Edit, Graft, merges_of
 
 # Fractions of the blind loss.
 GAIN = 0.05  # a client moves for no less
-TRIFLE = 0.01  # clusters whose exchange costs no more may merge
+HARMLESS = 0.01  # clusters whose exchange costs no more may merge
 NOTABLE = 0.02  # no part is made that gains no more
 MUCH = 0.1  # a difference that is never chance
 ERRORS = 2.0  # standard errors above zero that a smaller loss must be
 NEAREST = 3  # siblings that a cluster is compared with
-FEW = 10  # clients of a cluster whose model depends on each
+FEW_CLIENTS = 10  # clients of a cluster whose model depends on each
 
 
 def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
@@ -36,7 +36,7 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
     From the root down, always to the child cluster that loses least; of those on the way, the best.
     The clusters above its own are not among them: a client has their models already.
     """
-    parents, models = whose_turn_it_is(tree, evidence, config), Models(tree, evidence)
+    parents, models = whose_turn_it_is(tree, evidence, config), ClusterModels(tree, evidence)
 
     def ask(pairs: Sequence[tuple[NodeId, NodeId]]) -> list[float]:
         questions = [(client, models.without(cluster, client)) for client, cluster in pairs]
@@ -60,7 +60,7 @@ def find_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
 
 def foresee_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Question]:
     """What `find_grafts` asks about first: the parents of those whose turn it is."""
-    models = Models(tree, evidence)
+    models = ClusterModels(tree, evidence)
     parents = whose_turn_it_is(tree, evidence, config)
     return [(client, models.without(parent, client)) for client, parent in parents.items()]
 
@@ -76,14 +76,14 @@ def whose_turn_it_is(tree: Tree, evidence: Evidence, config: ShapeConfig) -> dic
     }
 
 
-class Models:
+class ClusterModels:
     """The clusters' models, as nodes to take the mean of."""
 
     def __init__(self, tree: Tree, evidence: Evidence) -> None:
         below = known_below(tree, evidence)
         known = {cluster: below.get(cluster, []) for cluster in tree.clusters}
         self._whole = {cluster: (cluster,) for cluster in known}  # there may be millions of pairs
-        self._few = {c: clients for c, clients in known.items() if 1 < len(clients) <= FEW}
+        self._few = {c: clients for c, clients in known.items() if 1 < len(clients) <= FEW_CLIENTS}
 
     def without(self, cluster: NodeId, client: NodeId) -> tuple[NodeId, ...]:
         """The cluster's model, or what others made of it, if the client is one of few in it.
@@ -156,11 +156,11 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
 def is_loss(more: Floats, counts: Floats, blind_loss: float) -> bool:
     """Whether clients lose by an exchange of models, given by how much more each one loses.
 
-    Below `TRIFLE` they do not, above `MUCH` they do; between, if the mean is above zero by more
+    Below `HARMLESS` they do not, above `MUCH` they do; between, if the mean is above zero by more
     than chance, as the spread over clients tells. `counts` are the samples behind each number.
     """
     mean, error = mean_and_error(more, counts)
-    if not TRIFLE * blind_loss < mean <= MUCH * blind_loss:
+    if not HARMLESS * blind_loss < mean <= MUCH * blind_loss:
         return mean > MUCH * blind_loss
     return mean > ERRORS * error
 
