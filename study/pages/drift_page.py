@@ -49,8 +49,9 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         )
         return
     yield (
-        "The rows of *SOFA-FL* were made with the present rules, those of *SHAPE only* with earlier "
-        "ones: a split needed only a gain of 0.1, and trials were not repeated.\n"
+        "The rows of *SOFA-FL* were made with the present rules.\n"
+        "Those of *SHAPE only* were made with earlier rules: a split needed only a gain of 0.1, and "
+        "trials were not repeated.\n"
         "Most rows of the *frozen tree* and of *DMAC every round* were also made again.\n"
         "The rows of the other methods, and all rows on faults, come from version 0.1.0.\n"
         "The newer rows are in float32, the older ones in bf16.\n"
