@@ -7,7 +7,8 @@ import torch
 
 from sofa_fl.errors import ModelError
 from sofa_fl.models import rows as rows_module
-from sofa_fl.models.flat import add_together, mean
+from sofa_fl.models.flat import add_together, distances, mean
+from sofa_fl.models.gpu_sums import add_up, measure
 from sofa_fl.models.mix import Mix, Model, as_vector
 from sofa_fl.models.rows import rows_of, sums_of
 
@@ -52,3 +53,23 @@ def test_models_added_together_are_their_mean() -> None:
     weights = [float(1 + i % 7) for i in range(len(many))]
     shares = [weight / sum(weights) for weight in weights]
     torch.testing.assert_close(add_together(many, shares, torch.zeros(50)), mean(many, weights))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_models_on_a_gpu_are_read_where_they_lie() -> None:
+    there = [model.cuda() for model in MODELS]
+    shorter = [model[:49] for model in there]
+    weights = [1.0, 2.0, 0.5, 3.0, 1.5]
+    torch.testing.assert_close(mean(there, weights).cpu(), mean(MODELS, weights))
+    sums = [[], [(there[0], 2.0), (there[1], -1.0)], [(there[1], 0.5)]]
+    expected = [torch.zeros(20), (2 * MODELS[0] - MODELS[1])[:20], 0.5 * MODELS[1][:20]]
+    torch.testing.assert_close(sums_of(sums, 20).cpu(), torch.stack(expected))
+    far = [(model - MODELS[0])[:49].norm() for model in MODELS]
+    found = distances(shorter, [shorter[0]] * 5)
+    torch.testing.assert_close(torch.stack(found).cpu(), torch.stack(far))
+
+
+def test_kernels_are_for_vectors_of_one_gpu_that_are_long_enough() -> None:
+    out = torch.empty(1, 50)
+    assert not add_up([[(MODELS[0], 1.0)]], out)
+    assert measure(MODELS, MODELS) is None

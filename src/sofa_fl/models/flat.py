@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
 from sofa_fl.models.calls import Home, Kept
+from sofa_fl.models.gpu_sums import add_up, measure
 from sofa_fl.models.networks import frozen_of, hold
 
 Vector = Tensor  # one-dimensional, float32
@@ -217,7 +218,9 @@ def distances(vectors: Sequence[Vector], others: Iterable[Vector]) -> list[Tenso
     others = iter(others)
     for first in range(0, len(vectors), AT_ONCE):
         some = list(vectors[first : first + AT_ONCE])
-        found += torch._foreach_norm(torch._foreach_sub(some, list(islice(others, len(some)))))
+        theirs = list(islice(others, len(some)))
+        measured = measure(some, theirs)
+        found += measured or torch._foreach_norm(torch._foreach_sub(some, theirs))
     return found
 
 
@@ -261,17 +264,21 @@ def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
 def mean(vectors: Sequence[Vector], weights: Sequence[float], out: Vector | None = None) -> Vector:
     """The weighted mean of `vectors`, in new memory or in `out`."""
     total = float(sum(weights))
-    out = (empty_like(vectors[0]) if out is None else out).zero_()
+    out = empty_like(vectors[0]) if out is None else out
     shares = [weight / total for weight in weights]
     if out.is_cuda and len(vectors) > 2:
         return add_together(vectors, shares, out)
+    out.zero_()
     for vector, share in zip(vectors, shares, strict=True):
         out.add_(vector, alpha=share)
     return out
 
 
 def add_together(vectors: Sequence[Vector], shares: Sequence[float], out: Vector) -> Vector:
-    """Add the vectors, multiplied by their shares, to `out`: many at a time, for a GPU."""
+    """Make `out` the sum of the vectors, multiplied by their shares, in few steps for a GPU."""
+    if add_up([list(zip(vectors, shares))], out[None]):
+        return out
+    out.zero_()
     factors = on_device(np.array(shares, dtype=np.float32), out.device)
     for first in range(0, len(vectors), AT_ONCE):
         rows = torch.stack(list(vectors[first : first + AT_ONCE]))
