@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sofa_fl.engine import stacked
 from sofa_fl.engine.base import Pull
+from sofa_fl.engine.map_clients import UndecidedError
 from sofa_fl.engine.mapping import Product
 from sofa_fl.engine.precision import multiplying_in_tf32
 from sofa_fl.engine.recall import round_up
 from sofa_fl.engine.sequential import SequentialEngine
+from sofa_fl.engine.stack import LayerStack
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.stepper import Pulls
+from sofa_fl.models.flat import FlatNetwork
 from sofa_fl.models.mix import Mix
 from sofa_fl.models.rows import rows_of
 from tests.engine.cases import DATA, ENGINES, LOCAL, MLP, assert_same, task
@@ -72,6 +76,13 @@ def test_operations_do_not_grow_with_the_clients_that_are_loaded() -> None:
     assert counts[0] == counts[1] > 0
 
 
+class LooksAtValues(nn.Module):
+    """Looks at a value of all samples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.log_softmax(dim=1) if float(x.max()) > 0 else x
+
+
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what torch is told to do."""
 
@@ -119,6 +130,23 @@ def test_stacks_for_exams_come_in_few_sizes() -> None:
     assert all(num <= size <= 1.25 * num for num, size in enumerate(sizes, start=1))
     assert len(set(sizes)) == 28
     assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("odd", [nn.Dropout(0.5), LooksAtValues()])
+def test_only_what_is_known_not_to_look_at_values_is_not_watched(odd: nn.Module) -> None:
+    """Watched or not, a network that is scored gives the same; one that looks is found out."""
+    made = nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.ReLU(), odd)
+    stack = LayerStack(FlatNetwork(made), 2)
+    assert stack.is_plain == isinstance(odd, nn.Dropout)
+    stack.load(torch.randn(2, stack.size))
+    x = torch.randn(10, 6)
+    if not stack.is_plain:
+        with pytest.raises(UndecidedError):
+            stack.forward(x, training=False)
+        return
+    found = stack.forward(x, training=False)
+    stack.is_plain = False
+    assert torch.equal(stack.forward(x, training=False), found)
 
 
 def test_the_precision_of_scores_is_that_of_scores_alone() -> None:
