@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import weakref
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config, parse_config
+from sofa_fl.experiment.run.launch import old_objects_spared
 from sofa_fl.experiment.storage.events import edit_from_json
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation, answered
@@ -310,3 +312,14 @@ def test_every_round_records_the_objective(tmp_path: Path) -> None:
         assert set(terms) == {"loss", "siblings", "parent"}
     run(tiny(tmp_path / "other", method="fedavg"))
     assert all("objective" not in e for e in RunFolder.open(tmp_path / "other").events())
+
+
+def test_with_a_gpu_full_collections_leave_out_what_was_there_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with old_objects_spared():
+        assert not gc.get_freeze_count()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with old_objects_spared():
+        assert gc.get_freeze_count() > 10_000
+    assert not gc.get_freeze_count()
