@@ -15,6 +15,7 @@ import typing
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union
@@ -203,8 +204,9 @@ def _numbers(run: Sequence[torch.Tensor | NDArray[Any]]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
+@cache
 def copy_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream on which nobody else computes.
+    """A stream on which nobody else computes; always the same, since memory is kept by stream.
 
     torch hands out the same 32 streams again and again, and the one on which a step is captured is
     among them: a copy would become a part of that step, and be repeated with it. Streams of
