@@ -28,7 +28,7 @@ except ImportError:  # on Windows nothing is locked
 
 PARTIAL = ".partial"  # the end of an unfinished file's name
 LARGE = 1 << 25  # bytes for which threads are worth starting
-SLICE = 1 << 23
+SLICE = 1 << 25  # written at a time: between any two slices a thread may have to wait for Python
 THREADS = 4  # each has the lock of the file while it writes, and waits for the disk otherwise
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _flush = getattr(os, "fdatasync", os.fsync)
