@@ -193,6 +193,10 @@ class FederatedData:
 
     def digest(self) -> str:
         """A digest that is equal for the same samples, assigned in the same way."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:  # read once: a run needs it when it begins and when it ends
         digest = hashlib.blake2b(digest_size=16)
         splits = [array for part in (self.train, self.test) for array in (part.x, part.y)]
         rows = [
