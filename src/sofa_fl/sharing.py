@@ -238,7 +238,9 @@ def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[Node
 
 
 def union(parts: list[Samples]) -> Samples:
-    return np.unique(np.concatenate([_NONE, *parts]))
+    """The rows in any of the parts, sorted; `np.unique` takes several times as long."""
+    rows = np.sort(np.concatenate([_NONE, *parts]))
+    return rows[np.diff(rows, prepend=-1) > 0]  # no row number is below 0
 
 
 def _with_copies(known: NDArray[np.bool_], owned: Owned) -> NDArray[np.bool_]:
