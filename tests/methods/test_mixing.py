@@ -1,9 +1,11 @@
-"""How far every node goes its own way."""
+"""How much every node keeps of its own model."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,18 +19,17 @@ from sofa_fl.methods.rules.mixing import (
     WEIGHTS,
     Mixing,
     after_moves,
-    is_left,
+    levels,
     mixture,
     own_models,
-    start_weight,
     steadied,
-    steadied_counts,
     weigh_by_losses,
 )
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.mix import Mix, as_vector
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft, Leave, apply_all
 from tests.methods.cases import Spy, federation, in_units
+from tests.topology.strategies import ids, node, tree_of
 
 # Three groups of three clients, each with a target of its own; a model of zeros loses less.
 FED = in_units(federation(spy=True), blind_loss=100.0)
@@ -37,7 +38,7 @@ ROOT, A, B, C = map(NodeId, range(20, 24))
 TREE = Tree(
     {ROOT: None, A: ROOT, B: ROOT, C: ROOT, **{c: (A, B, C)[c // 3] for c in CLIENTS}}, CLIENTS, 24
 )
-CONFIG = SofaConfig(steadiness=0.0, chance=0.05)
+CONFIG = SofaConfig(steadiness=0.0)
 
 
 def weigh(
@@ -64,7 +65,7 @@ def held_out_loss(client: NodeId, model: torch.Tensor) -> float:
     return float((points - model).square().sum(dim=1).mean())
 
 
-def test_a_client_whose_model_is_best_goes_its_own_way_and_others_stay() -> None:
+def test_a_client_keeps_its_own_model_where_that_is_best() -> None:
     best = targets()
     models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent}
     models |= {A: best[NodeId(0)], NodeId(0): best[NodeId(0)] + 100, NodeId(3): best[NodeId(3)]}
@@ -72,7 +73,7 @@ def test_a_client_whose_model_is_best_goes_its_own_way_and_others_stay() -> None
     assert found.weights[NodeId(0)] == 0, "its parent has what it needs"
     assert found.weights[NodeId(3)] == 1
     assert set(found.weights) == set(TREE.parent) - {ROOT}
-    assert set(found.starts) == set(CLIENTS)
+    assert not found.missed
 
 
 def test_weights_are_those_of_the_mixture_that_loses_least() -> None:
@@ -96,137 +97,47 @@ def test_weights_are_those_of_the_mixture_that_loses_least() -> None:
                 for a in WEIGHTS
             }
             assert found.weights[client] == min(losses, key=lambda a: losses[a])
-            assert found.parent_losses[client][0] == cluster
-            assert found.parent_losses[client][1] == pytest.approx(losses[0.0], rel=1e-4)
 
 
-def test_who_was_not_asked_keeps_what_it_has() -> None:
+def test_who_was_not_asked_keeps_what_it_has_and_is_counted() -> None:
     models = {node: FED.initial(int(node)) for node in TREE.parent}
-    before = Mixing({NodeId(0): 0.5, A: 0.25}, {NodeId(0): 0.9}, {NodeId(0): (A, 7.0)})
+    before = Mixing({NodeId(0): 0.5, A: 0.25}, {NodeId(0): 2, NodeId(3): 7})
     found = weigh(TREE, models, before, CLIENTS[3:], CONFIG)
     assert found.weights[NodeId(0)] == 0.5
     assert found.weights[A] == 0.25
-    assert found.starts[NodeId(0)] == 0.9
-    assert found.parent_losses[NodeId(0)] == (A, 7.0)
-    assert found.starts[NodeId(1)] == 0.0, "a client of which nothing is known"
+    assert found.weights[NodeId(1)] == 1.0, "a client of which nothing is known"
+    assert found.missed == {NodeId(0): 3, NodeId(1): 1, NodeId(2): 1}, "client 3 was asked"
 
 
-def apart() -> dict[NodeId, torch.Tensor]:
-    """Clients' models that lose least, and clusters that have learned nothing."""
+def test_in_every_round_a_client_keeps_the_same_part_of_what_sets_it_apart() -> None:
+    """Whether it trains or not; who keeps everything, or nothing, goes on doing so."""
+    mixing = Mixing({NodeId(0): 0.5, NodeId(1): 1.0, A: 0.25, B: 0.0}, {NodeId(0): 2, NodeId(1): 9})
+    kept = [mixing.of(node) for node in (NodeId(0), NodeId(1), A, B, C)]
+    assert kept == [0.125, 1.0, 0.25, 0.0, 1.0]
+
+
+def test_a_client_that_moved_stands_for_its_new_parent() -> None:
+    before = Mixing(dict.fromkeys(TREE.parent, 0.5), {NodeId(0): 1, NodeId(3): 2, NodeId(6): 3})
+    after = apply_all(TREE, [Graft(CLIENTS[0], B), Leave(CLIENTS[6])])
+    found = after_moves(before, TREE, after)
+    assert found.weights[CLIENTS[0]] == 0.0
+    assert found.weights[CLIENTS[3]] == found.weights[A] == 0.5
+    assert set(found.weights) == set(after.parent)
+    assert found.missed == {NodeId(0): 1, NodeId(3): 2}
+
+
+def test_few_samples_follow_the_siblings() -> None:
+    """Client 0 is the odd one of three siblings; its own held-out samples are outnumbered."""
     best = targets()
-    return {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
-
-
-def test_a_new_parent_is_tried_by_every_other_client_that_is_better_alone() -> None:
-    """Of a new parent nobody knows how fast it learns."""
-    models = apart()
-    first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    assert list(first.trials) == list(CLIENTS)
-    for client, trial in first.trials.items():
-        assert trial.parent == TREE.parent[client]
-        assert trial.goes_on is (client % 3 != 1), "the first and third of three siblings"
-        assert first.starts[client] == trial.goes_on
-        assert trial.own_loss == pytest.approx(held_out_loss(client, models[client]), rel=1e-4)
-        nothing = held_out_loss(client, models[ROOT])
-        assert trial.parent_loss == pytest.approx(nothing, rel=1e-4)
-    assert first.on_trial == [client for client in CLIENTS if client % 3 != 1]
-    second = weigh(TREE, models, first, CLIENTS, CONFIG)
-    assert not second.alone, "neither has learned anything"
-    assert all(second.starts.values()), "the parent learned nothing, and loses more"
-    assert not second.trials
-
-
-def test_all_who_tried_leave_a_parent_that_learns_less_than_those_who_went_on() -> None:
-    models = apart()
-    first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    worse = {
-        c: replace(trial, own_loss=trial.own_loss + 999, parent_loss=trial.parent_loss + 900)
-        for c, trial in first.trials.items()
-    }
-    fast = {c: (parent, loss + 900) for c, (parent, loss) in first.parent_losses.items()}
-    first = replace(first, trials=worse, parent_losses=fast)
-    second = weigh(TREE, models, first, CLIENTS, CONFIG)
-    assert second.alone == tuple(sorted(CLIENTS))
-    assert set(second.starts.values()) == {1.0}, "though the parent learned 900"
-    third = weigh(TREE, models, replace(second, parent_losses=fast), CLIENTS, CONFIG)
-    assert set(third.starts.values()) == {1.0}, "the verdict stays"
-    elsewhere = {client: replace(trial, parent=ROOT) for client, trial in worse.items()}
-    second = weigh(TREE, models, replace(first, trials=elsewhere), CLIENTS, CONFIG)
-    assert set(second.starts.values()) == {0.0}
-    assert not second.alone
-
-
-def test_who_learns_more_alone_does_until_it_is_asked_and_its_parent_is_best() -> None:
-    """Or until it moves or is gone."""
-    best, models = targets(), apart()
-    before = Mixing(alone=CLIENTS)
-    kept = weigh(TREE, models, before, CLIENTS, CONFIG)
-    assert kept.alone == CLIENTS
-    assert set(kept.starts.values()) == {1.0}
-    models |= {A: best[NodeId(0)], NodeId(0): best[NodeId(0)] + 100}
-    assert weigh(TREE, models, before, CLIENTS, CONFIG).alone == CLIENTS[1:]
-    assert weigh(TREE, models, before, CLIENTS[1:], CONFIG).alone == CLIENTS, "not asked"
-    moved = apply_all(TREE, [Graft(CLIENTS[3], A)])
-    assert after_moves(before, TREE, moved).alone == tuple(c for c in CLIENTS if c != 3)
-    left = apply_all(TREE, [Leave(CLIENTS[3])])
-    assert after_moves(before, TREE, left).alone == tuple(c for c in CLIENTS if c != 3)
-    assert weigh(left, models, before, (), CONFIG).alone == tuple(c for c in CLIENTS if c != 3)
-
-
-def test_a_parent_need_not_be_tried() -> None:
-    found = weigh(TREE, apart(), Mixing(), CLIENTS, replace(CONFIG, trials=False))
-    assert not found.trials
-    assert not any(found.starts.values())
-
-
-def test_nobody_tries_what_is_no_better() -> None:
-    models = {node: FED.initial(0) for node in TREE.parent}
-    found = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    assert not found.trials
-    assert not any(found.starts.values())
-
-
-def test_a_client_that_left_stays_away_and_one_that_moved_starts_from_its_new_parent() -> None:
-    models = apart()
-    second = Mixing()
-    for _ in range(2):
-        second = weigh(TREE, models, second, CLIENTS, CONFIG)
-    moved = apply_all(TREE, [Graft(CLIENTS[0], B)])
-    third = weigh(moved, models, second, CLIENTS, CONFIG)
-    assert third.starts[CLIENTS[0]] > 0
-    assert CLIENTS[0] not in third.trials
-    fresh = after_moves(second, TREE, moved)
-    assert CLIENTS[0] not in fresh.starts
-    assert fresh.starts[CLIENTS[1]] == second.starts[CLIENTS[1]]
-    found = weigh(moved, models, fresh, CLIENTS, CONFIG)
-    assert found.starts[CLIENTS[0]] == 0
-    assert not found.trials, "others know this parent"
-
-
-def test_a_trial_ends_with_its_tree_and_waits_for_those_who_were_not_asked() -> None:
-    models = apart()
-    first = weigh(TREE, models, Mixing(), CLIENTS, CONFIG)
-    moved = apply_all(TREE, [Graft(CLIENTS[0], B)])
-    assert set(after_moves(first, TREE, moved).trials) == set(CLIENTS[1:])
-    second = weigh(TREE, models, first, CLIENTS[:3], CONFIG)
-    assert set(second.trials) == set(CLIENTS[3:])
-
-
-@pytest.mark.parametrize(
-    ("losses", "learned", "left"),
-    [
-        ([1.0, 0.5], 0.4, True),
-        ([1.0, 0.5], 0.5, False),  # the parent learns as fast as the client gains
-        ([1.0, 0.5], -3.0, True),
-        ([1.0, 0.97], 0.0, False),  # 0.03 of 1.03: less than a twentieth of what is known
-        ([1.0, 0.94], 0.0, True),  # 0.06 of 1.06
-        ([1.0, 1.0], -1.0, False),
-        ([3.0, 2.99], -1.0, True),  # of less than nothing any gain counts
-        ([1.0, 0.5], np.inf, False),
-    ],
-)
-def test_when_a_client_leaves_its_parent(losses: list[float], learned: float, left: bool) -> None:
-    assert is_left(np.array(losses), learned, 0.05, blind_loss=2.0) is left
+    models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent}
+    models |= dict.fromkeys(CLIENTS[:3], best[NodeId(0)] + 50)
+    models[A] = best[NodeId(1)]
+    models[NodeId(0)] = best[NodeId(0)]
+    models[A] = models[A] + 5
+    alone = weigh(TREE, models, Mixing(), CLIENTS, CONFIG).weights
+    steady = weigh(TREE, models, Mixing(), CLIENTS, replace(CONFIG, steadiness=1e9)).weights
+    assert [alone[c] for c in CLIENTS[:3]] == [1.0, 0.0, 0.0]
+    assert len({steady[c] for c in CLIENTS[:3]}) == 1
 
 
 def test_losses_are_steadied_by_those_of_siblings() -> None:
@@ -236,64 +147,6 @@ def test_losses_are_steadied_by_those_of_siblings() -> None:
     np.testing.assert_allclose(found[0], 0.25 * losses[0] + 0.75 * mean)
     np.testing.assert_allclose(found[1], 0.5 * losses[1] + 0.5 * mean)
     np.testing.assert_allclose(steadied(losses, counts, 0.0), losses)
-
-
-def test_what_steadied_losses_are_worth() -> None:
-    """Their variance, by simulation: own samples and all siblings' samples, each of variance 1."""
-    counts = np.array([4.0, 12.0])
-    rng = np.random.default_rng(0)
-    draws = rng.normal(size=(20_000, 2)) / np.sqrt(counts)
-    variances = np.var([steadied(row[:, None], counts, 8.0)[:, 0] for row in draws], axis=0)
-    alone = steadied_counts(counts, 0.0)
-    np.testing.assert_allclose(alone, counts)
-    # Own samples are also in the mean; taken as independent, that errs on the side of more.
-    assert (steadied_counts(counts, 8.0) > alone).all()
-    assert (1 / variances > 0.5 * steadied_counts(counts, 8.0)).all()
-    assert (1 / variances < steadied_counts(counts, 8.0)).all()
-
-
-def test_few_samples_do_not_make_a_client_leave() -> None:
-    best = targets()
-    models = {node: torch.zeros_like(best[NodeId(0)]) for node in TREE.parent} | best
-    before = weigh(TREE, models, Mixing(), CLIENTS, replace(CONFIG, trials=False))
-    assert all(weigh(TREE, models, before, CLIENTS, CONFIG).starts.values())
-    unsure = replace(CONFIG, chance=1e6)
-    assert not any(weigh(TREE, models, before, CLIENTS, unsure).starts.values())
-
-
-@pytest.mark.parametrize(
-    ("losses", "start"),
-    [
-        ([1.0, 0.9, 0.6, 0.5, 0.50, 0.80], 0.75),
-        ([1.0, 0.9, 0.6, 0.5, 0.50, 0.51], 1.0),  # 0.01 of 1.5: a trifle
-        ([1.0, 0.9, 0.6, 0.5, 0.50, 0.52], 0.75),
-        ([1.0, 1.0, 1.0, 1.0, 1.00, 0.99], 0.0),  # not left
-    ],
-)
-def test_where_a_client_starts(losses: list[float], start: float) -> None:
-    assert start_weight(np.array(losses), 0.0, 0.05, blind_loss=2.0, alone=False) == start
-
-
-@pytest.mark.parametrize(
-    ("losses", "start"),
-    [
-        ([2.0, 1.9, 1.8, 1.8, 1.8, 1.7], 1.0),  # the parent is as bad as a blind guess
-        ([2.0, 1.9, 1.8, 1.7, 1.8, 1.9], 0.75),
-        ([1.99, 1.9, 1.8, 1.8, 1.8, 1.7], 0.0),  # it is better
-        ([2.5, 2.4, 2.3, 2.2, 2.1, 2.0], 0.0),  # but so is the rest
-    ],
-)
-def test_a_parent_that_is_worse_than_a_blind_guess_is_left(
-    losses: list[float], start: float
-) -> None:
-    """However fast it learns, and whatever chance gives."""
-    assert start_weight(np.array(losses), np.inf, 9.0, blind_loss=2.0, alone=False) == start
-
-
-@pytest.mark.parametrize(("alone", "start"), [(True, 1.0), (False, 0.0)])
-def test_who_learns_more_alone_does_not_ask_how_much_it_gains(alone: bool, start: float) -> None:
-    losses = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.99])
-    assert start_weight(losses, np.inf, 9.0, blind_loss=2.0, alone=alone) == start
 
 
 def test_mixtures_cost_no_bytes_and_the_paper_asks_nothing() -> None:
@@ -306,3 +159,59 @@ def test_mixtures_cost_no_bytes_and_the_paper_asks_nothing() -> None:
     found = own_models(TREE, models, {}, Mixing(), CLIENTS, CONFIG, fed)
     assert not FED.engine.exams
     assert set(found.weights.values()) == {1.0}
+
+
+def test_a_mixture_of_one_is_that_one() -> None:
+    parent, own = torch.zeros(2), torch.ones(2)
+    assert mixture(parent, own, 0.0) is parent
+    assert mixture(parent, own, 1.0) is own
+    both = mixture(parent, own, 0.25)
+    assert isinstance(both, Mix)
+    assert both.weights == (0.75, 0.25)
+
+
+# 5 ── 6 ── 7 ── 0, 1
+#   │     └─ 2
+#   └─ 8 ── 3, 4
+DEEP = tree_of([[[0, 1], 2], [3, 4]])
+
+
+def test_clusters_by_depth() -> None:
+    top, low = [c for c in DEEP.clusters if DEEP.parent[c] == DEEP.root], DEEP.parent[node(0)]
+    assert levels(DEEP) == [dict.fromkeys(top, DEEP.root), {low: DEEP.parent[node(2)]}]
+    assert levels(tree_of([0, 1])) == []
+
+
+def test_own_models_stand_alone() -> None:
+    assert own_models(DEEP) == Mixing(dict.fromkeys(DEEP.parent, 1.0))
+
+
+def by_value(targets: dict[int, float], sizes: dict[int, int]) -> Any:
+    """A model is one number, and loses for a client the squared distance to its target."""
+
+    def held_out(asks: Sequence[tuple[NodeId, Any]], *, sent: bool) -> list[Any]:
+        values = [
+            float(np.average([float(m) for m in model.models], weights=model.weights))
+            for _, model in asks
+        ]
+        return [
+            SimpleNamespace(loss=(value - targets[client]) ** 2)
+            for (client, _), value in zip(asks, values)
+        ]
+
+    return SimpleNamespace(held_out=held_out, judged_on=lambda client: range(sizes.get(client, 1)))
+
+
+@pytest.mark.parametrize(("sizes", "weight"), [({0: 1, 1: 99}, 1.0), ({0: 99, 1: 1}, 0.0)])
+def test_a_cluster_goes_by_samples(sizes: dict[int, int], weight: float) -> None:
+    """The root's model suits client 0, the cluster's client 1."""
+    tree = tree_of([[0, 1], 2])
+    (cluster,) = (c for c in tree.clusters if c != tree.root)
+    targets = {0: 0.0, 1: 1.0, 2: 0.0}
+    values = {tree.root: 0.0, cluster: 1.0, node(0): 0.0, node(1): 1.0, node(2): 0.0}
+    models = {each: torch.tensor([value]) for each, value in values.items()}
+    losses = {c: {n: (values[n] - targets[c]) ** 2 for n in tree.path(c)} for c in tree.clients}
+    fed = by_value(targets, sizes)
+    found = weigh_by_losses(tree, models, losses, Mixing(), ids(0, 1), CONFIG, fed)
+    assert found.weights[cluster] == weight
+    assert found.weights[node(2)] == 1.0, "was never asked"

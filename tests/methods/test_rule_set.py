@@ -11,10 +11,9 @@ from sofa_fl.methods.rules.clusters import regularized_mean
 from sofa_fl.methods.rules.config import RulesConfig, RuleSet, SofaConfig
 from sofa_fl.methods.rules.local_update import (
     Path,
+    mix_path,
     pulls_on_client,
-    pulls_together,
     start_from_own,
-    start_from_path,
 )
 from sofa_fl.methods.rules.mixing import own_models, weigh_by_losses
 from sofa_fl.methods.rules.rule_set import default_rules, paper_rules, rules_of
@@ -69,7 +68,7 @@ def test_one_rule_of_the_paper_among_ours(rule: str) -> None:
     for name in ("graft", "merge", "split"):
         origin = paper_rules() if name == rule else default_rules()
         assert name_of(getattr(rules, name)) == name_of(getattr(origin, name))
-    assert rules.start is start_from_path
+    assert rules.start is mix_path
 
 
 def test_a_client_goes_on_from_its_own_model_and_serves_it() -> None:
@@ -132,5 +131,5 @@ def test_nothing_is_weighed_where_clients_start_from_their_own_and_serve_it() ->
     assert rules_of(PAPER).weigh is own_models
     assert rules_of(replace(PAPER, serve="blend")).weigh is weigh_by_losses
     assert rules_of(replace(PAPER, start="path")).weigh is weigh_by_losses
-    assert rules_of(replace(PAPER, start="path")).pulls is pulls_together
+    assert rules_of(replace(PAPER, start="path")).pulls is pulls_on_client
     assert rules_of(replace(PAPER, serve="blend")).pulls is pulls_on_client

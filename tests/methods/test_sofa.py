@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from sofa_fl.engine.base import Exam, Score
+from sofa_fl.engine.base import Exam, Outcome, Score
 from sofa_fl.federation import Federation
+from sofa_fl.methods.rules.clusters import Update, means_up
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.local_update import LocalUpdate
+from sofa_fl.methods.rules.local_update import LocalUpdate, moved_by_updates
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.positions import directions, embed
 from sofa_fl.methods.rules.state import ModelStore, SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import mean
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.mix import Mix, as_vector
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.clustering.config import Operation, ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
@@ -96,6 +97,9 @@ def test_eta_weighs_clients_against_the_clusters_own_training() -> None:
     torch.testing.assert_close(params[0.0][root], own.params)
 
 
+NO_LOSSES = np.empty(0, dtype=np.float32)
+
+
 def test_serves_the_mixture_or_its_own() -> None:
     fed = federation()
     config = SofaConfig()
@@ -103,7 +107,7 @@ def test_serves_the_mixture_or_its_own() -> None:
     state = stale_state(fed)
     client = NodeId(4)
     root, parent, _ = state.tree.path(client)
-    mixing = Mixing({parent: 0.25, client: 0.75}, {client: 0.0})
+    mixing = Mixing({parent: 0.25, client: 0.75})
     state = replace(state, mixing=mixing)
     served = as_vector(method.view(state).served[client])
     models = [state.params[node] for node in (root, parent, client)]
@@ -138,26 +142,66 @@ def test_onepass_trains_once() -> None:
     assert sorted(task.site for task in fed.engine.tasks) == list(fed.clients)
 
 
-def test_a_client_starts_from_its_parent_until_it_leaves_it() -> None:
-    """What pulls it to its siblings goes as far as it has left them."""
+def test_a_client_goes_on_from_what_it_serves_and_is_pulled() -> None:
     fed = federation()
     method = Sofa(SofaConfig(), NO_SHARING)
     state = stale_state(fed)
-    starts = {client: (0.0, 0.5, 1.0)[client % 3] for client in fed.clients}
-    state = replace(state, mixing=Mixing(dict.fromkeys(state.tree.parent, 0.9), starts))
+    kept = {client: (0.0, 0.5, 1.0)[client % 3] for client in fed.clients}
+    weights = {**dict.fromkeys(state.tree.clusters, 0.9), **kept}
+    state = replace(state, mixing=Mixing(weights, {NodeId(1): 2}))
     stored = replace(state, params=ModelStore(state.params, keep=True))
     for task, _ in LocalUpdate(stored, method.rules, method.config, fed.at(1)).usual():
-        client, left = task.site, starts[task.site]
+        client, a = task.site, kept[task.site]
+        if client == 1:
+            a **= 3  # it has missed two rounds
         root, parent, _ = state.tree.path(client)
         models = [state.params[node] for node in (root, parent, client)]
-        expected = mean(models, [0.1 * (1 - left), 0.9 * (1 - left), left])
+        expected = mean(models, [0.1 * (1 - a), 0.9 * (1 - a), a])
         torch.testing.assert_close(as_vector(task.start), expected)
-        weights = [pull.weight for pull in task.pulls]
+        served = as_vector(method.view(state).served[client])
+        torch.testing.assert_close(served, expected)
         size = len(state.tree.children[parent])
-        full = [1e-3, 1e-3, -1e-3 / size]
-        assert weights == pytest.approx(
-            [(1 - left) * weight for weight in full] if left < 1 else []
-        )
+        assert [pull.weight for pull in task.pulls] == pytest.approx([1e-3, 1e-3, -1e-3 / size])
+
+
+def test_where_models_are_freed_that_of_a_client_is_not_kept_with_its_task() -> None:
+    fed = federation()
+    method = Sofa(SofaConfig(), NO_SHARING)
+    state = stale_state(fed)
+    state = replace(state, mixing=Mixing(dict.fromkeys(state.tree.parent, 0.5)))
+    for keep, parts in ((True, 3), (False, 2)):
+        stored = replace(state, params=ModelStore(state.params, keep=keep))
+        updates, models = LocalUpdate(stored, method.rules, method.config, fed.at(1)).run()
+        starts = [update.start for update in updates.values()]
+        assert all(isinstance(start, Mix) and len(start.models) == parts for start in starts)
+        assert (NodeId(0) in models) is keep
+
+
+def test_a_cluster_moves_by_what_those_learned_who_trained() -> None:
+    """If all train, it is their mean, whoever started where; if some do, others do not count."""
+    fed = federation()
+    state = stale_state(fed)
+    tree = state.tree
+    parent = tree.clusters[-1]
+    some = tree.clients_of(parent)[:2]
+    rng = np.random.default_rng(0)
+    num = len(fed.initial())
+    starts, ends = (
+        {c: torch.from_numpy(rng.normal(size=num)).float() for c in some} for _ in range(2)
+    )
+    mixes = {c: Mix((starts[c], state.params[tree.root]), (3.0, 1.0)) for c in some}
+    updates = {c: Update(mixes[c], Outcome(ends[c], NO_LOSSES)) for c in some}
+    models = means_up(tree, ends, fed)
+    moved = moved_by_updates(state, tree, models, updates, fed)
+    sizes = [fed.size(c) for c in some]
+    learned = mean([ends[c] - as_vector(mixes[c]) for c in some], sizes)
+    assert set(moved) == {parent, tree.root}
+    for cluster in moved:
+        torch.testing.assert_close(moved[cluster], state.params[cluster] + learned)
+    everybody = {
+        c: Update(state.params[c], Outcome(state.params[c], NO_LOSSES)) for c in fed.clients
+    }
+    assert not moved_by_updates(state, tree, models, everybody, fed)
 
 
 def test_finds_the_groups_that_there_are() -> None:

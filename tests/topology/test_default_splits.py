@@ -60,27 +60,6 @@ def test_groups_of_the_roots_children_become_its_parts() -> None:
     assert sorted(split.groups) == sorted(groups)
 
 
-def test_clusters_with_clients_on_trial_are_not_split_by_where_these_are() -> None:
-    """How far apart they are says how they started."""
-    tree = tree_of([[0, 1, 2, 3, 4, 5, 6, 7], 8, 9, 10, 11])
-    space = space_of(GROUPS, linkage="average")
-    seen = DistanceEvidence(tree, space, NO_GAIN)
-
-    def split(*on_trial: int) -> list[NodeId]:
-        found = find_splits(tree, replace(seen, on_trial=ids(*on_trial)), ALL)
-        return [edit.node for edit in found if isinstance(edit, Split)]
-
-    assert split() == [12, 13]
-    assert split(0) == [12]
-    assert split(8) == [13]
-    assert split(0, 8) == []
-    assert seen.after(tree, []).on_trial == ()
-    some = {c: [c] for c in ids(0, 1, 2, 3, 4, 5, 6, 7)}
-    assert len(groups_of_clients(some, seen)) == 2
-    assert groups_of_clients(some, replace(seen, on_trial=ids(0))) == []
-    assert len(groups_of_clients(some, replace(seen, on_trial=ids(8)))) == 2
-
-
 def test_faint_groups_are_not_split_without_a_gain() -> None:
     """DMAC is not certain of them; losses tell them apart, if they do."""
     space = faint_groups(0)
@@ -218,9 +197,8 @@ def test_the_space_of_children_is_that_of_the_clients_below_them() -> None:
 
 def test_parts_are_unions_of_children() -> None:
     """Outer ones first; neither one child, nor all of them, nor what cuts through one."""
-    evidence = DistanceEvidence(tree_of(range(9)), space_of(np.arange(9.0)))
     tree = tree_of([[[0, 1], 2, 3], [4, 5], [6, 7, 8]])
-    assert parts_of(tree, alone(9), evidence) == [
+    assert parts_of(tree, alone(9)) == [
         ids(0, 1, 2, 3),
         ids(0, 1),
         ids(4, 5),
@@ -228,11 +206,10 @@ def test_parts_are_unions_of_children() -> None:
     ]
     children = {node(20): list(ids(3, 4)), node(21): list(ids(6, 8)), node(7): [node(7)]}
     children |= {node(22): list(ids(0, 1)), node(2): [node(2)], node(5): [node(5)]}
-    assert parts_of(tree, children, evidence) == [ids(7, 21)]
+    assert parts_of(tree, children) == [ids(7, 21)]
     two = {node(20): list(ids(0, 1, 2, 3)), node(21): list(ids(4, 5, 6, 7, 8))}
-    assert parts_of(tree_of([[0, 1, 2, 3], [4, 5, 6, 7, 8]]), two, evidence) == []
-    assert parts_of(tree_of([[*range(9)], 9]), alone(9), evidence) == [], "all"
-    assert parts_of(tree, alone(9), replace(evidence, on_trial=ids(8))) == []
+    assert parts_of(tree_of([[0, 1, 2, 3], [4, 5, 6, 7, 8]]), two) == []
+    assert parts_of(tree_of([[*range(9)], 9]), alone(9)) == [], "all"
 
 
 def faint_groups(seed: int, shift: float = 12.0) -> Space:

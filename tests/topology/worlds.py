@@ -27,7 +27,6 @@ class MadeUp:
     loss: Callable[[int, tuple[NodeId, ...]], float]
     blind_loss: float = 1.0
     round: int = 0
-    on_trial: Collection[NodeId] = ()
     moved: Collection[NodeId] = ()
     told_apart: tuple[tuple[NodeId, ...], ...] = ()
     counts: dict[int, int] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.clusters import Models, Updates, means_up, mixed, trained_on_pools
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.local_update import LocalUpdate, path_of, warm_up
+from sofa_fl.methods.rules.local_update import LocalUpdate, moved_by_updates, path_of, warm_up
 from sofa_fl.methods.rules.losses import FederationEvidence, compare_losses, objective_value
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.noised import learned_so_far, rules_by_models
@@ -65,9 +65,7 @@ class Sofa:
         tree = apply_all(state.tree, joins)
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
-        evidence = FederationEvidence(
-            tree, space, models, fed, on_trial=state.mixing.on_trial, told_apart=state.told_apart
-        )
+        evidence = FederationEvidence(tree, space, models, fed, told_apart=state.told_apart)
         foreseen = foresee(tree, evidence, self.config.shape, rules)
         ask = partial(evidence.path_losses, foreseen=foreseen)  # one exchange for both
         losses = compare_losses(tree, models, fed, known, updates, ask)
@@ -105,8 +103,11 @@ class Sofa:
     ) -> dict[NodeId, Vector]:
         """The new models of clients and clusters; below η = 1, clusters train on their pools."""
         eta = self.config.eta
+        models = self.rules.clusters(tree, updates, self.config, fed)
+        if self.config.start == "path" and self.config.propagation == "onepass":
+            models |= moved_by_updates(state, tree, models, updates, fed)
         trained = trained_on_pools(state.tree, state.params, state.shared.pools, eta, fed)
-        return mixed(self.rules.clusters(tree, updates, self.config, fed), trained, eta)
+        return mixed(models, trained, eta)
 
     def reshape(
         self, evidence: FederationEvidence, rules: Rules

@@ -17,16 +17,13 @@ from sofa_fl.topology.tree.edits import Edit
 
 @register("regroup", "DMAC every round", SofaConfig, section="sofa")
 class Regroup(Sofa):
-    """No trials: every parent is new in every round, and there would be no end to them.
-
-    Nothing is foreseen either: nobody is asked before the tree is built.
-    """
+    """Nothing is foreseen: nobody is asked before the tree is built."""
 
     def __init__(
         self, config: SofaConfig, sharing: SharingConfig, rules: Rules | None = None
     ) -> None:
         rules = replace(rules or rules_of(config), foresight={})
-        super().__init__(replace(config, trials=False), sharing, rules)
+        super().__init__(config, sharing, rules)
 
     def reshape(
         self, evidence: FederationEvidence, rules: Rules

@@ -47,8 +47,8 @@ class SofaConfig:
         pull_siblings: Weight of the pull to the siblings' models (alpha): one number, or one for
             each level of the cluster above them (from 1 up; the last one goes on).
         pull_parent: Weight of the pull to the parent's model (beta), likewise.
-        start: A client starts from its `path`: from what its parent stands for, or, where that
-            holds it back, from what it serves. Or it goes on from its `own` model.
+        start: A client goes on from its `path`, the blend that loses least for it; or from its
+            `own` model.
         clusters: A cluster's model is the `mean` of its clients; or `regularized`, pulled to its
             siblings and its parent besides, as the objective has it above the client level.
         position: What tells clients apart: the `directions` in which their weights differ from the
@@ -61,14 +61,6 @@ class SofaConfig:
             it is sketched; this many numbers are for the sketches of all clients together. 0
             takes all exactly, in quadratic time; positions by the manhattan metric are never
             sketched.
-        chance: A client starts from its parent until its own way gains more than the parent learns,
-            and more than few held-out samples give by chance: the information that it has (what a
-            blind guess loses, less its best held-out loss) / √(samples), times this. It also leaves
-            a parent that is worse than a blind guess, or by a trial.
-        trials: Whether a parent is tried when it is new, and again in rounds that are powers of
-            two: for a round, every other client whose own way is better goes on from its own model.
-            If these learn more than the parent by two standard errors, all of them go on alone.
-            Where only some clients are asked in a round, there are no trials.
         steadiness: Held-out losses of a client are steadied by those of its siblings, as if it had
             this many samples more.
         serve: A client uses the `blend` of its path that loses least for it, or its `own` model.
@@ -93,8 +85,6 @@ class SofaConfig:
     metric: DistanceMetric = "euclidean"
     linkage: Linkage = "average"
     sketch: Annotated[int, Ge(0)] = 1 << 24
-    chance: Annotated[float, Ge(0)] = 1.0
-    trials: bool = True
     steadiness: Annotated[float, Ge(0)] = 100.0
     serve: Literal["blend", "own"] = "blend"
     alert: Annotated[float, Gt(0)] = 0.2

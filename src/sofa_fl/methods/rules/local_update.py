@@ -7,7 +7,7 @@ what it serves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
@@ -16,12 +16,12 @@ from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Pull, Task
 from sofa_fl.errors import RunError
 from sofa_fl.federation import Federation, answered
-from sofa_fl.methods.rules.clusters import Models, Update
+from sofa_fl.methods.rules.clusters import Models, Update, Updates
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.mixing import mixture
+from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.state import ModelStore, SofaState, search_down
 from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Mix, Model, as_vector
+from sofa_fl.models.mix import IdentityDict, Mix, Model, as_vector
 from sofa_fl.sharing import training_sets
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 
@@ -72,9 +72,17 @@ class LocalUpdate:
         return {c: updates[c] for c in self.fed.cohort if c in updates}, models
 
     def _remembered(self, lessons: Iterable[Lesson], asked: list[Lesson]) -> Iterator[Task]:
-        """The tasks; of each, what is needed later goes into `asked`: not what pulls it."""
+        """The tasks; of each, what is needed later goes into `asked`: not what pulls it.
+
+        Nor, where models are freed, the model that a client goes on from: that of its parent takes
+        its place.
+        """
+        tree, store = self.state.tree, self.store
         for task, cluster in lessons:
-            asked.append((replace(task, pulls=()), cluster))
+            start, client = task.start, task.site
+            if not store.keep and isinstance(start, Mix) and client in tree.members:
+                start = effective_model(tree.path(client)[:-1], store, self.state.mixing)
+            asked.append((replace(task, start=start, pulls=()), cluster))
             yield task
 
     def first(self) -> Iterator[Lesson]:
@@ -85,7 +93,7 @@ class LocalUpdate:
             clusters = tuple(descent) or (tree.root,)
             if fed.has_scores:
                 self.suited[client] = clusters[-1]
-            path = Path(clusters, None, self.store, self.state.mixing.weights)
+            path = Path(clusters, None, self.store, self.state.mixing)
             yield fed.task(client, self.rules.start(path, self.config)), None
 
     def usual(self) -> Iterator[Lesson]:
@@ -129,6 +137,42 @@ class LocalUpdate:
             yield task, cluster
 
 
+def moved_by_updates(
+    state: SofaState, tree: Tree, models: Models, updates: Updates, fed: Federation
+) -> dict[NodeId, Vector]:
+    """The clusters of which not all clients trained: they move by what the others learned.
+
+        x_j ← x_j + Σ w_u (x_u − s_u)
+
+    over the clients u that trained, s_u being what they started from. `models` has the mean of x_u,
+    which is the cluster's model if all clients train: what sets them apart from it cancels. If only
+    some train, that mean would depend on who was asked. Buffers, such as running variances, are
+    means in any case.
+    """
+    moved: dict[NodeId, Vector] = {}
+    for cluster in state.tree.clusters:
+        below = tree.clients_of(cluster) if cluster in tree.parent else ()
+        trained = [client for client in below if client in updates]
+        if not trained or len(trained) == len(below):
+            continue
+        starts = mean_of_mixes([updates[c].start for c in trained], [fed.size(c) for c in trained])
+        before = state.params[cluster]
+        moved[cluster] = models[cluster].clone()
+        n = fed.engine.num_trainable
+        moved[cluster][:n] += before[:n] - starts[:n]
+    return moved
+
+
+def mean_of_mixes(models: Sequence[Model], weights: Sequence[float]) -> Vector:
+    """The weighted mean of mixes of the same few models, each of which is read once."""
+    shares = IdentityDict[float]()
+    for model, weight in zip(models, weights):
+        parts = model if isinstance(model, Mix) else Mix((model,), (1.0,))
+        for part, share in zip(parts.models, parts.weights):
+            shares[part] = shares.get(part, 0.0) + weight * share / sum(parts.weights)
+    return as_vector(Mix(tuple(shares), tuple(shares.values())))
+
+
 def warm_up(fed: Federation) -> dict[NodeId, Update]:
     """Train every client that is asked alone, all from the same start."""
     start = fed.initial()
@@ -141,8 +185,7 @@ def warm_up(fed: Federation) -> dict[NodeId, Update]:
 
 def path_of(state: SofaState, client: NodeId) -> Path:
     """The path of a client in the tree."""
-    mixing, clusters = state.mixing, state.tree.path(client)[:-1]
-    return Path(clusters, client, state.params, mixing.weights, mixing.starts.get(client, 0.0))
+    return Path(state.tree.path(client)[:-1], client, state.params, state.mixing)
 
 
 def divided(batches: int, parts: int) -> list[int]:
@@ -159,40 +202,34 @@ class Path:
         clusters: The clusters from the root down to the client's parent.
         client: The client, or None for a newcomer that has no model yet.
         models: The models x of (at least) these nodes.
-        weights: The mixing weights a of the nodes below the root.
-        start: That of the client for where it starts.
+        mixing: The mixing weights a of the nodes below the root.
     """
 
     clusters: tuple[NodeId, ...]
     client: NodeId | None
     models: Models
-    weights: Mapping[NodeId, float] = field(default_factory=dict)
-    start: float = 0.0
+    mixing: Mixing = field(default_factory=Mixing)
 
 
-def parent_of(path: Path) -> Model:
-    """What the client's parent stands for: m_j."""
-    root, *below = path.clusters
+def mix_path(path: Path, config: SofaConfig) -> Model:
+    """What the client stands for: m_u = (1 − a_u) m_j + a_u x_u, or m_j if it is new."""
+    client = [] if path.client is None else [path.client]
+    return effective_model((*path.clusters, *client), path.models, path.mixing)
+
+
+def effective_model(path: Sequence[NodeId], models: Models, mixing: Mixing) -> Mix:
+    """What the last node of a path stands for, as a mix of the models on the path."""
+    root, *below = path
     shares = {root: 1.0}
-    for cluster in below:
-        a = path.weights.get(cluster, 1.0)
-        shares = {node: (1 - a) * share for node, share in shares.items()} | {cluster: a}
-    return blend(path.models, shares)
-
-
-def start_from_path(path: Path, config: SofaConfig) -> Model:
-    """Start from what the parent stands for; or, once that is left behind, from what is served."""
-    return _mixed(path, path.start)
+    for node in below:
+        a = mixing.of(node)
+        shares = {above: (1 - a) * share for above, share in shares.items()} | {node: a}
+    return blend(models, shares)
 
 
 def start_from_own(path: Path, config: SofaConfig) -> Model:
     """Go on from the client's own model x_u; a newcomer starts from the lowest cluster it found."""
     return path.models[path.clusters[-1] if path.client is None else path.client]
-
-
-def serve_mixture(path: Path, config: SofaConfig) -> Model:
-    """Serve what the client stands for: m_u = (1 − a_u) m_j + a_u x_u."""
-    return _mixed(path, path.weights.get(path.client, 1.0) if path.client is not None else 0.0)
 
 
 def serve_own(path: Path, config: SofaConfig) -> Model:
@@ -201,28 +238,10 @@ def serve_own(path: Path, config: SofaConfig) -> Model:
     return path.models[path.client]
 
 
-def _mixed(path: Path, a: float) -> Model:
-    if path.client is None:
-        return parent_of(path)
-    own_model = path.models[path.client]
-    return mixture(parent_of(path), own_model, a) if path.clusters else own_model
-
-
 def blend(models: Models, weights: Mapping[NodeId, float]) -> Mix:
     """The weighted mean of the models named in `weights`; those of weight 0 are left out."""
     used = {node: weight for node, weight in weights.items() if weight}
     return Mix(tuple(models[node] for node in used), tuple(used.values()))
-
-
-def pulls_together(
-    tree: Tree, path: Path, cluster: NodeId, siblings_mean: Vector, config: SofaConfig
-) -> list[Pull]:
-    """As `pulls_on_client`, as far as the client starts from its parent.
-
-    One that has left its parent behind would be pulled back to what does not suit it.
-    """
-    pulls = pulls_on_client(tree, path, cluster, siblings_mean, config)
-    return [replace(pull, weight=pull.weight * (1 - path.start)) for pull in pulls]
 
 
 def pulls_on_client(

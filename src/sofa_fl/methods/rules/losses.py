@@ -119,7 +119,7 @@ class FederationEvidence:
     """The models of a tree's nodes, and the clients that answered in this round (`space`).
 
     Attributes:
-        on_trial, moved, told_apart: As `Evidence` has them.
+        moved, told_apart: As `Evidence` has them.
         known: What was asked before, by question and whether training samples counted.
     """
 
@@ -127,7 +127,6 @@ class FederationEvidence:
     space: Space
     models: Models
     fed: Federation
-    on_trial: Collection[NodeId] = ()
     moved: Collection[NodeId] = ()
     told_apart: ToldApart = ()
     known: dict[tuple[Question, bool], float] = field(default_factory=dict)

@@ -66,7 +66,7 @@ def parent_models(tree: Tree, *_: object) -> Mixing:
     A cluster's model has less noise than any of its clients'.
     """
     weights = {node: 0.0 if node in tree.members else 1.0 for node in tree.parent}
-    return Mixing(weights, dict.fromkeys(tree.clients, 0.0))
+    return Mixing(weights)
 
 
 def learned_so_far(before: Learned, updates: Updates, num_trainable: int) -> dict[NodeId, Vector]:

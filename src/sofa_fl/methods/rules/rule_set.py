@@ -11,12 +11,10 @@ from sofa_fl.methods.rules.clusters import Models, Updates, mean_of_clients, reg
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import (
     Path,
+    mix_path,
     pulls_on_client,
-    pulls_together,
-    serve_mixture,
     serve_own,
     start_from_own,
-    start_from_path,
 )
 from sofa_fl.methods.rules.losses import Losses
 from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
@@ -47,7 +45,7 @@ class Rules(TreeRules):
         serve: The model that a client uses.
         pulls: The objective's terms for a client that trains for a cluster.
         clusters: The models of the clusters after the local update.
-        weigh: How far every node goes its own way, for `start` and `serve`.
+        weigh: How much every node keeps of its own model, for `start` and `serve`.
     """
 
     embed: EmbedRule
@@ -58,8 +56,8 @@ class Rules(TreeRules):
     weigh: WeighRule
 
 
-START = {"path": start_from_path, "own": start_from_own}
-SERVE = {"blend": serve_mixture, "own": serve_own}
+START = {"path": mix_path, "own": start_from_own}
+SERVE = {"blend": mix_path, "own": serve_own}
 CLUSTERS = {"mean": mean_of_clients, "regularized": regularized_mean}
 
 
@@ -83,7 +81,7 @@ def rules_of(config: SofaConfig) -> Rules:
         embed=embed,
         start=START[config.start],
         serve=SERVE[config.serve],
-        pulls=pulls_on_client if config.start == "own" else pulls_together,
+        pulls=pulls_on_client,
         clusters=CLUSTERS[config.clusters],
         weigh=own_models if alone else weigh_by_losses,
     )

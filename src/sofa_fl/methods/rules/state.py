@@ -38,7 +38,7 @@ class SofaState:
             Clients that took over a tree which everybody left need not have answered yet.
         params: One model per node of the tree.
         losses: Held-out loss of the models on each client's path.
-        mixing: How far every node goes its own way.
+        mixing: How much every node keeps of its own model.
         shared: What clients share.
         learned: The sum of every client's updates, where models are noised.
         told_apart: The clusters that splits have made, split by split, while their data are the
@@ -59,17 +59,17 @@ class ModelStore(dict[NodeId, Vector]):
 
     So a thousand old models and a thousand new ones never exist at the same time. Where clients
     may fail to answer, and so go on with the model they have, nothing is freed; nor where all
-    models are small, for the guard may set any update aside. Of a client whose model was freed and
-    whose update is set aside, the model it started from is left.
+    models are small, for the guard may set any update aside. A client whose model was freed and
+    whose update is set aside has its parent's.
     """
 
     def __init__(self, models: Models, *, keep: bool) -> None:
         super().__init__(models)
-        self._keep = keep
+        self.keep = keep
 
     def take(self, node: NodeId) -> None:
         """Let go of a model that is not needed any more."""
-        if not self._keep:
+        if not self.keep:
             self.pop(node, None)
 
 

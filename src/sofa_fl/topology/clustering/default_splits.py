@@ -102,7 +102,7 @@ def groups_of_clients(
         return []
     space = space_of(children, evidence)
     tree = dmac(without_noise(space), DmacConfig(certain=False), 0, neighbors)
-    return [part for part in parts_of(tree, children, evidence) if lone.issuperset(part)]
+    return [part for part in parts_of(tree, children) if lone.issuperset(part)]
 
 
 def certain_parts(
@@ -116,7 +116,7 @@ def certain_parts(
         return []
     lone = set(lone_clients(children))
     tree = dmac(space_of(children, evidence), DmacConfig(), 0, neighbors)
-    parts = parts_of(tree, children, evidence)
+    parts = parts_of(tree, children)
     return [part for part in parts if lone.isdisjoint(part) or lone.issuperset(part)]
 
 
@@ -129,13 +129,8 @@ def space_of(children: Children, evidence: Evidence) -> Space:
     return replace(space, clients=clients, positions=positions, weights=weights)
 
 
-def parts_of(tree: Tree, children: Children, evidence: Evidence) -> list[Part]:
-    """The clusters of a tree that are sets of several of the children, not of all; outer first.
-
-    Where some of the children are on trial, distances tell these from the others and nothing else.
-    """
-    if any(child in evidence.on_trial for child in children):
-        return []
+def parts_of(tree: Tree, children: Children) -> list[Part]:
+    """The clusters of a tree that are sets of several of the children, not of all; outer first."""
     parts = list[Part]()
     for cluster in tree.clusters[1:]:  # parents before children
         inside = set(tree.clients_of(cluster))

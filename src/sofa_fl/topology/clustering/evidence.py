@@ -24,8 +24,6 @@ class Evidence(Protocol):
         space: The positions of the clients that can be asked.
         round: The present round.
         blind_loss: The loss of a prediction that ignores the input: the unit for losses.
-        on_trial: The clients that trained from their own models in this round, where siblings
-            trained from their parent's: how far apart these are says no more than that.
         moved: The clients whose parent has changed since they trained: where they are says where
             they come from.
         told_apart: Clusters that a split made in an earlier round, split by split: their clients
@@ -38,8 +36,6 @@ class Evidence(Protocol):
     def round(self) -> int: ...
     @property
     def blind_loss(self) -> float: ...
-    @property
-    def on_trial(self) -> Collection[NodeId]: ...
     @property
     def moved(self) -> Collection[NodeId]: ...
     @property
@@ -74,7 +70,6 @@ class DistanceEvidence:
     space: Space
     blind_loss: float = 1.0
     round: int = 0
-    on_trial: Collection[NodeId] = ()
     moved: Collection[NodeId] = ()
     told_apart: ToldApart = ()
 
