@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.separation import student
 from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.space import Floats, Neighbors, Space
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Split, apply_all
 from tests.topology.strategies import ALL, Drawn, ids, nested, node, space_of, tree_of
@@ -189,7 +190,7 @@ def test_no_part_is_of_clients_and_clusters() -> None:
 
 
 def test_where_there_is_one_client_beside_clusters_nobody_looks_for_groups_of_clients() -> None:
-    def refuse(_: Space) -> Neighbors:
+    def refuse(_: Space) -> NoReturn:
         raise AssertionError("looked")
 
     evidence = DistanceEvidence(tree_of(range(12)), space_of(GROUPS, linkage="average"))

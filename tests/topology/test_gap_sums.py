@@ -1,16 +1,13 @@
-"""What DMAC without a threshold adds up on its way, and where it takes the dense form."""
+"""What DMAC without a threshold adds up on its way."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering import dense as module
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dense import DenseNodes, DenseSeparation
 from sofa_fl.topology.clustering.dmac import Candidate, dmac, outer_pairs
 from sofa_fl.topology.clustering.separation import Pairs, Separation
-from sofa_fl.topology.geometry.space import Neighbors, Space
 from tests.topology.strategies import space_of
 
 
@@ -53,25 +50,3 @@ def test_trees_do_not_depend_on_the_unit_of_distances(unit: float) -> None:
     positions = np.concatenate([rng.normal(size=(12, 30)), np.full((1, 30), 20.0)])
     tree = dmac(space_of(unit * positions, linkage="average"), DmacConfig(certain=False))
     assert sorted(len(tree.clients_of(cluster)) for cluster in tree.clusters) == [12, 13]
-
-
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("num", [20, 600])
-def test_few_clients_take_the_dense_form_unless_neighbors_are_named(
-    plain: bool, num: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[str] = []
-
-    def nodes(space: Space) -> DenseNodes:
-        taken.append("nodes")
-        return DenseNodes(space)
-
-    def separation(space: Space) -> DenseSeparation:
-        taken.append("separation")
-        return DenseSeparation(space)
-
-    monkeypatch.setattr(module, "DenseNodes", nodes)
-    monkeypatch.setattr(module, "DenseSeparation", separation)
-    space = space_of(np.random.default_rng(2).normal(size=(num, 3)), linkage="average")
-    dmac(space, DmacConfig(), num, Neighbors if plain else None)
-    assert taken == (["nodes", "separation"] if num == 20 and not plain else [])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence, Evidence
+from sofa_fl.topology.clustering.separation import Separation, plain_neighbors
 from sofa_fl.topology.clustering.shape import (
     TreeRules,
     default_tree_rules,
@@ -73,7 +74,7 @@ def test_a_user_replaces_one_rule() -> None:
     assert shape(TREE, EVIDENCE, ALL)[1] == GRAFTS
     calm = replace(default_tree_rules(), graft=never)
     assert shape(TREE, EVIDENCE, ALL, calm) == (TREE, [], EVIDENCE)
-    assert shape(TREE, EVIDENCE, ALL, default_tree_rules(Neighbors))[1] == GRAFTS
+    assert shape(TREE, EVIDENCE, ALL, default_tree_rules(plain_neighbors))[1] == GRAFTS
 
 
 def test_without_rules_ours_are_taken() -> None:
@@ -97,9 +98,9 @@ def test_our_set_and_the_papers() -> None:
 def test_neighbors_are_handed_on() -> None:
     asked: list[Space] = []
 
-    def watched(space: Space) -> Neighbors:
+    def watched(space: Space) -> tuple[Neighbors, Separation]:
         asked.append(space)
-        return Neighbors(space)
+        return plain_neighbors(space)
 
     default_tree_rules(watched).build(SPACE, DmacConfig(), 0)
     paper_tree_rules(watched).build(SPACE, DmacConfig(increase=1.1), 0)

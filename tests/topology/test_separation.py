@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import t as student
 
 from sofa_fl.topology.clustering import separation as module
-from sofa_fl.topology.clustering.dense import FastSeparation
+from sofa_fl.topology.clustering.fast import FastSeparation
 from sofa_fl.topology.clustering.separation import (
     CHANCE,
     Pairs,

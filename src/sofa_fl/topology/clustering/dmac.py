@@ -16,13 +16,12 @@ from threadpoolctl import ThreadpoolController
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dense import DenseNodes, quickest
-from sofa_fl.topology.clustering.fast import FastNeighbors
+from sofa_fl.topology.clustering.fast import quickest
 from sofa_fl.topology.clustering.separation import Pairs, Separation, stands_out, without_chance
 from sofa_fl.topology.geometry.space import TIE, Neighbors, Space, linked
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
-Nearness = Callable[[Space], Neighbors]
+Nearness = Callable[[Space], tuple[Neighbors, Separation]]
 _controller = cache(ThreadpoolController)  # to look for all libraries takes milliseconds
 
 
@@ -44,12 +43,11 @@ def dmac(
     """Build a compact tree over the clients of `space`, from the nearest pairs upward.
 
     Clusters get ids from `first` on, and above all clients': smaller ones are left for clients
-    that may join. With the plain `Neighbors` the tree is the same as by default, and it takes
-    longer.
+    that may join. `neighbors` may be `plain_neighbors`: the tree is the same, and takes longer.
     """
     if config.increase is not None:
         return paper_dmac(space, config, first, neighbors)
-    nodes, separation = (neighbors(space), Separation(space)) if neighbors else quickest(space)
+    nodes, separation = (neighbors or quickest)(space)
     tree = build_by_gaps(space, max(first, 1 + max(space.clients)), nodes, separation)
     return without_chance(tree, separation) if config.certain else tree
 
@@ -68,7 +66,7 @@ def paper_dmac(
         raise TopologyError(
             "the paper's DMAC needs the increasing factor gamma, got none: set dmac.increase"
         )
-    nodes, num = (neighbors or FastNeighbors)(space), len(space.clients)
+    nodes, num = (neighbors or quickest)(space)[0], len(space.clients)
     first = max(first, 1 + max(space.clients))
     ids = [*space.clients, *(NodeId(first + k) for k in range(num - 1))]  # by row of `nodes`
     parent: dict[NodeId, NodeId | None] = {}
@@ -83,7 +81,7 @@ def paper_dmac(
     return Tree({ids[nodes.size - 1]: None, **parent}, space.clients, first + nodes.size - num)
 
 
-def dendrogram(nodes: Neighbors | DenseNodes) -> list[list[int]]:
+def dendrogram(nodes: Neighbors) -> list[list[int]]:
     """Join the nearest until one is left, those at the same distance in one: the rows joined.
 
     With average linkage, joining two that are each other's nearest brings nobody nearer to
@@ -130,9 +128,7 @@ class Candidate:
         return (within + alone * self.pairs.mean) / self.size
 
 
-def build_by_gaps(
-    space: Space, first: int, nodes: Neighbors | DenseNodes, separation: Separation
-) -> Tree:
+def build_by_gaps(space: Space, first: int, nodes: Neighbors, separation: Separation) -> Tree:
     """Build the tree of those joins above which there is a gap; ids of clusters from `first` on.
 
     Nodes are joined two by two, the nearest first. A join stays a cluster if its clients are

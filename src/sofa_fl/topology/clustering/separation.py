@@ -18,7 +18,7 @@ from operator import add
 import numpy as np
 from scipy.special import stdtrit
 
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.geometry.space import Floats, Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 from sofa_fl.topology.tree.edits import MutableTree
 
@@ -131,6 +131,11 @@ class Separation:
         """To the power in which noise adds up."""
         x, y = self.space.positions[a], self.space.positions[b]
         return self.space.distances(x, y) ** power_of(self.space)
+
+
+def plain_neighbors(space: Space) -> tuple[Neighbors, Separation]:
+    """What DMAC measures by: the nodes that it joins, and the separation test."""
+    return Neighbors(space), Separation(space)
 
 
 def blocks(rows: Rows, width: int) -> Iterator[Rows]:

@@ -66,7 +66,7 @@ class TreeRules:
 
 
 def default_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
-    """Our rules; with the plain `Neighbors` they are slower and give the same tree."""
+    """Our rules; with `plain_neighbors` they are slower and give the same tree."""
     return TreeRules(
         build=partial(dmac, neighbors=neighbors),
         graft=find_grafts,

@@ -12,8 +12,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
@@ -113,17 +111,12 @@ class Neighbors(NodeArrays):
         """Nodes among which are all that have another within `gamma` times the smallest D."""
         return self.alive
 
-    def nearest(self) -> tuple[Rows, Rows]:
-        """Every node, and its nearest; several times, if several are as near."""
-        distances = self.distances(self.alive, self.alive)
-        rows, columns = np.nonzero(distances <= distances.min(axis=1)[:, None] * (1 + TIE))
-        return self.alive[rows], self.alive[columns]
-
     def mutual(self) -> list[Rows]:
-        """The groups of nodes that are each other's nearest."""
-        nodes, nearest = self.nearest()
-        both = np.isin(nodes * self.size + nearest, nearest * self.size + nodes)
-        return linked(nodes[both], nearest[both])
+        """The groups of nodes that are each other's nearest; several may be as near."""
+        distances = self.distances(self.alive, self.alive)
+        near = distances <= distances.min(axis=1)[:, None] * (1 + TIE)
+        a, b = (near & near.T).nonzero()
+        return linked(self.alive[a], self.alive[b])
 
     def join(self, groups: Sequence[Rows]) -> Rows:
         """Aggregate each group to a new node; return the new nodes' rows."""
@@ -131,7 +124,8 @@ class Neighbors(NodeArrays):
         for row, group in zip(new.tolist(), groups):
             self.aggregate(row, group)
         self.size += len(groups)
-        self.alive = np.append(np.setdiff1d(self.alive, np.concatenate(groups)), new)
+        gone = np.concatenate(groups)
+        self.alive = np.append(np.setdiff1d(self.alive, gone, assume_unique=True), new)
         return new
 
 
@@ -246,8 +240,11 @@ def unit_rows(vectors: Floats) -> Floats:
 
 def linked(a: Rows, b: Rows) -> list[Rows]:
     """The groups of nodes linked by `a` – `b`, each ascending, the groups by their first."""
-    nodes, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
-    links = coo_array((np.ones(len(a)), (ends[: len(a)], ends[len(a) :])), shape=(len(nodes),) * 2)
-    group_of = connected_components(links, directed=False)[1]
-    order = np.argsort(group_of, kind="stable")
-    return np.split(nodes[order], np.flatnonzero(np.diff(group_of[order])) + 1)
+    first = np.arange(1 + max(a.max(), b.max()))  # the smallest node known to be linked to each
+    while (first[a] != first[b]).any():
+        np.minimum.at(first, a, first[b])
+        np.minimum.at(first, b, first[a])
+        first = first[first]
+    nodes = np.unique(np.concatenate([a, b]))
+    order = np.argsort(first[nodes], kind="stable")
+    return np.split(nodes[order], np.flatnonzero(np.diff(first[nodes][order])) + 1)
