@@ -1,4 +1,4 @@
-"""Where the clients are, and how far apart: one position per client, a metric, one scale.
+"""The positions of clients and nodes, their distances D, and the scale of thresholds.
 
 A cluster's position is the weighted mean of its clients' positions: derived, never stored.
 """
@@ -20,12 +20,12 @@ from sofa_fl.topology.tree import NodeId, Rows, Tree
 Floats = NDArray[np.float64]
 DistanceMetric = Literal["euclidean", "manhattan", "cosine"]
 Linkage = Literal["centroid", "average"]
-ROUNDING = 1e-12  # by this fraction of its length a position may depend on how it was computed
+ROUNDING = 1e-12  # the relative error that a position may have, by the order of its sums
 TIE = 1e-9  # distances that differ by less than this fraction count as equal
 
 
 class NodeArrays:
-    """What is known of nodes, by row; a node is aggregated from its members.
+    """The weights, positions and variances of nodes, by row.
 
     Attributes:
         weights: The sum of the clients' weights; zero for a node without a position.
@@ -39,7 +39,7 @@ class NodeArrays:
         self.positions = np.zeros((num, space.positions.shape[1]))
 
     def aggregate(self, row: int, members: Rows | list[int]) -> None:
-        """Write the row of a node, given the rows of its members."""
+        """Aggregate the rows of some nodes to the row of a node that has them as members."""
         weights, positions = self.weights[members], self.positions[members]
         mean = np.average(positions, axis=0, weights=weights)
         squares = ((positions - mean) ** 2).sum(axis=1) + self.variances[members]
@@ -53,7 +53,7 @@ class NodeArrays:
 
 
 class NodePositions(NodeArrays):
-    """Where the nodes of a tree are, by `row_of` each.
+    """The positions of the nodes of a tree; `row_of` has the row of each.
 
     A client that is not in the space has no position, nor has a cluster of such clients only.
     """
@@ -134,10 +134,10 @@ class Space:
     """The positions of the clients: row `i` of `positions` and `weights` is that of `clients[i]`.
 
     Attributes:
-        linkage: How far apart two nodes are: as their positions are (`centroid`, as in the paper),
-            or as their clients are (`average`: the root mean square over all pairs of one's
-            clients and the other's). The mean of many clients is less noisy than that of few, so
-            by centroid large clusters look near to everything; by average size does not matter.
+        linkage: The distance D of two nodes: that of their positions (`centroid`, as in the
+            paper), or the root mean square over all pairs of a client of one and a client of the
+            other (`average`). The mean of many clients is less noisy than that of few, so with
+            `centroid`, large clusters are near to everything; with `average`, size does not matter.
     """
 
     clients: tuple[NodeId, ...]
@@ -165,9 +165,8 @@ class Space:
     def distances(self, a: Floats, b: Floats, variances: Floats | float = 0.0) -> Floats:
         """Distance of every position in `a` to every one in `b`.
 
-        `average` linkage needs the variances of the nodes at these positions, those of both added.
-        What rounding alone can make is no distance: equal clients, whose means differ in the last
-        digit, must not be told apart.
+        For `average` linkage, `variances` has the sums of both nodes' variances. Distances no
+        larger than rounding errors are 0: the means of equal clients may differ in the last digit.
         """
         if self.metric == "cosine":
             if self.linkage == "centroid":  # a mean of directions is shorter than these
@@ -194,7 +193,7 @@ class Space:
         return pairs
 
     def lengths(self, positions: Floats) -> Floats:
-        """How far positions are from the origin; euclidean, if the metric is cosine."""
+        """The norms of positions; for the cosine metric, the euclidean ones."""
         if self.metric == "manhattan":
             return np.asarray(np.abs(positions).sum(axis=1))
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", positions, positions)))
@@ -214,7 +213,7 @@ class Space:
 
     @cached_property
     def scale(self) -> float:
-        """Spread of all clients: what thresholds are fractions of."""
+        """Spread of all clients, the unit of thresholds."""
         return self.spread(self.positions, self.weights)
 
     def incoherence_of(self, tree: Tree) -> dict[NodeId, float]:
