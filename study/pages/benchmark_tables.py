@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Setting
-from study.pages.markdown import bold, difference, item, listed, percent, table
+from study.pages.markdown import bold, difference, in_percent, item, listed, table
 from study.pages.sharing_words import shared
 from study.rows.estimates import Paired, holm, paired
 from study.rows.row_files import Row, by_seed, column
@@ -173,7 +173,7 @@ def _named(
 def _number(key: str, value: float | None) -> str:
     """In percent, unless it is an index or a size."""
     if value is None or key not in ("ari", "fscore", "down", "up"):
-        return percent(value)
+        return in_percent(value)
     is_tiny = key in ("down", "up") and 0 < value < 0.1
     return f"{value:.2g}" if is_tiny else f"{value:.2f}"
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from study.design.contenders import title
 from study.design.privacy_settings import EPSILONS, FEDERATIONS, OURS, PRIVATE, setting_name
-from study.pages.markdown import NOTHING, bold, difference, percent, table, with_interval
+from study.pages.markdown import NOTHING, bold, difference, in_percent, table, with_interval
 from study.rows.estimates import Paired, estimate, paired
 from study.rows.row_files import Row, by_seed, column
 
@@ -107,7 +107,7 @@ def _verdicts(rows: Sequence[Row]) -> Iterator[str]:
                 reached = "reached" if found.estimate.mean >= goal else bold("not reached")
                 yield (
                     f"{federation}: {difference(found)} points over {title(label)} at epsilon = "
-                    f"{GOAL_AT}; the goal of {percent(goal, 0)} is {reached}."
+                    f"{GOAL_AT}; the goal of {in_percent(goal, 0)} is {reached}."
                 )
         least = [
             e

@@ -16,7 +16,7 @@ from study.design.tree_settings import (
     TWO,
     GridCell,
 )
-from study.pages.markdown import NOTHING, bold, difference, item, percent, table
+from study.pages.markdown import NOTHING, bold, difference, in_percent, item, table
 from study.rows.estimates import Paired, holm, p_value, paired
 from study.rows.row_files import Row, by_seed
 
@@ -65,7 +65,7 @@ def _table(rows: Sequence[Row], cells: Mapping[int, str], key: str) -> str:
     for label in KINDS:
         values = [means.get((label, n)) for n in cells]
         shown = [
-            bold(percent(x)) if x is not None and x == best[n] else percent(x)
+            bold(in_percent(x)) if x is not None and x == best[n] else in_percent(x)
             for n, x in zip(cells, values)
         ]
         lines.append([label, *shown])
