@@ -111,7 +111,9 @@ def compare(
 
 def check_options(settings: Sequence[str], seed: int | None, seeds: str | None) -> None:
     """Refuse what a comparison would otherwise ignore."""
-    keys = [setting.partition("=")[0].strip() for setting in settings]
+    from sofa_fl.experiment.run.values import split_setting
+
+    keys = [split_setting(setting)[0] for setting in settings]
     if "method" in keys:
         raise ConfigError(
             "compare runs the methods that are its arguments; remove --set method=..."
