@@ -9,12 +9,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering import fast as module
-from sofa_fl.topology.clustering import separation
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import certain_parts, groups_of_clients
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.fast import block_distances, fast_neighbors, quickest
+from sofa_fl.topology.clustering.fast.block_distances import FastSeparation
+from sofa_fl.topology.clustering.fast.nearest import FastNeighbors
 from sofa_fl.topology.clustering.separation import Separation, plain_neighbors
 from sofa_fl.topology.clustering.shape import default_tree_rules, shape
 from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, Neighbors, Space
@@ -22,7 +23,7 @@ from sofa_fl.topology.tree import NodeId, Rows, Tree
 from sofa_fl.topology.tree.edits import Split
 from tests.topology.strategies import ALL, WAYS, Drawn, ids, node, space_of, tied_places, tree_of
 
-PLAIN, FAST = plain_neighbors, module.fast_neighbors
+PLAIN, FAST = plain_neighbors, fast_neighbors
 KINDS = ("noise", "groups", "nested", "equal", "ties", "far", "outliers")
 SIZES = (2, 3, 6, 11, 24)
 
@@ -70,8 +71,8 @@ def test_same_trees_with_and_without(kind: str, way: tuple[DistanceMetric, Linka
 
 @pytest.mark.parametrize("num", [300, 301])
 def test_the_plain_form_is_for_few_clients(num: int) -> None:
-    nodes, test = module.quickest(space_of(np.zeros((num, 2)), linkage="average"))
-    fast = (module.FastNeighbors, module.FastSeparation)
+    nodes, test = quickest(space_of(np.zeros((num, 2)), linkage="average"))
+    fast = (FastNeighbors, FastSeparation)
     assert (type(nodes), type(test)) == ((Neighbors, Separation) if num == 300 else fast)
 
 
@@ -92,7 +93,7 @@ def test_the_same_with_hundreds_of_clients(kind: str) -> None:
 def test_blocks_of_distances_make_no_difference(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(separation, "BLOCK", block)
+    monkeypatch.setattr(block_distances, "BLOCK", block)
     for seed, kind in enumerate(KINDS):
         space = case(seed, kind, 30, ("euclidean", "average"))
         for increase in (None, 1.2):
@@ -109,7 +110,7 @@ def test_few_distances_are_measured() -> None:
             measured["plain"] += len(a) * len(b)
             return super().distances(a, b)
 
-    class Fast(module.FastNeighbors):
+    class Fast(FastNeighbors):
         def distances(self, a: Rows, b: Rows) -> Floats:
             measured["fast"] += len(a) * len(b)
             return super().distances(a, b)

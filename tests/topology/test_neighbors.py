@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.sparse.csgraph import connected_components
 
 from sofa_fl.topology.clustering.dmac import dendrogram
-from sofa_fl.topology.clustering.fast import FastNeighbors
+from sofa_fl.topology.clustering.fast.nearest import FastNeighbors
 from sofa_fl.topology.geometry.space import Linkage, Neighbors, linked
 from tests.topology.strategies import space_of
 

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 from scipy.stats import t as student
 
-from sofa_fl.topology.clustering import separation as module
-from sofa_fl.topology.clustering.fast import FastSeparation
+from sofa_fl.topology.clustering.fast import block_distances
+from sofa_fl.topology.clustering.fast.block_distances import FastSeparation
 from sofa_fl.topology.clustering.separation import (
     CHANCE,
     PairDistances,
@@ -74,7 +74,7 @@ BOTH = pytest.mark.parametrize("kind", [Separation, FastSeparation])
 def test_pairs_are_counted_once(
     kind: type[Separation], metric: DistanceMetric, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(block_distances, "BLOCK", block)
     space = space_of(np.random.default_rng(1).normal(size=(9, 3)) + 1, None, metric)
     separation = kind(space)
     names = {"euclidean": "sqeuclidean", "cosine": "cosine", "manhattan": "cityblock"}
@@ -137,7 +137,7 @@ def test_noise_is_the_spread_of_pairs_of_the_same_groups() -> None:
 def test_outliers_are_no_farther_than_the_outermost_might_be(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(block_distances, "BLOCK", block)
     positions, found = np.random.default_rng(0).normal(size=(8, 20)), set()
     group, others = np.arange(6), np.arange(6, 8)
     for shift in np.linspace(0, 9, 40):

@@ -9,11 +9,10 @@ weight.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache
 from itertools import combinations
-from operator import add
 
 import numpy as np
 from scipy.special import stdtrit
@@ -27,7 +26,6 @@ CLEARLY = 1.5  # the same if the others are a single client, which may only be n
 DEVIATIONS = 1.5  # and larger by this many standard deviations of the distances
 CHANCE = 0.002  # and by more than equal distances would differ with this probability
 FAMILY = 0.05  # the same probability for all groups of this size that could have been picked
-BLOCK = 1 << 20  # distances measured at a time
 
 FEW_DIRECTIONS = 8  # too few to say which of them are noise
 RARELY = 2.02  # Tracy and Widom's largest variance exceeds this with a probability of 1%
@@ -95,13 +93,11 @@ class Separation:
 
     def between(self, a: Rows, b: Rows) -> PairDistances:
         """The pairs of one client of `a` and one of `b`."""
-        return reduce(add, (_pairs(self._distances(block, b)) for block in blocks(a, len(b))))
+        return pair_distances(self.distances(a, b))
 
     def are_outliers(self, others: Rows, group: Rows, among: int) -> bool:
         """Whether `others` are no farther from a group than its own outermost clients might be."""
-        every, m = blocks(group, len(group)), len(others)
-        sums = np.concatenate([self._distances(block, group).sum(axis=1) for block in every])
-        means = sums / (len(group) - 1)
+        means, m = self.mean_distances(group), len(others)
         gap = self.between(group, others).mean - means.mean()
         return bool(gap <= means.std(ddof=1) * picked(m, m, among))
 
@@ -109,13 +105,7 @@ class Separation:
         """The pairs of clients of different parts, given at least two parts."""
         rows = np.concatenate(parts)
         part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        start, pairs = 0, list[PairDistances]()
-        for block in blocks(rows, len(rows)):
-            later = part_of[start:] > part_of[start : start + len(block), None]
-            if later.any():
-                pairs.append(_pairs(self._distances(block, rows[start:])[later]))
-            start += len(block)
-        return reduce(add, pairs)
+        return pair_distances(self.distances(rows, rows)[part_of[:, None] < part_of])
 
     def noise(self, groups: Sequence[Rows]) -> float:
         """The standard deviation of distances that noise alone makes different.
@@ -128,7 +118,11 @@ class Separation:
         degrees = sum(each.num - 1 for each in pairs)
         return (sum(each.scatter for each in pairs) / degrees) ** 0.5 if degrees else 0.0
 
-    def _distances(self, a: Rows, b: Rows) -> Floats:
+    def mean_distances(self, group: Rows) -> Floats:
+        """The mean distance of each client of a group to the others."""
+        return np.asarray(self.distances(group, group).sum(axis=1) / (len(group) - 1))
+
+    def distances(self, a: Rows, b: Rows) -> Floats:
         """The distances, raised to the power in which noise adds up."""
         x, y = self.space.positions[a], self.space.positions[b]
         return self.space.distances(x, y) ** power_of(self.space)
@@ -139,13 +133,8 @@ def plain_neighbors(space: Space) -> tuple[Neighbors, Separation]:
     return Neighbors(space), Separation(space)
 
 
-def blocks(rows: Rows, width: int) -> Iterator[Rows]:
-    """The rows in blocks, so that the distances of a block to `width` others fit into memory."""
-    step = max(1, BLOCK // width)
-    return (rows[start : start + step] for start in range(0, len(rows), step))
-
-
-def _pairs(distances: Floats) -> PairDistances:
+def pair_distances(distances: Floats) -> PairDistances:
+    """The number, mean and squared deviations of distances."""
     mean = float(distances.mean())
     deviations = distances.ravel() - mean
     return PairDistances(distances.size, mean, float(deviations @ deviations))

@@ -1,9 +1,9 @@
-"""The same trees in less time: DMAC for many clients.
+"""The nodes that DMAC joins, with the distance of each to its nearest kept up to date.
 
 Agglomerative clustering only needs the smallest distances. So each node keeps the distance to its
 nearest neighbor, instead of all distances. Once that neighbor is joined to another node, the
 distance is a lower bound, and the node is measured again only when the smallest distance has grown
-to that bound. Quadratic in time, linear in memory. The separation test uses matrix products.
+to that bound. Quadratic in time, linear in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.separation import Separation, blocks, plain_neighbors, power_of
+from sofa_fl.topology.clustering.fast.block_distances import EPS, blocks
+from sofa_fl.topology.clustering.separation import power_of
 from sofa_fl.topology.geometry.space import (
     ROUNDING,
     TIE,
@@ -26,18 +27,6 @@ from sofa_fl.topology.geometry.space import (
 from sofa_fl.topology.tree import Rows
 
 ROUGH_ERROR = 1e-9  # the relative error of rough distances, besides the error that they state
-FEW = 300  # clients: up to this number, the plain form is as fast
-EPS = float(np.finfo(np.float64).eps)
-
-
-def fast_neighbors(space: Space) -> tuple[Neighbors, Separation]:
-    """As `plain_neighbors`, in less time if there are many clients."""
-    return FastNeighbors(space), FastSeparation(space)
-
-
-def quickest(space: Space) -> tuple[Neighbors, Separation]:
-    """The plain form for few clients, the fast one for many."""
-    return (plain_neighbors if len(space.clients) <= FEW else fast_neighbors)(space)
 
 
 class FastNeighbors(Neighbors):
@@ -258,26 +247,3 @@ class RoughDistances:
         if self._space.linkage == "average":
             squares += self._variances[rows]
         return np.asarray(squares)
-
-
-class FastSeparation(Separation):
-    """The separation test with distances by matrix products; those below their error are 0."""
-
-    def __init__(self, space: Space) -> None:
-        super().__init__(space)
-        self._positions = space.positions
-        if space.metric == "euclidean":  # smaller numbers lose fewer digits in a product
-            self._positions = space.positions - space.positions.mean(axis=0)
-
-    def _distances(self, a: Rows, b: Rows) -> Floats:
-        x, y = self._positions[a], self._positions[b]
-        if self.space.metric == "manhattan":
-            return np.asarray(cdist(x, y, "cityblock"))
-        if self.space.metric == "cosine":
-            squares, distances = np.ones(len(x)), 1 - x @ y.T
-        else:
-            squares = np.einsum("ij,ij->i", x, x)
-            distances = np.add.outer(squares, np.einsum("ij,ij->i", y, y)) - 2 * (x @ y.T)
-        error = 17 * (x.shape[1] + 2) * EPS * squares
-        distances[distances <= error[:, None]] = 0.0
-        return np.asarray(distances)
