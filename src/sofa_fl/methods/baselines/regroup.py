@@ -17,9 +17,9 @@ from sofa_fl.topology.tree.edits import Edit
 
 @register("regroup", "DMAC every round", SofaConfig, section="sofa")
 class Regroup(Sofa):
-    """No trials: every parent is new in every round, and there would be no end to them.
+    """No trials: every parent is new in every round, so every round would have one.
 
-    Nothing is foreseen either: nobody is asked before the tree is built.
+    There is no foresight either: no losses are measured before the tree is built.
     """
 
     def __init__(
