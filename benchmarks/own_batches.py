@@ -36,7 +36,7 @@ from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.experiment.run.config import Config, parse_config
 from sofa_fl.seeding import seed_for
-from study.rows.intervals import paired
+from study.rows.estimates import paired
 
 SEEDS = range(5)
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

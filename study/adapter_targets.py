@@ -23,12 +23,12 @@ from study.intents import federation, find_base, network_of, read_queries
 from study.pages.adapter_tables import ADAPTERS, adapter_tables
 from study.rows.recovery import AGREES, until
 from study.rows.row_files import Row, add_rows, make_row, read_rows, row_key
-from study.targets import Outcome, Study, whole_key
+from study.targets import Study, TargetResult, whole_key
 
 queries = cache(read_queries)
 
 
-def adapters(study: Study) -> Outcome:
+def adapters(study: Study) -> TargetResult:
     """Every contender in every federation, with every seed; runs that have ended are kept."""
     scope, file = study.scope, study.out / ADAPTERS
     there, told = read_rows(file), overrides_of(scope)
@@ -52,7 +52,7 @@ def adapters(study: Study) -> Outcome:
         study.say(f"{keys['setting']}, {keys['method']}, seed {keys['seed']}")
         made.append(one_run(scope, study.runs, keys["setting"], keys["method"], keys["seed"]))
         add_rows(file, made[-1:])
-    return Outcome((file,), tuple(made), adapter_tables(read_rows(file)))
+    return TargetResult((file,), tuple(made), adapter_tables(read_rows(file)))
 
 
 def overrides_of(scope: Scope) -> Overrides:

@@ -23,7 +23,7 @@ from study.design.tree_settings import TREE_SEEDS
 
 if TYPE_CHECKING:
     from study.design.run_plan import Scope
-    from study.targets import Outcome, Study
+    from study.targets import Study, TargetResult
 
 # The order of `all`.
 RUN = (
@@ -164,7 +164,7 @@ def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Stu
     return replace(study, pages=out, readme=None) if scope.quick else study
 
 
-def carry_out(target: str, study: Study) -> Outcome:
+def carry_out(target: str, study: Study) -> TargetResult:
     """Make a target, or all of them; after Ctrl-C, say how to continue."""
     from study import (
         disclosure_targets,
@@ -179,7 +179,7 @@ def carry_out(target: str, study: Study) -> Outcome:
     from study.design.choices import read_choices
     from study.tuning import sweep
 
-    make: dict[str, Callable[[Study], Outcome]] = {
+    make: dict[str, Callable[[Study], TargetResult]] = {
         "table1": targets.table1,
         "table2": targets.table2,
         "benchmark": targets.benchmark,
@@ -218,7 +218,7 @@ def carry_out(target: str, study: Study) -> Outcome:
         ) from None
     if target != "all":
         return made[0]
-    return targets.Outcome(tuple(file for outcome in made for file in outcome.files))
+    return targets.TargetResult(tuple(file for outcome in made for file in outcome.files))
 
 
 def _names(text: str | None, known: Iterable[str], what: str) -> tuple[str, ...]:

@@ -12,24 +12,24 @@ from typing import Any
 
 from sofa_fl.jobs.runner import Summary
 from study.design import drift_plan
-from study.design.choices import Choices, choose, key_of
+from study.design.choices import Choices, best_choices, key_of
 from study.design.run_plan import Entry
 from study.pages.drift_page import DRIFT, FAULTS, TRIED, own_of
 from study.pages.drift_tables import drift_tables
 from study.pages.faults_tables import faults_tables
 from study.rows.drift_rows import drift_row, faults_row, rounded
 from study.rows.row_files import Row, add_rows, read_rows
-from study.targets import Outcome, RowOf, Study, whole_key
+from study.targets import RowOf, Study, TargetResult, whole_key
 
 
-def drift(study: Study) -> Outcome:
+def drift(study: Study) -> TargetResult:
     """All scenarios, and settings in which nothing changes; FedDrift is tuned first."""
     file = study.out / DRIFT
     entries = drift_plan.drift(study.scope, chosen(study))
     return _made(study, file, entries, drift_row, drift_tables)
 
 
-def faults(study: Study) -> Outcome:
+def faults(study: Study) -> TargetResult:
     """SOFA-FL without and with every fault."""
     file = study.out / FAULTS
     entries = drift_plan.faults(study.scope)
@@ -47,7 +47,7 @@ def chosen(study: Study) -> Choices:
     rows = once.run_missing(
         entries, "choices for drift", save, read_rows(file), tried_row, whole_key
     )
-    return {key: own_of(row) for key, row in choose(rows).items()}
+    return {key: own_of(row) for key, row in best_choices(rows).items()}
 
 
 def tried_row(entry: Entry, summary: Summary, folder: Path) -> Row:
@@ -68,12 +68,12 @@ def _made(
     entries: Sequence[Entry],
     row_of: RowOf,
     render: Callable[[Sequence[Row]], str],
-) -> Outcome:
+) -> TargetResult:
     if not entries:
         study.say(f"note: none of these methods runs in these settings: no row for {file.name}")
     save = partial(add_rows, file)
     rows = study.run_missing(entries, file.stem, save, read_rows(file), row_of)
-    return Outcome((file,), tuple(rows), render(read_rows(file)))
+    return TargetResult((file,), tuple(rows), render(read_rows(file)))
 
 
 def _trial_key(row: Row) -> Sequence[Any]:

@@ -14,10 +14,10 @@ from study.pages import drift_page
 from study.rows import figure_data
 from study.rows.figure_data import CLIENTS, LOSSES, Pieces
 from study.rows.row_files import read_rows
-from study.targets import Outcome, Planned, Study, add_pieces
+from study.targets import Planned, Study, TargetResult, add_pieces
 
 
-def figures(study: Study) -> Outcome:
+def figures(study: Study) -> TargetResult:
     """All figures; runs whose data they lack are made first, with one seed."""
     need_matplotlib()
     _complete(study, run_plan.table1, CLIENTS)
@@ -52,7 +52,7 @@ def figures(study: Study) -> Outcome:
         if rows := read_rows(study.out / f"{source}.json"):
             files.append(folder / f"{name}.svg")
             draw(rows, files[-1])
-    return Outcome(tuple(files))
+    return TargetResult(tuple(files))
 
 
 def need_matplotlib() -> None:

@@ -19,28 +19,28 @@ from study.pages.natural_choices import TRIED, chosen_table, read_chosen
 from study.pages.natural_parts import WITHOUT, without_tables
 from study.pages.natural_tables import NATURAL, natural_tables
 from study.rows.row_files import Row, add_rows, read_rows
-from study.targets import Outcome, Study, summary_row, whole_key
+from study.targets import Study, TargetResult, summary_row, whole_key
 
 
-def natural(study: Study) -> Outcome:
+def natural(study: Study) -> TargetResult:
     """All contenders on all natural federations, with what was chosen for them."""
     file, entries = study.out / NATURAL, natural_plan.natural(study.scope, read_chosen(study.out))
     if not entries:
         study.say(f"note: none of these methods runs in these settings: no row for {file.name}")
     save = partial(add_rows, file)
     rows = study.run_missing(entries, file.stem, save, read_rows(file), natural_row)
-    return Outcome((file,), tuple(rows), natural_tables(read_rows(file)))
+    return TargetResult((file,), tuple(rows), natural_tables(read_rows(file)))
 
 
-def natural_ablation(study: Study) -> Outcome:
+def natural_ablation(study: Study) -> TargetResult:
     """SOFA-FL without each of its parts on some of these federations."""
     file, entries = study.out / WITHOUT, natural_plan.parts(study.scope)
     save = partial(add_rows, file)
     rows = study.run_missing(entries, "without parts", save, read_rows(file))
-    return Outcome((file,), tuple(rows), without_tables(read_rows(file)))
+    return TargetResult((file,), tuple(rows), without_tables(read_rows(file)))
 
 
-def natural_sweep(study: Study) -> Outcome:
+def natural_sweep(study: Study) -> TargetResult:
     """Try the baselines' own parameters on validation data; what was tried is not repeated."""
     file, entries = study.out / TRIED, natural_plan.trials(study.scope)
     if not entries:
@@ -48,7 +48,7 @@ def natural_sweep(study: Study) -> Outcome:
     save = partial(add_rows, file, key=_trial_key)
     once = replace(study, only_missing=True)
     rows = once.run_missing(entries, "choices", save, read_rows(file), tried_row, whole_key)
-    return Outcome((file,), tuple(rows), chosen_table(study.out))
+    return TargetResult((file,), tuple(rows), chosen_table(study.out))
 
 
 def natural_row(entry: Entry, summary: Summary, folder: Path) -> Row:

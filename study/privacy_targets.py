@@ -10,16 +10,16 @@ from study.design.privacy_settings import PRIVATE, scores_of
 from study.design.run_plan import Entry, Scope, make_entry
 from study.pages.privacy_tables import PRIVACY, privacy_tables
 from study.rows.row_files import Row, add_rows, read_rows
-from study.targets import Outcome, Study, summary_row
+from study.targets import Study, TargetResult, summary_row
 
 
-def privacy(study: Study) -> Outcome:
+def privacy(study: Study) -> TargetResult:
     """Every method in every federation with every budget and seed."""
     file = study.out / PRIVACY
     rows = study.run_missing(
         planned(study.scope), "privacy", partial(add_rows, file), read_rows(file), privacy_row
     )
-    return Outcome((file,), tuple(rows), privacy_tables(read_rows(file)))
+    return TargetResult((file,), tuple(rows), privacy_tables(read_rows(file)))
 
 
 def planned(scope: Scope) -> list[Entry]:

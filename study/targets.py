@@ -133,7 +133,7 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TargetResult:
     """What a target made: files, the rows of this call, and all rows as Markdown."""
 
     files: tuple[Path, ...]
@@ -141,27 +141,27 @@ class Outcome:
     text: str = ""
 
 
-def table1(study: Study) -> Outcome:
+def table1(study: Study) -> TargetResult:
     """The paper's fairness table, and the data of its figure."""
     return _reproduce(study, "table1", run_plan.table1, paper_tables.table1, CLIENTS)
 
 
-def table2(study: Study) -> Outcome:
+def table2(study: Study) -> TargetResult:
     """The paper's table of sharing, and the data of the four loss figures."""
     return _reproduce(study, "table2", run_plan.table2, paper_tables.table2, LOSSES)
 
 
-def benchmark(study: Study) -> Outcome:
+def benchmark(study: Study) -> TargetResult:
     """All contenders in all settings."""
     return _reproduce(study, "benchmark", run_plan.benchmark, benchmark_tables)
 
 
-def ablation(study: Study) -> Outcome:
+def ablation(study: Study) -> TargetResult:
     """SOFA-FL without each of its parts."""
     return _reproduce(study, "ablation", run_plan.ablation, ablation_tables.ablation)
 
 
-def docs(study: Study) -> Outcome:
+def docs(study: Study) -> TargetResult:
     """The pages with the results."""
     written = write_pages(study.out, study.pages, study.readme)
     texts = {
@@ -175,7 +175,7 @@ def docs(study: Study) -> Outcome:
     if how_to.exists():
         texts[how_to.name] = with_adapters(how_to.read_text(encoding="utf-8"), study.out)
     more = [write_page(study.pages / name, text) for name, text in texts.items()]
-    return Outcome((*written, *more))
+    return TargetResult((*written, *more))
 
 
 def add_pieces(study: Study, entries: Sequence[Entry], pieces: Pieces) -> None:
@@ -205,7 +205,7 @@ def _reproduce(
     planned: Planned,
     render: Callable[[Sequence[Row]], str],
     pieces: Pieces | None = None,
-) -> Outcome:
+) -> TargetResult:
     """Make the rows of a table, and the data of its figure where it has one."""
     entries = planned(study.scope, _choices(study, planned))
     file = study.out / f"{name}.json"
@@ -214,7 +214,7 @@ def _reproduce(
         seed = pieces.seed_of(figure_data.read_figures(study.out), entries[0].seed)
         if with_seed := [entry for entry in entries if entry.seed == seed]:
             add_pieces(study, with_seed, pieces)
-    return Outcome((file,), tuple(rows), render(read_rows(file)))
+    return TargetResult((file,), tuple(rows), render(read_rows(file)))
 
 
 def _choices(study: Study, planned: Planned) -> Choices:

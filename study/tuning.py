@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sofa_fl.errors import RunError
-from study.design.choices import FILE, TRIED, Key, choices_table, choose, key_of
+from study.design.choices import FILE, TRIED, Key, best_choices, choices_table, key_of
 from study.design.contenders import CONTENDERS, RATE
 from study.design.run_plan import Entry, Scope, make_entry
 from study.design.settings import SETTINGS, VALIDATION, Overrides
 from study.rows.row_files import Row, add_rows, read_rows
-from study.targets import Outcome, Study, whole_key
+from study.targets import Study, TargetResult, whole_key
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TuningRun:
     """What is tried for a contender in a setting with a sharing and a seed."""
 
     key: Key
@@ -29,7 +29,7 @@ class Trial:
     seed: int
 
 
-def sweep(study: Study) -> Outcome:
+def sweep(study: Study) -> TargetResult:
     """Try everything, record every run, and choose."""
     scope = study.scope
     keys = [
@@ -40,22 +40,22 @@ def sweep(study: Study) -> Outcome:
         if contender.is_swept(SETTINGS[setting])
     ]
     first = [
-        Trial(key, {**rate, **CONTENDERS[key[1]].start_in(SETTINGS[key[0]])}, seed)
+        TuningRun(key, {**rate, **CONTENDERS[key[1]].start_in(SETTINGS[key[0]])}, seed)
         for key in keys
         for rate in ([{RATE: rate} for rate in CONTENDERS[key[1]].rates] or [{}])
         for seed in scope.seeds
     ]
     rows = _try(study, first, "learning rates")
-    rates = choose(rows)
+    rates = best_choices(rows)
     second = [
-        Trial(key, {**rates[key]["overrides"], **values}, seed)
+        TuningRun(key, {**rates[key]["overrides"], **values}, seed)
         for key in keys
         for values in CONTENDERS[key[1]].grid_in(SETTINGS[key[0]])
         if values != CONTENDERS[key[1]].start_in(SETTINGS[key[0]])
         for seed in scope.seeds
     ]
     rows += _try(study, second, "own parameters") if second else []
-    chosen = choose(rows)
+    chosen = best_choices(rows)
     file = study.out / FILE
     before = {key_of(row): row["overrides"] for row in read_rows(file)}
     others = [
@@ -67,10 +67,12 @@ def sweep(study: Study) -> Outcome:
             "them, and --out DIR writes elsewhere; all trials are recorded"
         )
     everything = add_rows(file, chosen.values(), key=key_of)
-    return Outcome((study.out / TRIED, file), tuple(chosen.values()), choices_table(everything))
+    return TargetResult(
+        (study.out / TRIED, file), tuple(chosen.values()), choices_table(everything)
+    )
 
 
-def _try(study: Study, trials: Sequence[Trial], what: str) -> list[Row]:
+def _try(study: Study, trials: Sequence[TuningRun], what: str) -> list[Row]:
     entries = [_entry(study.scope, trial) for trial in trials]
 
     def save(rows: Sequence[Row]) -> None:
@@ -94,7 +96,7 @@ def _tried(row: Row, extra: Overrides) -> Row:
     return {**{key: row[key] for key in kept}, "overrides": values, "extra": told}
 
 
-def _entry(scope: Scope, trial: Trial) -> Entry:
+def _entry(scope: Scope, trial: TuningRun) -> Entry:
     setting, label, sharing = trial.key
     tried = replace(scope, extra={**scope.extra, **VALIDATION})
     contender = CONTENDERS[label]

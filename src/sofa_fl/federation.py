@@ -108,7 +108,7 @@ class Federation:
 
     @property
     def may_miss(self) -> bool:
-        """Whether it is to be expected that some clients are not heard in a round."""
+        """Whether some clients may not contribute to a round."""
         return self.participation < 1 or self.lossy
 
     @cached_property
@@ -135,11 +135,11 @@ class Federation:
         return self.evaluate.draw(self.present.tested, self.seed, self.round)
 
     def has_news(self, client: NodeId) -> bool:
-        """Whether a client has new data, or was perhaps not heard in the last round."""
+        """Whether a client has new data, or may not have contributed to the last round."""
         return self.may_miss or client in self.register.flaws or self.has_new_data(client)
 
     def has_new_data(self, client: NodeId) -> bool:
-        """Whether a client's samples are others than in the last round."""
+        """Whether a client's samples have changed since the last round."""
         before = self.data.stage(max(0, self.round - 1)).clients.get(client)
         return self.stage.clients[client] is not before
 
@@ -234,25 +234,25 @@ class Federation:
     def _inspect(
         self, sites: list[NodeId], starts: list[Model | None], outcomes: list[Outcome | None]
     ) -> None:
-        """Put None in the place of what cannot be used, and write down who was heard."""
-        heard = {
+        """Replace outcomes that cannot be used by None, and record which clients contributed."""
+        replied = {
             at: (start, outcome)
             for at, (start, outcome) in enumerate(zip(starts, outcomes))
             if start is not None and outcome is not None
         }
-        if not heard:
+        if not replied:
             return
-        size = next(start.nbytes for start, _ in heard.values()) // 4  # numbers of four bytes
-        flaws = flaws_of(heard, size, self.guard.scale)
-        # Of few it may well be that they are bad; of most it is the training.
-        if 2 * len({sites[at] for at in heard}) > len(self.clients):
-            refuse_divergence(flaws, len(heard), self.round)
-        for at, (start, _) in heard.items():
+        size = next(start.nbytes for start, _ in replied.values()) // 4  # numbers of four bytes
+        flaws = flaws_of(replied, size, self.guard.scale)
+        # A few clients may be faulty; if most are, the training itself diverges.
+        if 2 * len({sites[at] for at in replied}) > len(self.clients):
+            refuse_divergence(flaws, len(replied), self.round)
+        for at, (start, _) in replied.items():
             self.meter.bytes_up += start.nbytes
             if at in flaws:
                 outcomes[at] = None
         found = {sites[at]: flaw for at, flaw in flaws.items()}
-        for client in dict.fromkeys(sites[at] for at in heard if sites[at] in self.owned):
+        for client in dict.fromkeys(sites[at] for at in replied if sites[at] in self.owned):
             self.register.note(client, found.get(client), self.round, self.guard)
             if client not in found:
                 self.roll.heard.add(client)

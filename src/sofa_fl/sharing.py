@@ -165,7 +165,7 @@ def foreign(
 ) -> dict[NodeId, Samples]:
     """What clients (by default all) get from the pools of their paths, but their own; sorted.
 
-    Nor do they get what nobody has any more: data change, and clients leave.
+    Nor do they get samples that no client has any more: data change, and clients leave.
     """
     clients = tree.clients if clients is None else clients
     if not any(map(len, pools.values())):
@@ -268,7 +268,7 @@ def _is_owned(owned: Owned, num_rows: int) -> NDArray[np.bool_]:
 
 
 def still_owned(pools: Pools, owned: Owned) -> dict[NodeId, Samples]:
-    """The pools without what nobody has any more: data change, and clients leave."""
+    """The pools without samples that no client has any more: data change, and clients leave."""
     flags = _is_owned(owned, max(_num_rows(owned), _num_rows(pools)))
     return {cluster: rows[flags[rows]] for cluster, rows in pools.items()}
 

@@ -27,7 +27,7 @@ QUICK: Overrides = {
 
 
 @dataclass(frozen=True, slots=True)
-class Federation:
+class AdapterFederation:
     """A title, the queries that every vendor has (None: all), whether domains are swapped."""
 
     title: str
@@ -47,10 +47,10 @@ class Adapted:
     overrides: Overrides = field(default_factory=dict)
 
 
-FEDERATIONS: Mapping[str, Federation] = {
-    "I1": Federation("40 vendors with 375 queries each"),
-    "I2": Federation("40 vendors with 75 queries each", samples=75),
-    "I3": Federation(
+FEDERATIONS: Mapping[str, AdapterFederation] = {
+    "I1": AdapterFederation("40 vendors with 375 queries each"),
+    "I2": AdapterFederation("40 vendors with 75 queries each", samples=75),
+    "I3": AdapterFederation(
         "40 vendors, of whom ten serve another domain from round 8 on",
         swaps=True,
         overrides={"rounds": 13, "evaluate.every": 1},

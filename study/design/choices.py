@@ -26,7 +26,7 @@ def read_choices(out: Path) -> dict[Key, Overrides]:
     return {key_of(row): row["overrides"] for row in read_rows(out / FILE)}
 
 
-def choose(rows: Iterable[Row]) -> dict[Key, Row]:
+def best_choices(rows: Iterable[Row]) -> dict[Key, Row]:
     """The best of what was tried: by the mean client over the seeds, then by the worst client."""
     tried: dict[Key, dict[str, list[Row]]] = {}
     for row in rows:

@@ -40,7 +40,7 @@ FEDERATIONS: Mapping[str, tuple[str, Overrides, int]] = {
 }
 
 
-def name_of(federation: str, epsilon: float) -> str:
+def setting_name(federation: str, epsilon: float) -> str:
     """What a federation with a budget is called in rows."""
     return f"{federation}-e{epsilon:g}"
 
@@ -54,7 +54,7 @@ def _setting(federation: str, epsilon: float) -> Setting:
         "hypcluster.num_clusters": num_groups,
         "privacy.epsilon": float(epsilon),
     }
-    name = name_of(federation, epsilon)
+    name = setting_name(federation, epsilon)
     return Setting(name, f"{title}, epsilon = {epsilon:g}", overrides, (0.0,))
 
 

@@ -33,7 +33,7 @@ NESTED: Mapping[str, Overrides] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GridCell:
     """One combination of a federation, a number of samples and a network."""
 
     data: str
@@ -57,9 +57,9 @@ class Cell:
         return Setting(self.name, title, overrides, (0.0,))
 
 
-CELLS: Mapping[str, Cell] = {
+CELLS: Mapping[str, GridCell] = {
     cell.name: cell
-    for cell in (Cell(d, n, network) for d in NESTED for network in NETWORKS for n in SAMPLES)
+    for cell in (GridCell(d, n, network) for d in NESTED for network in NETWORKS for n in SAMPLES)
 }
 TREE_SETTINGS: Mapping[str, Setting] = {name: cell.setting for name, cell in CELLS.items()}
 QUICK_TREES = ("S4-25-mlp", "S9-25-mlp")

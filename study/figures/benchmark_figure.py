@@ -14,7 +14,7 @@ from sofa_fl.jobs.plotting import BLUE, GUIDE, INK, SOFT, VERMILION, drawing
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, SHARING
 from study.pages.benchmark_tables import by_method
-from study.rows.intervals import Estimate, estimate
+from study.rows.estimates import Estimate, estimate
 from study.rows.row_files import Row, column
 
 MEASURES = {"mean": "mean client", "min": "worst client"}

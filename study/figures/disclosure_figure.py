@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 from sofa_fl.jobs.plotting import BLUE, INK, ORANGE, SOFT, VERMILION, drawing
 from study.design.disclosure_settings import DEFAULT, DISCLOSURE_SETTINGS, ON_CURVE, WAYS
 from study.pages.disclosure_tables import MEASURES, of
-from study.rows.intervals import estimate
+from study.rows.estimates import estimate
 from study.rows.row_files import Row, column
 
 COLOURS = {"mean": BLUE, "min": ORANGE}

@@ -14,7 +14,7 @@ from sofa_fl.jobs.plotting import BLUE, GREEN, INK, PURPLE, SOFT, drawing
 from study.design.contenders import title
 from study.design.privacy_settings import EPSILONS, FEDERATIONS, PRIVATE
 from study.pages.privacy_tables import of
-from study.rows.intervals import estimate
+from study.rows.estimates import estimate
 from study.rows.row_files import Row, column
 
 STYLES: Mapping[str, dict[str, Any]] = {

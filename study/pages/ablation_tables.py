@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from study.design.contenders import ABLATION, FULL, NO_TREE
 from study.design.settings import SETTINGS
-from study.pages.markdown import difference, share, table
+from study.pages.markdown import difference, in_percent, table
 from study.pages.sharing_words import shared
-from study.rows.intervals import estimate, holm, paired
+from study.rows.estimates import estimate, holm, paired
 from study.rows.row_files import Row, by_seed, column, of_method
 
 
@@ -52,7 +52,7 @@ def _ablation(rows: Sequence[Row]) -> str:
     ]
     for label, of in found.items():
         gaps = ["" if label == FULL else difference(each.get(label)) for each in corrected]
-        means = {key: share(estimate(column(of, key)).mean) for key in ("mean", "min", "root")}
+        means = {key: in_percent(estimate(column(of, key)).mean) for key in ("mean", "min", "root")}
         cells = [means["mean"], means["min"], *gaps, means["root"], str(len(of))]
         lines.append([label, *cells])
     return table(head, lines)

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from study.design.adapter_settings import ADAPTED, FEDERATIONS, RATES
 from study.pages.markdown import NOTHING, between, difference, table, with_interval
-from study.rows.intervals import estimate, paired
+from study.rows.estimates import estimate, paired
 from study.rows.row_files import Row, by_seed, column, of_method, read_rows
 
 ADAPTERS = "adapters.json"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Setting
-from study.pages.markdown import bold, difference, item, listed, share, table
+from study.pages.markdown import bold, difference, in_percent, item, listed, table
 from study.pages.sharing_words import shared
-from study.rows.intervals import Paired, holm, paired
+from study.rows.estimates import Paired, holm, paired
 from study.rows.row_files import Row, by_seed, column
 
 # Key of a row, its name, and which end of it is better.
@@ -173,7 +173,7 @@ def _named(
 def _number(key: str, value: float | None) -> str:
     """In percent, unless it is an index or a size."""
     if value is None or key not in ("ari", "fscore", "down", "up"):
-        return share(value)
+        return in_percent(value)
     is_tiny = key in ("down", "up") and 0 < value < 0.1
     return f"{value:.2g}" if is_tiny else f"{value:.2f}"
 
@@ -199,10 +199,10 @@ def standing(rows: Sequence[Row]) -> str:
     for setting in SETTINGS:
         here = [row for row in rows if row["setting"] == setting]
         places += [by_method(here, sharing) for sharing in sorted({r["sharing"] for r in here})]
-    return counted(places, "a method, a setting, a sharing")
+    return count_leads(places, "a method, a setting, a sharing")
 
 
-def counted(places: Sequence[By], what: str) -> str:
+def count_leads(places: Sequence[By], what: str) -> str:
     """In how many comparisons SOFA-FL is ahead and behind; `what` says what one of them is."""
     said = []
     for key, name in NAMES.items():

@@ -14,8 +14,8 @@ from study.design.disclosure_settings import (
     UNCAPPED,
     WAYS,
 )
-from study.pages.markdown import NOTHING, bold, difference, share, table, with_interval
-from study.rows.intervals import Paired, estimate, paired
+from study.pages.markdown import NOTHING, bold, difference, in_percent, table, with_interval
+from study.rows.estimates import Paired, estimate, paired
 from study.rows.row_files import Row, by_seed, column, of_method
 
 DISCLOSURE = "disclosure.json"
@@ -54,7 +54,7 @@ def _line(rows: Sequence[Row], setting: str, label: str) -> list[str]:
         gains = [NOTHING] * len(MEASURES)
     else:
         gains = [difference(gain(rows, setting, label, key)) for key in MEASURES]
-    return [name, f"{share(fmean(column(here, 'disclosed')), 1)}%", *cells, *gains]
+    return [name, f"{in_percent(fmean(column(here, 'disclosed')), 1)}%", *cells, *gains]
 
 
 def findings(rows: Sequence[Row]) -> str:

@@ -9,8 +9,8 @@ from study.design.contenders import title
 from study.design.drift_settings import REGROUP, SCENARIOS, SOFA, STILL
 from study.pages.benchmark_tables import against
 from study.pages.drift_tables import By, by_label, rounds_to_ours
-from study.pages.markdown import difference, item, listed, share, table
-from study.rows.intervals import Paired, paired
+from study.pages.markdown import difference, in_percent, item, listed, table
+from study.rows.estimates import Paired, paired
 from study.rows.recovery import (
     LEVEL_ROUNDS,
     NEWCOMER_ROUNDS,
@@ -114,7 +114,7 @@ def churn_words(rows: Sequence[Row]) -> str:
     shown = min(5, *(len(ratios) for of in found.values() for ratios in of))
     head = ["newcomers' accuracy / the others', in %", *(f"round {k + 1}" for k in range(shown))]
     lines = [
-        [title(label), *(share(fmean(ratios[k] for ratios in of)) for k in range(shown))]
+        [title(label), *(in_percent(fmean(ratios[k] for ratios in of)) for k in range(shown))]
         for label, of in found.items()
     ]
     reached = [max(ratios[:NEWCOMER_ROUNDS]) >= NEWCOMERS for ratios in found[SOFA]]
@@ -123,7 +123,7 @@ def churn_words(rows: Sequence[Row]) -> str:
         table(head, lines)
         + f"\nWith SOFA-FL newcomers should reach {NEWCOMERS:.0%} of the other clients' accuracy "
         f"within {NEWCOMER_ROUNDS} rounds: they do in {_of(reached)} seeds.\n"
-        f"The lowest share that they reach by then is {share(least)} %.\n"
+        f"The lowest share that they reach by then is {in_percent(least)} %.\n"
     )
 
 

@@ -7,8 +7,8 @@ from statistics import fmean
 
 from study.design.contenders import title
 from study.design.drift_settings import DRIFTERS, SCENARIOS, SOFA
-from study.pages.benchmark_tables import counted, gaps_of, not_won
-from study.pages.markdown import NOTHING, difference, share, table
+from study.pages.benchmark_tables import count_leads, gaps_of, not_won
+from study.pages.markdown import NOTHING, difference, in_percent, table
 from study.rows.recovery import (
     Rounds,
     level_before,
@@ -36,7 +36,7 @@ def drift_tables(rows: Sequence[Row]) -> str:
 def standing(rows: Sequence[Row]) -> str:
     """How many comparisons SOFA-FL wins, and how many it does not, over all scenarios."""
     places = [by for name in SCENARIOS if (by := by_label(rows, name))]
-    return counted(places, "a method, a scenario; means since the change")
+    return count_leads(places, "a method, a scenario; means since the change")
 
 
 def by_label(rows: Sequence[Row], setting: str) -> dict[str, list[Row]]:
@@ -78,7 +78,7 @@ def _cells(by: By, label: str) -> list[str]:
     ours = rounds_to_ours(by, label)
     gaps = [gaps_of(by, key).get(label) for key in ("mean", "min")]
     return [
-        *map(share, shares),
+        *map(in_percent, shares),
         f"{fmean(row['ari'][-1] for row in rows):.2f}",
         told([rounds_to_truth(row) for row in rows]),
         told(ours) if ours else NOTHING,

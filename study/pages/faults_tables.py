@@ -15,9 +15,9 @@ from study.design.drift_settings import (
     VARIANTS,
     variant,
 )
-from study.pages.markdown import NOTHING, difference, listed, share, table
+from study.pages.markdown import NOTHING, difference, in_percent, listed, table
 from study.pages.sharing_words import shared
-from study.rows.intervals import Paired, paired
+from study.rows.estimates import Paired, paired
 from study.rows.recovery import POINT
 from study.rows.row_files import Row
 
@@ -76,7 +76,7 @@ def attendance_parts(rows: Sequence[Row]) -> Iterator[str]:
 
 def _bad_cells(rows: Sequence[Row]) -> list[str]:
     return [
-        share(fmean(row["honest"][-1] for row in rows)),
+        in_percent(fmean(row["honest"][-1] for row in rows)),
         _ari(rows, "honest_ari"),
         f"{fmean(fmean(row['set_aside']) for row in rows):.1f}",
         str(len(rows)),
@@ -89,7 +89,7 @@ def _attendance_cells(by: By, label: str) -> list[str]:
     gaps = [_gap(by, label, FULL, key) for key in keys]
     samples = sorted({row["samples_trained"] for row in rows})
     return [
-        *(share(fmean(row[key][-1] for row in rows)) for key in keys),
+        *(in_percent(fmean(row[key][-1] for row in rows)) for key in keys),
         *("" if label == FULL else difference(gap) for gap in gaps),
         " / ".join(str(n) for n in sorted({len(row["accuracy"]) - 1 for row in rows})),
         " / ".join(f"{n:,}" for n in samples),

@@ -7,7 +7,7 @@ from math import isfinite
 from textwrap import wrap
 
 from sofa_fl.errors import RunError
-from study.rows.intervals import Estimate, Paired
+from study.rows.estimates import Estimate, Paired
 
 NOTHING = "–"
 WIDTH = 120
@@ -19,7 +19,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows]) + "\n"
 
 
-def share(value: float | None, digits: int = 2) -> str:
+def in_percent(value: float | None, digits: int = 2) -> str:
     """`98.12`: a share in percent."""
     return NOTHING if value is None else f"{100 * value:.{digits}f}"
 
@@ -28,8 +28,8 @@ def with_interval(found: Estimate | None, digits: int = 2) -> str:
     """`98.12 ± 0.08`, in percent; without an interval where there is one value only."""
     if found is None:
         return NOTHING
-    mean = share(found.mean, digits)
-    return f"{mean} ± {share(found.half, digits)}" if isfinite(found.half) else mean
+    mean = in_percent(found.mean, digits)
+    return f"{mean} ± {in_percent(found.half, digits)}" if isfinite(found.half) else mean
 
 
 def difference(found: Paired | None) -> str:

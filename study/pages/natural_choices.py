@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from study.design.choices import Key, choose, words
+from study.design.choices import Key, best_choices, words
 from study.design.contenders import title
 from study.design.natural_contenders import NATURALS
 from study.design.natural_settings import NATURAL_SETTINGS
@@ -19,7 +19,7 @@ def read_chosen(out: Path) -> dict[Key, Overrides]:
     """The best values of every contender whose values have all been tried."""
     rows = [row for row in read_rows(out / TRIED) if row["method"] in NATURALS]
     found: dict[Key, Overrides] = {}
-    for key, best in choose(rows).items():
+    for key, best in best_choices(rows).items():
         grid = NATURALS[key[1]].grid
         if best["of"] == len(grid):
             own = {name for values in grid for name in values}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from study.design.contenders import FULL
 from study.design.natural_contenders import PARTS, PARTS_IN
-from study.pages.markdown import bold, difference, item, listed, points, share, table
-from study.rows.intervals import Paired, estimate, holm, paired
+from study.pages.markdown import bold, difference, in_percent, item, listed, points, table
+from study.rows.estimates import Paired, estimate, holm, paired
 from study.rows.row_files import Row, by_seed, column, of_method
 
 WITHOUT = "natural-ablation.json"
@@ -31,7 +31,7 @@ def _tables(rows: Sequence[Row], settings: Sequence[str]) -> Iterator[str]:
         ]
         yield f"The {name}; the first line in %, the others in points without that part:\n"
         seeds = [str(len(of_method(_of(rows, setting), FULL))) for setting in settings]
-        yield table(["", *settings], [[FULL, *map(share, whole)], *lines, ["seeds", *seeds]])
+        yield table(["", *settings], [[FULL, *map(in_percent, whole)], *lines, ["seeds", *seeds]])
         yield "".join(_words(name, gaps))
 
 

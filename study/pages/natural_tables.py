@@ -8,8 +8,17 @@ from statistics import fmean
 from study.design.contenders import title
 from study.design.natural_contenders import AS_PUBLISHED, NATURALS, fitting
 from study.design.natural_settings import NATURAL_SETTINGS
-from study.pages.benchmark_tables import By, against, counted, left_out, not_won, one_table
-from study.pages.markdown import NOTHING, bold, difference, folded, listed, points, share, table
+from study.pages.benchmark_tables import By, against, count_leads, left_out, not_won, one_table
+from study.pages.markdown import (
+    NOTHING,
+    bold,
+    difference,
+    folded,
+    in_percent,
+    listed,
+    points,
+    table,
+)
 from study.rows.row_files import Row, by_seed
 
 NATURAL = "natural.json"
@@ -78,7 +87,7 @@ def natural_summary(rows: Sequence[Row]) -> str:
             continue
         best = strongest(rivals, "mean")
         is_ahead = lead(by, best, "mean") >= 0
-        ours, theirs = share(_mean(by["sofa"], "mean")), share(_mean(by[best], "mean"))
+        ours, theirs = in_percent(_mean(by["sofa"], "mean")), in_percent(_mean(by[best], "mean"))
         lines.append(
             [
                 NATURAL_SETTINGS[setting].title,
@@ -86,7 +95,7 @@ def natural_summary(rows: Sequence[Row]) -> str:
                 f"{title(best)} {theirs if is_ahead else bold(theirs)}",
                 difference(against(by, best, "mean")),
                 *(
-                    share(_mean(by[label], "mean")) if label in by else NOTHING
+                    in_percent(_mean(by[label], "mean")) if label in by else NOTHING
                     for label in ("local+", "fedavg+", "oracle+")
                 ),
             ]
@@ -127,7 +136,7 @@ def behind(rows: Sequence[Row]) -> str:
 
 def standing(rows: Sequence[Row]) -> str:
     """In how many of all comparisons SOFA-FL is ahead and behind."""
-    return counted(list(places(rows).values()), "a method, a federation")
+    return count_leads(list(places(rows).values()), "a method, a federation")
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[str]:
@@ -143,7 +152,7 @@ def _since(by: By) -> str:
     lines = [
         [
             title(label),
-            *(share(_mean(of, key)) for key, _ in SINCE),
+            *(in_percent(_mean(of, key)) for key, _ in SINCE),
             *("" if label == "sofa" else difference(against(by, label, key)) for key, _ in SINCE),
         ]
         for label, of in by.items()
@@ -164,7 +173,9 @@ def published(rows: Sequence[Row]) -> str:
     """What training alone and FedAvg reach as published, to be read beside FLamby's numbers."""
     by = by_label(rows, "heart")
     found = [
-        f"{title(label)} {share(_mean(by[label], 'mean'))}" for label in AS_PUBLISHED if label in by
+        f"{title(label)} {in_percent(_mean(by[label], 'mean'))}"
+        for label in AS_PUBLISHED
+        if label in by
     ]
     return f"Without falling rate and class-mix correction: {listed(found)}.\n" if found else ""
 
@@ -179,7 +190,7 @@ def _lowest(by: By, label: str) -> str:
 def _pair(by: By, label: str) -> str:
     if label not in by:
         return NOTHING
-    return f"{share(_mean(by[label], 'mean'))} / {share(_mean(by[label], 'min'))}"
+    return f"{in_percent(_mean(by[label], 'mean'))} / {in_percent(_mean(by[label], 'min'))}"
 
 
 def _mean(rows: Sequence[Row], key: str) -> float:

@@ -20,9 +20,9 @@ from study.design.contenders import (
     table2_label,
     title,
 )
-from study.pages.markdown import NOTHING, bold, difference, listed, points, share, table
+from study.pages.markdown import NOTHING, bold, difference, in_percent, listed, points, table
 from study.pages.paper_tables import AVERAGES, FAIRNESS, chosen_clusters, table2_rows
-from study.rows.intervals import Estimate, Paired, estimate, paired
+from study.rows.estimates import Estimate, Paired, estimate, paired
 from study.rows.row_files import Row, by_seed, column, of_method
 
 Curves = Mapping[str, Sequence[Sequence[float]]]  # by label, the loss of every batch of every round
@@ -53,8 +53,8 @@ def fairness_claims(rows: Sequence[Row]) -> str:
                 )
     worst = fmean(column(theirs, "min"))
     lines.append(
-        f"- The worst client of {title(PAPER_HYPCLUSTER)} has {share(worst)}% here and "
-        f"{share(paper['min'][1])}% in the paper."
+        f"- The worst client of {title(PAPER_HYPCLUSTER)} has {in_percent(worst)}% here and "
+        f"{in_percent(paper['min'][1])}% in the paper."
     )
     if chosen := of_method(rows, "hypcluster"):
         lines.append(

@@ -13,8 +13,8 @@ from study.design.contenders import (
     table2_label,
     title,
 )
-from study.pages.markdown import share, table, with_interval
-from study.rows.intervals import Estimate, estimate
+from study.pages.markdown import in_percent, table, with_interval
+from study.rows.estimates import Estimate, estimate
 from study.rows.row_files import Row, column, of_method
 
 # Key of a row, its name, and what the paper reports for SOFA-FL and for HypCluster.
@@ -41,7 +41,7 @@ def table1(rows: Sequence[Row]) -> str:
             cells = [f"{e.mean:.5f}" for e in estimates]
             lines.append([name, *cells, *(f"{value:.4f}" for value in paper)])
         else:
-            lines.append([name, *map(with_interval, estimates), *map(share, paper)])
+            lines.append([name, *map(with_interval, estimates), *map(in_percent, paper)])
     return table(head, lines)
 
 
@@ -55,7 +55,7 @@ def table2(rows: Sequence[Row]) -> str:
         found = [table2_rows(rows, label)[sharing] for label in columns]
         if any(found):
             cells = [with_interval(_estimate(of, key)) for of in found for key in AVERAGES]
-            lines.append([sharing, *cells, *map(share, paper)])
+            lines.append([sharing, *cells, *map(in_percent, paper)])
     return table(head, lines)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from study.design.contenders import title
-from study.design.privacy_settings import EPSILONS, FEDERATIONS, OURS, PRIVATE, name_of
-from study.pages.markdown import NOTHING, bold, difference, share, table, with_interval
-from study.rows.intervals import Paired, estimate, paired
+from study.design.privacy_settings import EPSILONS, FEDERATIONS, OURS, PRIVATE, setting_name
+from study.pages.markdown import NOTHING, bold, difference, in_percent, table, with_interval
+from study.rows.estimates import Paired, estimate, paired
 from study.rows.row_files import Row, by_seed, column
 
 PRIVACY = "privacy.json"
@@ -19,7 +19,7 @@ GOALS = {"local": 0.08, "fedavg": 0.15}
 
 def of(rows: Sequence[Row], federation: str, epsilon: float, label: str) -> list[Row]:
     """The rows of a method in a federation with a budget."""
-    setting = name_of(federation, epsilon)
+    setting = setting_name(federation, epsilon)
     return [row for row in rows if row["setting"] == setting and row["method"] == label]
 
 
@@ -107,7 +107,7 @@ def _verdicts(rows: Sequence[Row]) -> Iterator[str]:
                 reached = "reached" if found.estimate.mean >= goal else bold("not reached")
                 yield (
                     f"{federation}: {difference(found)} points over {title(label)} at epsilon = "
-                    f"{GOAL_AT}; the goal of {share(goal, 0)} is {reached}."
+                    f"{GOAL_AT}; the goal of {in_percent(goal, 0)} is {reached}."
                 )
         least = [
             e

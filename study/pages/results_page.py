@@ -14,7 +14,7 @@ from study.design.contenders import AS_WRITTEN, CONTENDERS, title
 from study.design.settings import SETTINGS
 from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import By, benchmark_tables, by_method, standing
-from study.pages.markdown import NOTHING, between, bold, listed, share, table
+from study.pages.markdown import NOTHING, between, bold, in_percent, listed, table
 from study.pages.natural_tables import NATURAL, natural_summary
 from study.pages.page_parts import (
     as_options,
@@ -220,7 +220,7 @@ def _best(by: By, labels: Sequence[str]) -> str:
 def _pair(rows: Sequence[Row], *, is_best: bool) -> str:
     if not rows:
         return NOTHING
-    text = f"{share(_mean(rows, 'mean'))} / {share(_mean(rows, 'min'))}"
+    text = f"{in_percent(_mean(rows, 'mean'))} / {in_percent(_mean(rows, 'min'))}"
     return bold(text) if is_best else text
 
 

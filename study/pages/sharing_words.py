@@ -10,7 +10,7 @@ from study.rows.row_files import Row
 DRAWS = 21  # of a run of 20 rounds: the warm-up is followed by one, too
 
 
-def disclosed(rows: Sequence[Row]) -> float:
+def mean_disclosed(rows: Sequence[Row]) -> float:
     """The share of a client's samples that others have had at the end, on average.
 
     Rows from before it was recorded drew the ratio again after every round, without a cap.
@@ -21,5 +21,5 @@ def disclosed(rows: Sequence[Row]) -> float:
 def shared(rows: Sequence[Row]) -> str:
     """`0.1 shared every round, 89% disclosed`, of those who share most; empty if nobody does."""
     most = max(row["sharing"] for row in rows)
-    told = disclosed([row for row in rows if row["sharing"] == most])
+    told = mean_disclosed([row for row in rows if row["sharing"] == most])
     return f"{most:g} shared every round, {told:.0%} disclosed" if most else ""

@@ -14,10 +14,10 @@ from study.design.tree_settings import (
     PRIMARY,
     SAMPLES,
     TWO,
-    Cell,
+    GridCell,
 )
-from study.pages.markdown import NOTHING, bold, difference, item, share, table
-from study.rows.intervals import Paired, holm, p_value, paired
+from study.pages.markdown import NOTHING, bold, difference, in_percent, item, table
+from study.rows.estimates import Paired, holm, p_value, paired
 from study.rows.row_files import Row, by_seed
 
 TREE = "tree.json"
@@ -65,7 +65,7 @@ def _table(rows: Sequence[Row], cells: Mapping[int, str], key: str) -> str:
     for label in KINDS:
         values = [means.get((label, n)) for n in cells]
         shown = [
-            bold(share(x)) if x is not None and x == best[n] else share(x)
+            bold(in_percent(x)) if x is not None and x == best[n] else in_percent(x)
             for n, x in zip(cells, values)
         ]
         lines.append([label, *shown])
@@ -145,6 +145,6 @@ def _where(rows: Sequence[Row], data: str, label: str) -> str:
     return item(f"{data}, against *{label}*: {' and '.join(words)} of {len(gaps)}.")
 
 
-def _listed(cells: Sequence[Cell]) -> str:
+def _listed(cells: Sequence[GridCell]) -> str:
     names = [f"{cell.samples:,} samples and the {cell.network.upper()}" for cell in cells]
     return f" ({'; '.join(names)})" if names else ""

@@ -20,22 +20,22 @@ ORIGIN = "provenance"
 UNSEALED = "unsealed.json"
 
 
-def digest_of(row: Mapping[str, Any]) -> str:
+def row_digest(row: Mapping[str, Any]) -> str:
     """A digest of all that a row says, but its seal."""
     content = {key: value for key, value in row.items() if key != SEAL}
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def sealed(row: Mapping[str, Any]) -> dict[str, Any]:
+def with_seal(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with its seal, if it says where it comes from."""
-    return {**row, SEAL: digest_of(row)} if ORIGIN in row else dict(row)
+    return {**row, SEAL: row_digest(row)} if ORIGIN in row else dict(row)
 
 
 def broken(rows: Iterable[Mapping[str, Any]], unsealed: Sequence[str]) -> list[Mapping[str, Any]]:
     """The rows that were edited: whose seal does not fit, or that have none and are not known."""
     known = set(unsealed)
-    return [row for row in rows if row.get(SEAL, "") != digest_of(row) and not _is_old(row, known)]
+    return [row for row in rows if row.get(SEAL, "") != row_digest(row) and not _is_old(row, known)]
 
 
 def outdated(rows: Iterable[Mapping[str, Any]], code: str) -> list[Mapping[str, Any]]:
@@ -49,7 +49,7 @@ def read_unsealed(folder: Path) -> list[str]:
 
 
 def _is_old(row: Mapping[str, Any], known: set[str]) -> bool:
-    return SEAL not in row and digest_of(row) in known
+    return SEAL not in row and row_digest(row) in known
 
 
 def list_unsealed(folder: Path) -> list[str]:
@@ -57,7 +57,7 @@ def list_unsealed(folder: Path) -> list[str]:
     files = [file for file in sorted(folder.glob("*.json")) if file.name != UNSEALED]
     found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     rows = [row for rows in found if isinstance(rows, list) for row in rows]
-    return sorted({digest_of(row) for row in rows if isinstance(row, dict) and SEAL not in row})
+    return sorted({row_digest(row) for row in rows if isinstance(row, dict) and SEAL not in row})
 
 
 if __name__ == "__main__":

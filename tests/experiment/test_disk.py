@@ -14,7 +14,7 @@ import torch
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage import disk
-from sofa_fl.experiment.storage.checkpoint import check, pack, save
+from sofa_fl.experiment.storage.checkpoint import check_file, pack, save
 from sofa_fl.experiment.storage.disk import DamagedError, write_text
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from tests.experiment.faults import full_disk, patch_writes, small_files
@@ -88,7 +88,7 @@ def test_a_checkpoint_that_finds_no_space_leaves_the_others(spare: bool, tmp_pat
             pytest.raises(RunError, match=r"new\.safetensors: No space left on device$"),
         ):
             save(new, pack(state=state), older if spare else None)
-        check(old)
+        check_file(old)
         assert {path.name for path in tmp_path.iterdir()} <= {old.name, older.name}
         assert older.exists() is not spare
 
@@ -135,20 +135,20 @@ def test_any_flipped_bit_of_a_checkpoint_is_found(tmp_path: Path) -> None:
     file = tmp_path / "a.safetensors"
     state = {"model": torch.randn(40), "rows": np.arange(5)}
     save(file, pack(state=state))
-    check(file)
+    check_file(file)
     whole = file.read_bytes()
     for at in range(len(whole)):
         broken = bytearray(whole)
         broken[at] ^= 1 << at % 8
         file.write_bytes(broken)
         with pytest.raises(DamagedError, match=r"a\.safetensors is damaged: its checksum"):
-            check(file)
+            check_file(file)
     for length in range(0, len(whole), 7):
         file.write_bytes(whole[:length])
         with pytest.raises(DamagedError, match=r"a\.safetensors is damaged"):
-            check(file)
+            check_file(file)
     file.write_bytes(whole + b"\0")
     with pytest.raises(DamagedError):
-        check(file)
+        check_file(file)
     file.write_bytes(whole)
-    check(file)
+    check_file(file)

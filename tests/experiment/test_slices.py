@@ -13,7 +13,7 @@ import torch
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage import disk
-from sofa_fl.experiment.storage.checkpoint import check, load, pack, save
+from sofa_fl.experiment.storage.checkpoint import check_file, load, pack, save
 from sofa_fl.experiment.storage.disk import create, write_checked
 from tests.experiment.faults import small_files
 
@@ -66,7 +66,7 @@ def test_a_checkpoint_in_slices_is_the_same_file(
     monkeypatch.setattr(disk, "LARGE", 1 << 40)
     save(other, pack(state=NUMBERS))
     assert one.read_bytes() == other.read_bytes()
-    check(one)
+    check_file(one)
     assert torch.equal(load(one, "state", torch.Tensor), NUMBERS)
 
 
@@ -99,7 +99,7 @@ def test_an_error_of_any_slice_is_the_checkpoints(
         pytest.raises(RunError, match=f"{said.get(what, 'File too large')}$"),
     ):
         save(tmp_path / "new.safetensors", pack(state=NUMBERS), older if spare else None)
-    check(old)
+    check_file(old)
     assert {path.name for path in tmp_path.iterdir()} == {
         old.name,
         *([] if spare else [older.name]),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from study.rows.intervals import Paired, at_level, estimate, holm, p_value, paired
+from study.rows.estimates import Paired, at_level, estimate, holm, p_value, paired
 
 
 @pytest.mark.parametrize("n", [2, 5, 30])

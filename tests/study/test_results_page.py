@@ -19,8 +19,8 @@ from study.pages.results_page import (
     with_results,
     write_pages,
 )
+from study.rows.estimates import paired
 from study.rows.figure_data import read_figures, write_figures
-from study.rows.intervals import paired
 from study.rows.row_files import add_rows, by_seed, read_rows
 from tests.study.cases import row, rows
 

@@ -16,7 +16,7 @@ from sofa_fl.experiment.run.config import code_digest
 from study.pages.results_page import OLDER
 from study.rows.origins import codes_of, commits_of, row_files
 from study.rows.row_files import add_rows, make_row, read_rows
-from study.rows.seals import ORIGIN, broken, digest_of, outdated, read_unsealed
+from study.rows.seals import ORIGIN, broken, outdated, read_unsealed, row_digest
 from tests.experiment.cases import own_data, tiny
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +106,7 @@ def test_a_row_says_what_it_was_made_of(summary: dict[str, Any], tmp_path: Path)
     assert broken([edited], []) == [edited]
     bare = {key: value for key, value in row.items() if key != "provenance"}
     assert broken([bare], []) == [bare], "a row without an origin is known, or was made up"
-    assert broken([bare], [digest_of(bare)]) == []
+    assert broken([bare], [row_digest(bare)]) == []
 
 
 def test_the_same_experiment_has_the_same_origin(summary: dict[str, Any], tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from study.fixed_tree import FixedTree, Kind, TreeConfig, given_tree
 from study.pages.markdown import difference
 from study.pages.tree_page import tree_page
 from study.pages.tree_tables import TREE, against_others, besides, gap, verdict
-from study.rows.intervals import holm
+from study.rows.estimates import holm
 from study.rows.row_files import Row, add_rows, read_rows
 from study.tree_targets import planned
 from tests.study.cases import row

@@ -7,7 +7,7 @@ import pytest
 
 from sofa_fl.jobs.runner import Job, OnSummary, Summary
 from study import tuning as sweeping
-from study.design.choices import choices_table, choose, read_choices, words
+from study.design.choices import best_choices, choices_table, read_choices, words
 from study.design.run_plan import Scope
 from study.rows.row_files import Row, read_rows
 from study.targets import Study
@@ -23,10 +23,10 @@ def tried(rate: float, seed: int, mean: float, worst: float = 0.5) -> Row:
 
 def test_the_best_mean_over_the_seeds_is_chosen_then_the_best_worst() -> None:
     rows = [tried(1e-3, 100, 0.9), tried(1e-3, 101, 0.7), tried(2e-3, 100, 0.8)]
-    (best,) = choose([*rows, tried(2e-3, 101, 0.81)]).values()
+    (best,) = best_choices([*rows, tried(2e-3, 101, 0.81)]).values()
     assert (best["overrides"], best["of"]) == ({"local.learning_rate": 2e-3}, 2)
     assert best["seeds"] == [100, 101]
-    (tie,) = choose([tried(1e-3, 100, 0.9, 0.5), tried(2e-3, 100, 0.9, 0.6)]).values()
+    (tie,) = best_choices([tried(1e-3, 100, 0.9, 0.5), tried(2e-3, 100, 0.9, 0.6)]).values()
     assert tie["overrides"] == {"local.learning_rate": 2e-3}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -28,14 +29,14 @@ from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.separation import student
 from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.space import Floats, Neighbors, Space
+from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Split, apply_all
 from tests.topology.strategies import ALL, Drawn, ids, nested, node, space_of, tree_of
 from tests.topology.worlds import MadeUp, blobs
 
-RNG = np.random.default_rng(0)
-GROUPS = blobs(RNG, [4, 4, 4])
+SEED = 0  # of all groups, so that no test depends on those before it
+GROUPS = blobs(np.random.default_rng(SEED), [4, 4, 4])
 
 
 def splits_of(drawn: Drawn, positions: Floats, blind_loss: float = 1e-3) -> list[Edit]:
@@ -75,11 +76,11 @@ def test_noise_is_not_split() -> None:
 
 def with_strays(num: int) -> Floats:
     """A group of four, and others each in a direction of its own."""
-    return np.vstack([blobs(RNG, [4]) * 0.1, 40 * np.eye(60)[:num]])
+    return np.vstack([blobs(np.random.default_rng(SEED), [4]) * 0.1, 40 * np.eye(60)[:num]])
 
 
 def test_below_the_root_those_in_no_part_are_one_too() -> None:
-    positions = np.vstack([with_strays(3), 1000 + blobs(RNG, [3])])
+    positions = np.vstack([with_strays(3), 1000 + blobs(np.random.default_rng(SEED), [3])])
     drawn: Drawn = [[0, 1, 2, 3, 4, 5, 6], [7, 8, 9]]
     assert after(drawn, positions) == nested(tree_of([[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]))
 
@@ -105,7 +106,7 @@ def test_a_part_is_made_of_whole_children() -> None:
 def test_the_largest_parts_come_first() -> None:
     """Two pairs of groups: first the pairs; their groups later, when the pairs have a model."""
     far = np.repeat([[0.0], [500.0]], 8, axis=0)
-    positions = np.hstack([blobs(RNG, [4, 4, 4, 4]), far])
+    positions = np.hstack([blobs(np.random.default_rng(SEED), [4, 4, 4, 4]), far])
     once = after(list(range(16)), positions)
     assert once == nested(tree_of([list(range(8)), list(range(8, 16))]))
     twice = after([list(range(8)), list(range(8, 16))], positions)
@@ -168,7 +169,7 @@ def test_no_part_is_of_clients_and_clusters() -> None:
 
 
 def test_where_there_is_one_client_beside_clusters_nobody_looks_for_groups_of_clients() -> None:
-    def refuse(_: Space) -> Neighbors:
+    def refuse(_: Space) -> NoReturn:
         raise AssertionError("looked")
 
     evidence = DistanceEvidence(tree_of(range(12)), space_of(GROUPS, linkage="average"))
@@ -256,7 +257,9 @@ def test_in_pure_noise_there_are_no_groups() -> None:
 def in_parts(gaining: set[tuple[NodeId, ...]]) -> tuple[list[Edit], MadeUp]:
     """Two pairs of groups: the splits, if the parts named gain and no others do."""
     far = np.repeat([[0.0], [500.0]], 8, axis=0)
-    space = space_of(np.hstack([blobs(RNG, [4, 4, 4, 4]), far]), linkage="average")
+    space = space_of(
+        np.hstack([blobs(np.random.default_rng(SEED), [4, 4, 4, 4]), far]), linkage="average"
+    )
     evidence = MadeUp(space, lambda _, nodes: 0.1 if nodes in gaining else 0.5)
     return find_splits(flat_tree(space.clients), evidence, ALL), evidence
 
@@ -328,7 +331,7 @@ def test_clusters_are_put_together_beside_clients() -> None:
 
 def test_below_the_root_those_in_no_certain_part_stay_beside_it() -> None:
     """Other than with parts that gain, there is then a level more."""
-    positions = np.vstack([with_strays(3), 1000 + blobs(RNG, [3])])
+    positions = np.vstack([with_strays(3), 1000 + blobs(np.random.default_rng(SEED), [3])])
     drawn: Drawn = [[0, 1, 2, 3, 4, 5, 6], [7, 8, 9]]
     expected: Drawn = [[[0, 1, 2, 3], 4, 5, 6], [7, 8, 9]]
     assert after(drawn, positions, NO_GAIN) == nested(tree_of(expected))
@@ -336,7 +339,7 @@ def test_below_the_root_those_in_no_certain_part_stay_beside_it() -> None:
 
 def test_of_certain_parts_the_outer_come_first() -> None:
     far = np.repeat([[0.0], [500.0]], 8, axis=0)
-    positions = np.hstack([blobs(RNG, [4, 4, 4, 4]), far])
+    positions = np.hstack([blobs(np.random.default_rng(SEED), [4, 4, 4, 4]), far])
     evidence = DistanceEvidence(flat_tree(ids(*range(16))), space_of(positions, linkage="average"))
     parts = certain_parts(alone(16), evidence)
     groups = [ids(*range(k, k + 4)) for k in (0, 4, 8, 12)]
@@ -583,7 +586,9 @@ def lose(loss: float, *_: object) -> float:
 
 def test_no_parts_are_asked_about_where_no_client_loses_enough_to_gain() -> None:
     far = np.repeat([[0.0], [500.0]], 8, axis=0)
-    space = space_of(np.hstack([blobs(RNG, [8, 8]), far]), linkage="average")
+    space = space_of(
+        np.hstack([blobs(np.random.default_rng(SEED), [8, 8]), far]), linkage="average"
+    )
     for lost, asks in ((0.02, False), (0.0201, True)):
         evidence = MadeUp(space, partial(lose, lost))
         find_splits(flat_tree(space.clients), evidence, ALL)
@@ -606,7 +611,7 @@ def test_clients_of_all_clusters_are_asked_at_once() -> None:
     assert find_splits(tree, evidence, ALL) == []
     clusters = [tree.parent[client] for client in tree.clients]
     assert evidence.calls == [{((c, (p,)), True) for c, p in zip(tree.clients, clusters)}]
-    groups = space_of(blobs(RNG, [3, 3, 3, 3]), linkage="average")
+    groups = space_of(blobs(np.random.default_rng(SEED), [3, 3, 3, 3]), linkage="average")
     evidence = MadeUp(groups, lambda client, nodes: float(len(nodes) == 1))
     assert len(find_splits(tree, evidence, ALL)) == 2
     assert len(evidence.calls) == 2, "what clients lose by their parents, and by the parts"

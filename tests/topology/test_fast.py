@@ -9,19 +9,21 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering import fast as module
-from sofa_fl.topology.clustering import separation
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import certain_parts, groups_of_clients
-from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.dmac import dmac, quickest
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.fast import block_distances, fast_neighbors
+from sofa_fl.topology.clustering.fast.block_distances import FastSeparation
+from sofa_fl.topology.clustering.fast.nearest import FastNeighbors
+from sofa_fl.topology.clustering.separation import Separation, plain_neighbors
 from sofa_fl.topology.clustering.shape import default_tree_rules, shape
 from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 from sofa_fl.topology.tree.edits import Split
 from tests.topology.strategies import ALL, WAYS, Drawn, ids, node, space_of, tied_places, tree_of
 
-PLAIN, FAST, DEFAULT = Neighbors, module.FastNeighbors, None
+PLAIN, FAST = plain_neighbors, fast_neighbors
 KINDS = ("noise", "groups", "nested", "equal", "ties", "far", "outliers")
 SIZES = (2, 3, 6, 11, 24)
 
@@ -64,9 +66,14 @@ def test_same_trees_with_and_without(kind: str, way: tuple[DistanceMetric, Linka
         space = case(seed, kind, n, way)
         for increase in (None, 1.0, 1.2):
             config = DmacConfig(increase=increase)
-            plain, fast, default = (dmac(space, config, 0, c) for c in (PLAIN, FAST, DEFAULT))
-            assert_same_tree(plain, fast)
-            assert_same_tree(plain, default)
+            assert_same_tree(dmac(space, config, 0, PLAIN), dmac(space, config, 0, FAST))
+
+
+@pytest.mark.parametrize("num", [300, 301])
+def test_the_plain_form_is_for_few_clients(num: int) -> None:
+    nodes, test = quickest(space_of(np.zeros((num, 2)), linkage="average"))
+    fast = (FastNeighbors, FastSeparation)
+    assert (type(nodes), type(test)) == ((Neighbors, Separation) if num == 300 else fast)
 
 
 def assert_same_tree(a: Tree, b: Tree) -> None:
@@ -79,16 +86,14 @@ def test_the_same_with_hundreds_of_clients(kind: str) -> None:
     rng = np.random.default_rng(200)
     positions = positions_of(kind, 200, 60, rng)
     space = space_of(positions, rng.integers(1, 60, 200), linkage="average")
-    plain, fast, default = (dmac(space, DmacConfig(), 0, c) for c in (PLAIN, FAST, DEFAULT))
-    assert_same_tree(plain, fast)
-    assert_same_tree(plain, default)
+    assert_same_tree(dmac(space, DmacConfig(), 0, PLAIN), dmac(space, DmacConfig(), 0, FAST))
 
 
 @pytest.mark.parametrize("block", [1, 50])
 def test_blocks_of_distances_make_no_difference(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(separation, "BLOCK", block)
+    monkeypatch.setattr(block_distances, "BLOCK", block)
     for seed, kind in enumerate(KINDS):
         space = case(seed, kind, 30, ("euclidean", "average"))
         for increase in (None, 1.2):
@@ -105,7 +110,7 @@ def test_few_distances_are_measured() -> None:
             measured["plain"] += len(a) * len(b)
             return super().distances(a, b)
 
-    class Fast(module.FastNeighbors):
+    class Fast(FastNeighbors):
         def distances(self, a: Rows, b: Rows) -> Floats:
             measured["fast"] += len(a) * len(b)
             return super().distances(a, b)
@@ -115,8 +120,9 @@ def test_few_distances_are_measured() -> None:
             return super()._measure_block(slots)
 
     space = space_of(positions_of("nested", 300, 60, np.random.default_rng(0)), linkage="average")
-    for kind in (Plain, Fast):
-        dmac(space, DmacConfig(increase=1), 0, kind)
+    config, test = DmacConfig(increase=1), Separation(space)
+    dmac(space, config, 0, lambda space: (Plain(space), test))
+    dmac(space, config, 0, lambda space: (Fast(space), test))
     assert 300**2 < measured["fast"] < 0.2 * measured["plain"], measured
 
 
@@ -140,8 +146,8 @@ def test_same_parts_with_and_without(way: tuple[DistanceMetric, Linkage]) -> Non
         children = families(space, int(rng.choice([0, 6, 12, 20])), rng)
         evidence = DistanceEvidence(tree_of(range(24)), space)
         for find in (groups_of_clients, certain_parts):
-            plain, fast, default = (find(children, evidence, c) for c in (PLAIN, FAST, DEFAULT))
-            assert plain == fast == default
+            plain, fast = (find(children, evidence, form) for form in (PLAIN, FAST))
+            assert plain == fast
             kinds = ["clients" if part[0] < 24 else "clusters" for part in plain]
             found.update(f"{find.__name__}: {kind}" for kind in kinds)
     assert found["groups_of_clients: clients"] > 10, found
@@ -176,11 +182,11 @@ def test_same_edits_with_and_without(kind: str, way: tuple[DistanceMetric, Linka
         unit = (2.0, 1e9)[seed % 2]
         for round in range(2):
             evidence = DistanceEvidence(tree, space, unit * space.scale**2 or 1.0, round)
-            plain, default = (
-                shape(tree, evidence, ALL, default_tree_rules(c)) for c in (PLAIN, DEFAULT)
+            plain, fast = (
+                shape(tree, evidence, ALL, default_tree_rules(form)) for form in (PLAIN, FAST)
             )
-            assert plain[1:] == default[1:]
-            assert_same_tree(plain[0], default[0])
+            assert plain[1:] == fast[1:]
+            assert_same_tree(plain[0], fast[0])
             splits[unit] += sum(isinstance(edit, Split) for edit in plain[1])
             tree = plain[0]
     if kind in ("groups", "nested", "equal", "far"):

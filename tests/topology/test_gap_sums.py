@@ -1,36 +1,42 @@
-"""What DMAC without a threshold adds up on its way, and where it takes the dense form."""
+"""What DMAC without a threshold adds up on its way."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering import dense as module
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dense import DenseNodes, DenseSeparation
-from sofa_fl.topology.clustering.dmac import Candidate, dmac, outer_pairs
-from sofa_fl.topology.clustering.separation import Pairs, Separation
-from sofa_fl.topology.geometry.space import Neighbors, Space
-from tests.topology.strategies import space_of
+from sofa_fl.topology.clustering.dmac import Branch, dmac, outer_pairs
+from sofa_fl.topology.clustering.separation import PairDistances, Separation
+from tests.topology.strategies import ids, node, space_of
 
 
-def candidate(size: int, mean: float, *clusters: Candidate) -> Candidate:
-    return Candidate(Pairs(10, mean, 0.1), size, clusters=list(clusters))
+def branch(first: int, size: int, mean: float, *parts: Branch) -> Branch:
+    """A branch of `size` clients from row `first` on."""
+    rows, pairs = np.arange(first, first + size), PairDistances(10, mean, 0.1)
+    return Branch(rows, pairs=pairs, parts=[*parts])
+
+
+def client(row: int) -> Branch:
+    return Branch(np.array([row]), node(row))
+
+
+def cluster(first: int, size: int, mean: float) -> Branch:
+    made = branch(first, size, mean, client(first), client(first + 1))
+    made.id = node(100 + first)
+    return made
 
 
 def test_a_join_adds_up_the_clusters_that_it_keeps_and_those_of_joins_that_are_none() -> None:
-    total = candidate(20, 9.0, candidate(3, 2.0), candidate(4, 5.0))
-    total.parts = [1, 2]
-    for first in (3, 5):
-        other = candidate(6, 7.0, candidate(2, 1.0))
-        other.parts = [first, first + 1]
-        total.take_over(other)
-    assert total.parts == [1, 2, 3, 4, 5, 6]
-    assert [cluster.size for cluster in total.clusters] == [3, 4, 2, 2]
+    total = branch(0, 20, 9.0, client(0), cluster(1, 3, 2.0), cluster(4, 4, 5.0))
+    for first in (8, 14):
+        total.add(branch(first, 6, 7.0, client(first), cluster(first + 1, 2, 1.0)))
+    total.add(client(19))
+    assert [part.id for part in total.parts] == list(ids(0, 101, 104, 8, 109, 14, 115, 19))
     assert total.pairs.num == 30
-    near = Pairs(10, total.pairs.mean, 0.1)  # so that it is no cluster
+    total.outer = PairDistances(10, total.pairs.mean, 0.1)  # so near that it is no cluster
     expected = (30.0 + (20 - 11) * total.pairs.mean) / 20
-    assert total.tightness(near, 1.06) == pytest.approx(expected)
+    assert total.tightness(1.06) == pytest.approx(expected)
 
 
 def test_the_pairs_of_each_member_are_those_with_all_others() -> None:
@@ -53,25 +59,3 @@ def test_trees_do_not_depend_on_the_unit_of_distances(unit: float) -> None:
     positions = np.concatenate([rng.normal(size=(12, 30)), np.full((1, 30), 20.0)])
     tree = dmac(space_of(unit * positions, linkage="average"), DmacConfig(certain=False))
     assert sorted(len(tree.clients_of(cluster)) for cluster in tree.clusters) == [12, 13]
-
-
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("num", [20, 600])
-def test_few_clients_take_the_dense_form_unless_neighbors_are_named(
-    plain: bool, num: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[str] = []
-
-    def nodes(space: Space) -> DenseNodes:
-        taken.append("nodes")
-        return DenseNodes(space)
-
-    def separation(space: Space) -> DenseSeparation:
-        taken.append("separation")
-        return DenseSeparation(space)
-
-    monkeypatch.setattr(module, "DenseNodes", nodes)
-    monkeypatch.setattr(module, "DenseSeparation", separation)
-    space = space_of(np.random.default_rng(2).normal(size=(num, 3)), linkage="average")
-    dmac(space, DmacConfig(), num, Neighbors if plain else None)
-    assert taken == (["nodes", "separation"] if num == 20 and not plain else [])

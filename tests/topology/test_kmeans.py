@@ -54,3 +54,10 @@ def test_neither_units_nor_the_origin_matter() -> None:
         assert proposed(unit * positions, [2, 3, 4]) == expected
     for origin in (100, 1e9):
         assert proposed(positions + origin, [2, 3, 4]) == expected
+
+
+def test_it_finds_the_same_again() -> None:
+    """Also in noise, where k-means has many optima: its starts are not drawn by chance."""
+    positions = np.random.default_rng(0).normal(size=(40, 20))
+    first = proposed(positions, [5, 6])
+    assert all(proposed(positions, [5, 6]) == first for _ in range(3))

@@ -67,9 +67,10 @@ def test_a_chain_can_be_edited() -> None:
 
 
 def test_a_chain_can_be_shaped() -> None:
-    tree = chain(MANY)
+    deep = 4000  # no recursion goes as deep; what every cluster is asked for grows with the square
+    tree = chain(deep)
     assert find_prunes(tree) == []
-    evidence = DistanceEvidence(tree, line(MANY))
+    evidence = DistanceEvidence(tree, line(deep))
     assert shape(tree, evidence, only("merge", "prune")) == (tree, [], evidence)
 
 

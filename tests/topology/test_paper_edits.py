@@ -10,10 +10,11 @@ import pytest
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
-from sofa_fl.topology.clustering.fast import FastNeighbors
+from sofa_fl.topology.clustering.fast import fast_neighbors
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
+from sofa_fl.topology.clustering.separation import plain_neighbors
 from sofa_fl.topology.clustering.shape import paper_tree_rules, shape
-from sofa_fl.topology.geometry.space import Neighbors, Space
+from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from tests.topology.paper_reference import (
@@ -67,7 +68,7 @@ def test_algorithm_1(gamma: float) -> None:
     for seed in SEEDS:
         _, space, _ = world(seed)
         expected = algorithm_1(space, gamma)
-        for neighbors in (FastNeighbors, Neighbors):
+        for neighbors in (fast_neighbors, plain_neighbors):
             tree = paper_tree_rules(neighbors).build(space, DmacConfig(increase=gamma), 0)
             assert tree == expected
 

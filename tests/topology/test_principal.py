@@ -47,6 +47,33 @@ def test_the_edge_is_that_of_marchenko_and_pastur() -> None:
         assert (1 + w) ** 2 < most_by_noise(band) / band.mean() < (1 + w) ** 2 * (1 + 6 / n)
 
 
+def test_the_edge_by_hand() -> None:
+    """Johnstone's spread around the edge, for n - 1 variances of n clients."""
+    band = np.array([9.0, 4, 4, 4, 4, 4, 4, 4, 3, 2])
+    n, w = 11, 1 - np.sqrt(2 / 4.2)
+    m = n / w**2
+    spread = (np.sqrt(n) + np.sqrt(m)) / m * (n**-0.5 + m**-0.5) ** (1 / 3)
+    assert most_by_noise(band) == pytest.approx(4.2 * ((1 + w) ** 2 + 2.02 * spread), rel=1e-12)
+
+
+def test_the_largest_of_three_can_stand_out() -> None:
+    assert num_signals(np.array([1.0, 0.5, 0.5])) == 1
+    assert num_signals(np.array([1.0, 0.8, 0.5])) == 0
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e3])
+def test_as_many_directions_stay_as_there_are_signals(unit: float) -> None:
+    """Groups that are so near that some stand out and some do not, in any unit."""
+    found = []
+    for seed in range(30):
+        positions = noise(seed, 24, 400)
+        positions[np.arange(24), np.arange(24) // 6] += 5
+        found.append(num_signals(variances(positions)))
+        clean = without_noise(space_of(unit * positions))
+        assert clean.positions.shape == (24, max(1, found[-1]))
+    assert {0, 1, 2} <= set(found)
+
+
 def test_the_edge_goes_with_the_scale() -> None:
     band = variances(noise(0, 30, 500))
     assert most_by_noise(7 * band) == pytest.approx(7 * most_by_noise(band))

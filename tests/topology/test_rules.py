@@ -7,9 +7,11 @@ from dataclasses import replace
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence, Evidence
+from sofa_fl.topology.clustering.separation import Separation, plain_neighbors
 from sofa_fl.topology.clustering.shape import (
     TreeRules,
     default_tree_rules,
+    foresee,
     paper_tree_rules,
     shape,
 )
@@ -73,7 +75,7 @@ def test_a_user_replaces_one_rule() -> None:
     assert shape(TREE, EVIDENCE, ALL)[1] == GRAFTS
     calm = replace(default_tree_rules(), graft=never)
     assert shape(TREE, EVIDENCE, ALL, calm) == (TREE, [], EVIDENCE)
-    assert shape(TREE, EVIDENCE, ALL, default_tree_rules(Neighbors))[1] == GRAFTS
+    assert shape(TREE, EVIDENCE, ALL, default_tree_rules(plain_neighbors))[1] == GRAFTS
 
 
 def test_without_rules_ours_are_taken() -> None:
@@ -81,6 +83,24 @@ def test_without_rules_ours_are_taken() -> None:
     assert shape(TREE, far, only("graft"), paper_tree_rules())[1] == GRAFTS, "by positions alone"
     assert shape(TREE, far, only("graft"), default_tree_rules())[1] == []
     assert shape(TREE, far, only("graft"))[1] == []
+
+
+def test_what_is_foreseen_is_that_of_the_operations_in_their_order() -> None:
+    """So much of it as the configuration allows; the paper's rules ask for nothing."""
+    ours = default_tree_rules()
+    find_grafts, find_splits = ours.foresight["graft"], ours.foresight["split"]
+    grafts, splits = find_grafts(TREE, EVIDENCE, ALL), find_splits(TREE, EVIDENCE, ALL)
+    assert grafts
+    assert splits
+    assert foresee(TREE, EVIDENCE, ALL, ours) == [*grafts, *splits]
+    assert foresee(TREE, EVIDENCE, only("graft", "merge"), ours) == grafts
+    assert foresee(TREE, EVIDENCE, only("split"), ours) == splits
+    turned = replace(ours, order=("split", "graft"))
+    assert foresee(TREE, EVIDENCE, ALL, turned) == [*splits, *grafts]
+    assert foresee(TREE, EVIDENCE, ALL, paper_tree_rules()) == []
+    late = replace(EVIDENCE, round=1)
+    rare = only("graft", every=2)
+    assert foresee(TREE, late, rare, ours) == find_grafts(TREE, late, rare) != grafts
 
 
 def test_our_set_and_the_papers() -> None:
@@ -97,9 +117,9 @@ def test_our_set_and_the_papers() -> None:
 def test_neighbors_are_handed_on() -> None:
     asked: list[Space] = []
 
-    def watched(space: Space) -> Neighbors:
+    def watched(space: Space) -> tuple[Neighbors, Separation]:
         asked.append(space)
-        return Neighbors(space)
+        return plain_neighbors(space)
 
     default_tree_rules(watched).build(SPACE, DmacConfig(), 0)
     paper_tree_rules(watched).build(SPACE, DmacConfig(increase=1.1), 0)

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.clustering.fast import paired_distances
+from sofa_fl.topology.clustering.fast.nearest import paired_distances
 from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, Space
 from tests.topology.strategies import METRICS, WAYS, ids, node, rows_of, tree_of
 

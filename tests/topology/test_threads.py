@@ -7,6 +7,7 @@ from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limi
 
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac, one_thread
+from sofa_fl.topology.clustering.separation import Separation, plain_neighbors
 from sofa_fl.topology.geometry.space import Neighbors, Space
 from tests.topology.strategies import space_of
 
@@ -28,9 +29,9 @@ def test_one_thread_within_and_as_before_after() -> None:
 def test_dmac_runs_on_one() -> None:
     seen: list[int] = []
 
-    def watched(space: Space) -> Neighbors:
+    def watched(space: Space) -> tuple[Neighbors, Separation]:
         seen.extend(e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas")
-        return Neighbors(space)
+        return plain_neighbors(space)
 
     with threadpool_limits(2):
         dmac(space_of(np.arange(5.0)), DmacConfig(increase=1.1), neighbors=watched)

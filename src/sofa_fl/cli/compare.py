@@ -96,7 +96,7 @@ def compare(
         name = f"{find_method(each.method).title}, seed {each.seed} ({i} of {len(runs)})"
         each = replace(each, out=str(path))
         summaries.append(_summary(each, folder, name, quiet=quiet))
-    page = write_page(list(runs), folder / COMPARISON)
+    page = write_comparison(list(runs), folder / COMPARISON)
     from sofa_fl.cli.screen import put
 
     if as_json:
@@ -111,7 +111,9 @@ def compare(
 
 def check_options(settings: Sequence[str], seed: int | None, seeds: str | None) -> None:
     """Refuse what a comparison would otherwise ignore."""
-    keys = [setting.partition("=")[0].strip() for setting in settings]
+    from sofa_fl.experiment.run.values import split_setting
+
+    keys = [split_setting(setting)[0] for setting in settings]
     if "method" in keys:
         raise ConfigError(
             "compare runs the methods that are its arguments; remove --set method=..."
@@ -137,7 +139,7 @@ def settings_for(method: str, settings: Sequence[str]) -> list[str]:
     return [setting for setting in settings if setting.split(".")[0].strip() != OPTIONS]
 
 
-def write_page(runs: list[Path], file: Path) -> Path | None:
+def write_comparison(runs: list[Path], file: Path) -> Path | None:
     """Write the page that shows the runs side by side; without it there is still the table."""
     from sofa_fl.report.page import write_report
 

@@ -94,7 +94,7 @@ def sweep(
 
 def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The configuration that all runs have in common, and the values to try by key."""
-    from sofa_fl.experiment.run.values import read_setting, read_values
+    from sofa_fl.experiment.run.values import read_setting, read_values, split_setting
 
     base = read_values(file) if file is not None else {}
     values = base.pop("over", None) or {}
@@ -102,11 +102,8 @@ def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], 
         raise ConfigError(f"'over' in {file} must map each key to a list of values")
     tried = dict(values)
     for text in over:
-        key, equals, listed = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"--over must be key=v1,v2, got {text!r}")
-        name, tried_values = read_setting(f"{key}=[{listed}]")
-        tried[name] = tried_values
+        key, listed = split_setting(text, "--over", "key=v1,v2")
+        tried |= [read_setting(f"{key}=[{listed}]")]
     return base, tried
 
 

@@ -119,7 +119,7 @@ def _find_published(name: str, given: list[Path]) -> Path:
 
 @lru_cache(maxsize=2)
 def _read_published(name: str, folder: Path, stamps: tuple[int, ...]) -> tuple[Arrays, Arrays]:
-    """Remembered, for one run after the other; files that have changed are read anew."""
+    """Remembered, for one run after the other; files that have changed are read again."""
     dataset = PUBLISHED[name]
     train, test = (
         _read_pair(folder / images, folder / labels, dataset.mean, dataset.std, dataset)

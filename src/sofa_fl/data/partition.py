@@ -192,7 +192,7 @@ def _one_test_row_each(counts: Counts, train_counts: Counts) -> Counts:
 
 
 def _draw_rows(counts: Counts, labels: Samples, rng: np.random.Generator) -> list[Samples]:
-    """Rows per client, ascending, so many of every class as `counts` says."""
+    """Rows per client, ascending, with as many of every class as `counts` says."""
     owner = np.empty(len(labels), dtype=np.int64)
     for label, column in enumerate(counts.T):
         rows = rng.permutation(np.flatnonzero(labels == label))

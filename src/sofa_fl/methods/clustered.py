@@ -92,7 +92,7 @@ class Clustered:
         return self.share(self.aggregate(state, outcomes, fed), fed)
 
     def share(self, state: ClusteredState, fed: Federation) -> ClusteredState:
-        """Samples are shared anew, along the tree as it is now."""
+        """Share samples again, along the present tree."""
         seed, round = fed.seed, fed.round
         shared = share(state.tree, fed.owned, state.shared, self.sharing, seed=seed, round=round)
         return replace(state, shared=shared)

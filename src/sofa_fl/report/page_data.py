@@ -27,7 +27,7 @@ from sofa_fl.report.words import Names, data_title, method_title, remarks, tell
 from sofa_fl.topology.tree import NodeId, Tree
 
 LEFT_FILE = "left.json"  # what a server wrote of the answers that it got
-ROOM = 120_000  # clients times rounds that are drawn one by one; of more, every so many-th round
+ROOM = 120_000  # clients times rounds that are drawn one by one; above, only some rounds are drawn
 PASSED_ON = ("data", "objective", "metric", "groups", "absent", "set_aside", "quarantined")
 BAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError, SofaError)
 

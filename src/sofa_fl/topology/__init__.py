@@ -1,5 +1,5 @@
-"""The tree of clients: what it is, how it is built (DMAC), how it is reshaped (SHAPE).
+"""The tree of clients, how it is built (DMAC) and how it is reshaped (SHAPE).
 
-NumPy, SciPy, scikit-learn and its threadpoolctl only, so that trees are built, replayed and drawn
+Uses NumPy, SciPy, scikit-learn and threadpoolctl only: trees can be built, replayed and drawn
 without torch.
 """

@@ -16,11 +16,12 @@ from flwr.common import log
 
 from sofa_fl.deploy.flower.flower_messages import from_record, is_sealed, to_record
 from sofa_fl.deploy.flower.node_site import simulated_site, site_of
-from sofa_fl.deploy.flower.sealing import PUBLIC, public_of, sealing_key_of
+from sofa_fl.deploy.flower.sealing import PUBLIC, sealing_key_of
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import LoadData, MachineData, as_machine_data
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site, audit_nothing
+from sofa_fl.deploy.masked_sum.pair_keys import public_of
 from sofa_fl.deploy.transport.contents import asked_in, left_in
 from sofa_fl.deploy.transport.message_checks import MessageError, safe_reason, shown
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup

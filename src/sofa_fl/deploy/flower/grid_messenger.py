@@ -17,7 +17,8 @@ from flwr.superlink.grid import HttpGrid
 
 from sofa_fl.deploy.flower.flower_messages import from_record, in_batches, to_record
 from sofa_fl.deploy.flower.inbox import Inbox, Pulled
-from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, public_of, seal
+from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, seal
+from sofa_fl.deploy.masked_sum.pair_keys import public_of
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, WireMessage

@@ -56,7 +56,7 @@ class Announced:
 
 
 def max_parts(max_bytes: int) -> int:
-    """The most parts that an answer of so many bytes can have."""
+    """The largest number of parts that an answer of this many bytes can have."""
     return FEW_PARTS + max_bytes // PART
 
 

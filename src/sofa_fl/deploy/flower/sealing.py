@@ -30,10 +30,6 @@ def sealing_key_of(secret: bytes) -> X25519PrivateKey:
     return X25519PrivateKey.from_private_bytes(derived)
 
 
-def public_of(key: X25519PrivateKey) -> str:
-    return key.public_key().public_bytes_raw().hex()
-
-
 def seal(content: bytes, public: str) -> bytes:
     """Encrypt for whoever has the private key of `public`."""
     try:

@@ -23,7 +23,7 @@ SAMPLES = 400  # of MNIST, for every machine
 
 
 def try_out(folder: Path, nodes: int, rounds: int) -> Path:
-    """Write an app into a new folder and run it with so many machines; return the run folder."""
+    """Write an app into a new folder and run it with several machines; return the run folder."""
     if find_spec("flwr") is None or find_spec("ray") is None:
         raise ConfigError(
             "trying a federation needs Flower's simulation: pip install 'sofa-fl[simulation]'"

@@ -18,7 +18,7 @@ TRIES = 100  # to draw a batch with enough samples of the site
 
 
 def draw_batches(num: int, num_own: int, batches: int, size: int, fewest: int) -> Samples:
-    """Positions below `num`, `(batches, size)`; each batch is drawn anew, from all samples.
+    """Positions below `num`, `(batches, size)`; each batch is drawn from all samples.
 
     Those below `num_own` are the site's. A batch with fewer than `fewest` of them is drawn again;
     if that does not help, it is the last one, since the training will be refused.

@@ -18,7 +18,7 @@ class Expected:
     Attributes:
         num_classes: Of a classification; a regression has 0.
         max_samples: Most samples of one machine to train on, held out or for testing, and the first
-            id that is too large: memory is set aside for so many.
+            id that is too large: memory is reserved for this number.
     """
 
     format: SampleFormat

@@ -267,7 +267,7 @@ class Experiment:
     def restore(self, folder: RunFolder, round: int) -> None:
         """Restore the state, meters and events as they were after `round`."""
         path = folder.checkpoint(round)
-        checkpoint.check(path)
+        checkpoint.check_file(path)
         progress = checkpoint.load(path, "progress", RunProgress)
         if progress.fingerprint != self.fingerprint:
             raise RunError(f"{folder.path} was run with other data or another network")

@@ -40,13 +40,21 @@ def read_values(file: Path) -> dict[str, Any]:
 
 def read_setting(setting: str) -> tuple[str, Any]:
     """The key and the value of `key=value`; the value is YAML."""
-    key, equals, text = setting.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"a setting must be key=value, got {setting!r}")
+    key, text = split_setting(setting)
     try:
-        return key.strip(), _numbers(yaml.safe_load(text))
+        return key, _numbers(yaml.safe_load(text))
     except yaml.YAMLError:
         raise ConfigError(f"cannot read the value of {key}: {text!r}") from None
+
+
+def split_setting(
+    setting: str, name: str = "a setting", form: str = "key=value"
+) -> tuple[str, str]:
+    """The key and the text of `key=value`; `name` and `form` are for the error."""
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"{name} must be {form}, got {setting!r}")
+    return key.strip(), text
 
 
 def _numbers(value: Any) -> Any:

@@ -15,7 +15,7 @@ from sofa_fl.topology.tree import NodeId, Tree
 def ari(tree: Tree, groups: Sequence[int]) -> float:
     """The best adjusted Rand index of the tree's cuts with `groups`, one number per client.
 
-    There is a cut for every depth: each client belongs to its ancestor so many steps below the
+    There is a cut for every depth: each client belongs to its ancestor that many steps below the
     root, or, where its path is shorter, to itself. 1 says that one cut is the groups exactly, 0
     that none is better than chance.
     """

@@ -198,7 +198,7 @@ def open_run(path: Path, network: NetworkFactory | None, method: Method[Any] | N
     for round in reversed(folder.saved_rounds()):
         file = folder.checkpoint(round)
         try:
-            checkpoint.check(file)
+            checkpoint.check_file(file)
             serving = checkpoint.load(file, "serving", Serving)
         except DamagedError:
             continue

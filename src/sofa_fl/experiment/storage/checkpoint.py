@@ -79,7 +79,7 @@ def save(path: Path, packed: Packed, spare: Path | None = None) -> None:
         _write(file, packed)
 
 
-def check(path: Path) -> None:
+def check_file(path: Path) -> None:
     """Raise unless a file is, to the bit, what was saved."""
     try:
         with path.open("rb") as file:

@@ -194,7 +194,7 @@ def _explain(problems: list[str], consequence: str) -> str:
 class Writer:
     """Writes one checkpoint at a time in a thread, a large one while the next round runs.
 
-    What is written never changes afterwards, since a state is made anew every round, so it needs
+    What is written never changes afterwards, since every round makes a new state, so it needs
     no copy; writing and flushing leave Python free to train. An error is raised by the next
     `start` or `wait`. Work that needs Python can be put off to when there is nothing else to do.
     """

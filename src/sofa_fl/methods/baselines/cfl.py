@@ -57,7 +57,7 @@ class Cfl(Clustered):
         for index, model in enumerate(state.models):
             clients = [client for client in outcomes if state.choice[client] == index]
             if len(clients) < 2 or len(clients) < list(state.choice.values()).count(index):
-                continue  # whoever was not heard could not be told which part is his
+                continue  # a client without an update could not be assigned to a part
             ends = [outcomes[client].params for client in clients]
             products = update_products(model, ends, fed.engine.num_trainable)
             weights = np.array([fed.size(client) for client in clients], dtype=np.float64)

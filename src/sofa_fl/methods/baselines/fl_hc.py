@@ -74,7 +74,7 @@ class FlHc(Clustered):
             told = dict(zip(outcomes, labels))
             state = replace(state, models=models, choice=state.choice | told)
             state = averaged(state, outcomes, fed)
-            # Who was not heard is where nothing is lost by it.
+            # Clients without an update go to the cluster whose model has the lowest loss for them.
             missed = [client for client in fed.clients if client not in told]
             choice = state.choice | choose(state.models, missed, fed)
             return replace(state, choice=choice, tree=clusters_tree(choice, fed.first_id))

@@ -1,4 +1,4 @@
-"""FedAvg within the true groups, which nobody is told but here: what clustering could reach."""
+"""FedAvg within the true groups, which only this method knows: an upper bound for clustering."""
 
 from __future__ import annotations
 

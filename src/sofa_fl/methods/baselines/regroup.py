@@ -17,7 +17,7 @@ from sofa_fl.topology.tree.edits import Edit
 
 @register("regroup", "DMAC every round", SofaConfig, section="sofa")
 class Regroup(Sofa):
-    """Nothing is foreseen: nobody is asked before the tree is built."""
+    """There is no foresight: no losses are measured before the tree is built."""
 
     def __init__(
         self, config: SofaConfig, sharing: SharingConfig, rules: Rules | None = None

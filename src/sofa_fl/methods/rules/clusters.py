@@ -29,7 +29,7 @@ Models = Mapping[NodeId, Vector]
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What came of a client's local update.
+    """The result of a client's local update.
 
     Attributes:
         start: The model that the client started from.
@@ -98,10 +98,10 @@ def regularized_mean(
 def trained_on_pools(
     tree: Tree, models: Models, pools: Pools, eta: float, fed: Federation
 ) -> dict[NodeId, Vector]:
-    """What clusters learn from their own pools, if `eta` leaves room for it.
+    """The models that clusters train on their own pools, if `eta` is below 1.
 
-    Not from rows that no client has any more: data change, and clients leave. A cluster without
-    clients, where nothing prunes it, stays what it is.
+    They do not train on rows that no client has any more: data change, and clients leave. The model
+    of a cluster without clients does not change.
     """
     trained = {c: models[c] for c in tree.clusters if not tree.clients_of(c)}
     if eta < 1:
@@ -130,9 +130,9 @@ def mean_of(nodes: Sequence[NodeId], tree: AnyTree, models: Models, fed: Federat
 def means_up(tree: Tree, models: Models, fed: Federation) -> dict[NodeId, Vector]:
     """The clients' models, and for every cluster the mean of its clients, weighted by samples.
 
-    Each cluster is made of its children, so that every model is read once. Clients without a
-    model are left out, and so are clusters all of whose clients are. Another aggregate than the
-    mean (`guard.aggregate`) is taken over all clients below a cluster at once.
+    Each cluster is averaged from its children, so that every model is read once. Clients without a
+    model are left out, and so are clusters without a client that has one. An aggregate other than
+    the mean (`guard.aggregate`) is computed from all clients below a cluster at once.
     """
     means = {client: models[client] for client in tree.clients if client in models}
     samples = {client: fed.size(client) for client in means}
@@ -153,7 +153,7 @@ def means_up(tree: Tree, models: Models, fed: Federation) -> dict[NodeId, Vector
 def inherit(
     tree: Tree, models: Models, edits: Sequence[Edit], fed: Federation
 ) -> dict[NodeId, Vector]:
-    """The models after `edits` of `tree`: a new cluster is the mean of what it is made of.
+    """The models after `edits` of `tree`, with models for new clusters.
 
     A merged cluster is the mean of the clusters merged; a part of a split cluster is the mean of
     the children it takes. Nodes that stay keep their models; a client that joins brings its own,

@@ -1,4 +1,4 @@
-"""What can be chosen of SOFA-FL."""
+"""The settings of SOFA-FL."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ RuleSet = Literal["default", "paper"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesConfig:
-    """Which rules SHAPE goes by: ours (`default`) or as the paper writes them (`paper`).
+    """The rules of SHAPE: ours (`default`), or as the paper writes them (`paper`).
 
     Attributes:
-        graft: A client moves to a cluster whose model loses clearly less for it; or a node to the
-            nearest parent (`paper`).
-        merge: Siblings merge if their clients do not lose by an exchange of models, unless a split
-            made them; or if they are near (`paper`).
-        split: Children that DMAC is certain of become a part, and others that it sees as one if
-            they gain by a model of their own; or a wide cluster is divided by k-means (`paper`).
+        graft: `default`: a client moves to a cluster whose model has a clearly lower loss for it.
+            `paper`: a node moves to the nearest parent.
+        merge: `default`: siblings merge if their clients do no worse with each other's models,
+            unless they came from one split. `paper`: siblings merge if they are near.
+        split: `default`: groups of which DMAC is certain become clusters, and other groups that it
+            finds if their clients gain from a model of their own. `paper`: a wide cluster is
+            divided by k-means.
     """
 
     graft: RuleSet = "default"
@@ -39,40 +40,40 @@ class SofaConfig:
     """How SOFA-FL trains and serves.
 
     Attributes:
-        propagation: `onepass`: a client trains once, from the blend of its path, and every
-            cluster on its path learns from that. `cascade`: it trains once for every cluster on
-            its path, from that cluster's model; the budget is divided among them.
+        propagation: `onepass`: a client trains once, and every cluster on its path is averaged
+            from that. `cascade`: it trains once for every cluster on its path, from that cluster's
+            model; the budget is divided among them.
         eta: Weight of the clients in a cluster's model, against the cluster's own training on
-            its pool; at 1 clusters do not train.
+            its pool; at 1, clusters do not train.
         pull_siblings: Weight of the pull to the siblings' models (alpha): one number, or one for
-            each level of the cluster above them (from 1 up; the last one goes on).
+            each level of the cluster above them, from 1 up; the last one holds for all above.
         pull_parent: Weight of the pull to the parent's model (beta), likewise.
         start: A client goes on from its `path`, the blend that loses least for it; or from its
             `own` model.
         clusters: A cluster's model is the `mean` of its clients; or `regularized`, pulled to its
             siblings and its parent besides, as the objective has it above the client level.
-        position: What tells clients apart: the `directions` in which their weights differ from the
-            mean of all, their `weights`, their `updates` or their `latent` features on a fixed
-            batch.
-        metric: How far apart two positions are.
-        linkage: How far apart two clusters are: as their positions (`centroid`) or, on `average`,
-            as their clients; the latter does not make large clusters look near.
-        sketch: Above 256 clients a place is measured against 64 of them exactly, and the rest of
-            it is sketched; this many numbers are for the sketches of all clients together. 0
-            takes all exactly, in quadratic time; positions by the manhattan metric are never
-            sketched.
+        position: The position of a client: the direction in which its weights differ from the mean
+            of all clients (`directions`), its `weights`, its `updates`, or its `latent` features on
+            a fixed batch.
+        metric: The distance of two positions.
+        linkage: The distance of two clusters: that of their positions (`centroid`), or that of
+            their clients on `average`, which does not depend on the size of a cluster.
+        sketch: Above 256 clients, a position has exact coordinates in the span of 64 models, and a
+            sketch of the rest. This is the number of values in the sketches of all clients
+            together. At 0, all positions are exact, in quadratic time; with the manhattan metric,
+            they always are.
         steadiness: Held-out losses of a client are steadied by those of its siblings, as if it had
             this many samples more.
         serve: A client uses the `blend` of its path that loses least for it, or its `own` model.
         alert: A client whose parent's model loses more for it than when it was last measured, by
             this fraction of what a blind guess loses, looks for another place in the tree at
             once; at a large number it waits for SHAPE.
-        evidence: What the tree and the mixing weights go by: held-out `losses`; or `models` alone,
-            where these are noised, as at private sites: clients are asked for no losses, clusters
-            are only divided, and clients use their clusters' models.
-        rules: Which rules SHAPE goes by.
+        evidence: What the tree and the mixing weights depend on: held-out `losses`, or `models`
+            alone, for models with noise, as at private sites: clients report no losses, clusters
+            are only split, and clients use their clusters' models.
+        rules: The rules of SHAPE.
         dmac: How the tree is built.
-        shape: When it changes.
+        shape: When the tree changes.
     """
 
     propagation: Literal["onepass", "cascade"] = "onepass"

@@ -1,8 +1,9 @@
-"""What SOFA-FL goes by where models are noised and held-out losses are not told: models alone.
+"""The rules of SOFA-FL by models alone, for models with noise and clients that report no losses.
 
-Noise makes every model long, but two models agree only in what was learned. So clients are placed
-by the inner products of what they learned, and those with themselves, which noise fills, are left
-out. In a cluster all start alike, so what its clients learn adds up over rounds, and noise cancels.
+Noise makes every model long, but two models have in common only what was learned. So positions
+follow from the inner products of updates, without those of an update with itself, which are mostly
+noise. The clients of a cluster start from one model, so updates add up over rounds, and noise
+cancels.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ FALSE_ALARM = 0.001  # with which parts are seen that are none, at a look
 
 
 def rules_by_models(rules: Rules, learned: Learned, config: SofaConfig, fed: Federation) -> Rules:
-    """The rules of a round in which clients tell no losses, by what they have learned so far.
+    """The rules of a round in which clients report no losses, given the sums of their updates.
 
-    Clusters are only divided, and clients use the models of their clusters.
+    Clusters are only split, and clients use the models of their clusters.
     """
 
     def embed(updates: Updates, *_: object) -> Space:
@@ -61,7 +62,7 @@ def rules_by_models(rules: Rules, learned: Learned, config: SofaConfig, fed: Fed
 
 
 def parent_models(tree: Tree, *_: object) -> Mixing:
-    """Clusters stand for their own models, and clients for those of their parents.
+    """Mixing weights of 1 for clusters and 0 for clients, which use their parents' models.
 
     A cluster's model has less noise than any of its clients'.
     """
@@ -70,7 +71,7 @@ def parent_models(tree: Tree, *_: object) -> Mixing:
 
 
 def learned_so_far(before: Learned, updates: Updates, num_trainable: int) -> dict[NodeId, Vector]:
-    """What every client has learned, with the updates of this round."""
+    """The sum of every client's updates, with those of this round."""
     after = dict(before)
     for client, update in updates.items():
         moved = update.model[:num_trainable] - as_vector(update.start)[:num_trainable]
@@ -79,7 +80,7 @@ def learned_so_far(before: Learned, updates: Updates, num_trainable: int) -> dic
 
 
 def place(learned: Learned, clients: Sequence[NodeId], fed: Federation) -> Space:
-    """The directions in which what clients learned differs from the mean of these clients."""
+    """Positions: the directions in which the sums of updates differ from their mean."""
     products = inner_products([learned[client] for client in clients])
     weights = np.array([fed.size(client) for client in clients], dtype=np.float64)
     positions = unit_rows(coordinates(denoised(products)))
@@ -87,7 +88,7 @@ def place(learned: Learned, clients: Sequence[NodeId], fed: Federation) -> Space
 
 
 def denoised(products: Floats) -> Floats:
-    """Inner products around the mean; of a vector with itself, that with the one most like it."""
+    """Inner products around the mean; on the diagonal, that with the most similar other vector."""
     if len(products) < 2:
         return np.zeros_like(products)
     filled = products.copy()
@@ -100,10 +101,10 @@ def denoised(products: Floats) -> Floats:
 def find_all_splits(
     tree: Tree, learned: Learned, config: DmacConfig, build: Build, fed: Federation
 ) -> list[Edit]:
-    """Divide clusters until no groups are seen in any, when it is time to look.
+    """Split clusters until DMAC finds no groups in any, in rounds 0, 1, 2, 4, 8 and so on.
 
-    A look at evidence that has hardly changed would only be another chance to err, so clients are
-    looked at when there is twice as much as the last time: in rounds 0, 1, 2, 4, 8 and so on.
+    Each test of evidence that has hardly changed is one more chance of an error, so there is a test
+    only when there is twice as much evidence as at the last one.
     """
     edits: list[Edit] = []
     while not fed.round & (fed.round - 1) and (
@@ -116,7 +117,7 @@ def find_all_splits(
 def splits_by_models(
     tree: Tree, learned: Learned, config: DmacConfig, build: Build, fed: Federation
 ) -> list[Edit]:
-    """Divide clusters of clients in which DMAC sees groups, if it is not by chance."""
+    """Split clusters of clients in which DMAC finds groups that are not due to chance."""
     splits: dict[NodeId, list[tuple[NodeId, ...]]] = {}
     for cluster in tree.clusters:
         children = tree.children[cluster]
@@ -138,8 +139,8 @@ def agree_more(
 ) -> bool:
     """Whether clients of one part agree more than others, and not by chance.
 
-    Student's t of the inner products of all pairs, by the number of ways in which such parts could
-    have been picked (Bonferroni). Pairs that are in no part do not count.
+    By Student's t of the inner products of all pairs, corrected for the number of ways to pick such
+    parts (Bonferroni). Pairs that are in no part do not count.
     """
     products = inner_products([learned[client] for client in clients])
     part_of = {client: k for k, part in enumerate(parts) for client in part}

@@ -1,4 +1,4 @@
-"""The position of a client: the vector that tells it apart, from what it learned; and a map."""
+"""The positions of clients, computed from what they learned, and the map of the report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DIGITS = 4
 
 
 def embed(updates: Updates, config: SofaConfig, fed: Federation) -> Space:
-    """The positions of the clients, by what they learned."""
+    """The positions of the clients, computed from what they learned."""
     models, starts = zip(*((update.model, update.start) for update in updates.values()))
     positions = positions_of(models, starts, config.position, config.metric, fed, config.sketch)
     weights = np.array([fed.size(client) for client in updates], dtype=np.float64)
@@ -42,10 +42,10 @@ def positions_of(
     fed: Federation,
     sketch: int = 0,
 ) -> Floats:
-    """One row per client: its model, how that moved from its start, or features on a fixed batch.
+    """One row per client: its model, its update, its features on a fixed batch, or its direction.
 
-    Or the direction in which its model differs from the mean of all: how far it went is noise, and
-    depends on how much and what it trained on.
+    The direction is that in which its model differs from the mean of all: the length is mostly
+    noise, and depends on how much the client trained and on what.
 
     Only trainable parameters count. Rows are brought to as few coordinates as there are clients,
     with the same distances, or, for many clients, `sketched`. The manhattan metric has no such
@@ -70,25 +70,25 @@ def positions_of(
 def coordinates(products: Floats) -> Floats:
     """Points with these inner products, in as many dimensions as there are points.
 
-    A thousand models of a million weights lie in a thousand dimensions; euclidean and cosine
-    distances, means and k-means are the same there.
+    A thousand models of a million weights span a thousand dimensions; in these, euclidean and
+    cosine distances, means and k-means are the same.
     """
     values, axes = np.linalg.eigh(products)
-    noise = 16 * np.finfo(np.float64).eps * values.max()  # its root would set equal rows apart
+    noise = 16 * np.finfo(np.float64).eps * values.max()  # its root would separate equal rows
     return np.asarray(axes * np.sqrt(np.where(values > noise, values, 0)), dtype=np.float64)
 
 
 def directions(positions: Floats) -> Floats:
-    """The directions of the rows from their mean; of a row at the mean, zero."""
+    """The directions of the rows from their mean; zero for a row at the mean."""
     centred = positions - positions.mean(axis=0)
     centred[np.linalg.norm(centred, axis=1) <= 1e-9 * np.linalg.norm(positions, axis=1)] = 0.0
     return unit_rows(centred)
 
 
 def sketch_size(room: int, num_clients: int) -> int:
-    """Numbers of each client's sketch, if all may take `room` together.
+    """The size of each client's sketch, if all together may have `room` numbers.
 
-    Of many clients fewer, since it is all their pairs that are measured.
+    With many clients it is smaller, because all pairs are measured.
     """
     return max(MIN_SKETCH, min(room // num_clients, (room << 10) // num_clients**2))
 
@@ -129,10 +129,10 @@ def sketched(
 def sampled_map(
     models: Mapping[NodeId, Vector], fed: Federation
 ) -> dict[NodeId, tuple[float, float]]:
-    """What clients learned, on a map, for methods that have no positions.
+    """A map of the clients' models, for methods that have no positions.
 
-    Since nothing is decided by it, it must cost next to nothing: it goes by every so many-th number
-    of a model, and of too many clients there is none.
+    No decision depends on it, so it must cost next to nothing: it uses a regular sample of each
+    model's weights, and there is none if there are too many clients.
     """
     if not 2 <= len(models) <= NUM_EXACT:
         return {}
@@ -144,18 +144,18 @@ def sampled_map(
 
 
 def map_of(space: Space) -> dict[NodeId, tuple[float, float]]:
-    """Where every client is on a map that keeps as much of the distances as a plane can.
+    """The clients on a plane that preserves as much of their distances as possible.
 
-    It is for people to look at, and nothing is decided by it. Every map stands alone, to any turn
-    or mirror; who shows several in a row aligns them.
-    Distances by the manhattan metric are taken as euclidean ones.
+    It is for people to look at; no decision depends on it. Each map has an arbitrary rotation and
+    reflection; the report aligns maps of successive rounds.
+    With the manhattan metric, distances are treated as euclidean.
     """
     flat = _round(plane(space.positions, space.weights))
     return {client: (x, y) for client, (x, y) in zip(space.clients, flat.tolist())}
 
 
 def plane(positions: Floats, weights: Floats) -> Floats:
-    """The two main axes of `positions`, by row; linear in their number and in their size."""
+    """The first two principal components of `positions`, in time linear in number and size."""
     centred = positions - np.average(positions, axis=0, weights=weights)
     n, size = centred.shape
     k = min(n, size, 2 + EXTRA)
@@ -171,7 +171,7 @@ def plane(positions: Floats, weights: Floats) -> Floats:
 
 
 def _round(values: Floats) -> Floats:
-    """A few digits of the largest are enough to draw by."""
+    """Round to a few digits of the largest: enough for a drawing."""
     largest = float(np.abs(values).max(initial=0.0))
     if largest == 0 or not np.isfinite(largest):
         return np.zeros_like(values)

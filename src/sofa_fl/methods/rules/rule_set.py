@@ -40,12 +40,12 @@ class Rules(TreeRules):
     """Every decision of SOFA-FL, one function each; `dataclasses.replace` exchanges one.
 
     Attributes:
-        embed: The positions of the clients that answered, by what they learned.
-        start: The model that a client starts its local update from.
-        serve: The model that a client uses.
-        pulls: The objective's terms for a client that trains for a cluster.
-        clusters: The models of the clusters after the local update.
-        weigh: How much every node keeps of its own model, for `start` and `serve`.
+        embed: Returns the positions of the clients that contributed.
+        start: Returns the model that a client starts its local update from.
+        serve: Returns the model that a client uses.
+        pulls: Returns the objective's terms for a client that trains for a cluster.
+        clusters: Returns the models of the clusters after the local update.
+        weigh: Returns the mixing weights of all nodes, for `start` and `serve`.
     """
 
     embed: EmbedRule
@@ -93,7 +93,7 @@ def default_rules() -> Rules:
 
 
 def paper_rules() -> Rules:
-    """Every rule as the paper writes it; for positions with `linkage: centroid`."""
+    """Every rule as the paper writes it; they need positions with `linkage: centroid`."""
     return Rules(
         **{field.name: getattr(paper_tree_rules(), field.name) for field in fields(TreeRules)},
         embed=embed,

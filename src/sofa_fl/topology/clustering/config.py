@@ -15,11 +15,11 @@ class DmacConfig:
     """How wide the tree is.
 
     Attributes:
-        increase: Pairs nearer than the smallest distance times this are joined in one step
-            (gamma): 1 gives a binary tree but for ties, more gives a wider, flatter one. None
-            takes for every cluster what the distances say: all is joined up to the next gap.
-        certain: Ask for more than a gap: clients that differ by noise alone then get a flat tree.
-            SHAPE looks for less, since losses decide there.
+        increase: The paper's rule: pairs nearer than the smallest distance times this factor
+            (gamma) are joined in one step. 1 gives a binary tree except for ties; a larger factor
+            gives a wider, flatter tree. None joins up to the next gap in the distances instead.
+        certain: Also dissolve clusters that chance may have made: clients that differ only by
+            noise then get a flat tree.
     """
 
     increase: Annotated[float, Ge(1)] | None = None
@@ -31,15 +31,15 @@ class ShapeConfig:
     """When the tree changes.
 
     Attributes:
-        operations: What SHAPE may do; nothing leaves the tree as DMAC built it.
-        every: A client compares the models of other clusters once in this many rounds, and so do
-            two sibling clusters; not all in the same round. 1 is every round.
-        tolerance: The paper's rule: a node moves if another parent is nearer by this factor more
-            than 1 (epsilon).
-        merge: The paper's rule: sibling clusters nearer than this fraction of the scale of all
-            positions merge (tau).
-        split: The paper's rule: a cluster whose children spread wider than this fraction of the
-            scale is split (theta).
+        operations: The edits that SHAPE may make; an empty list keeps the tree that DMAC built.
+        every: Each client compares the models of other clusters once in this many rounds, and so
+            does each pair of sibling clusters; they take turns.
+        tolerance: The paper's rule: a node moves if its parent is farther than another one by more
+            than this fraction (epsilon).
+        merge: The paper's rule: sibling clusters merge if they are nearer than this fraction of the
+            scale of all positions (tau).
+        split: The paper's rule: a cluster is split if the spread of its children exceeds this
+            fraction of the scale (theta).
     """
 
     operations: tuple[Operation, ...] = ("graft", "merge", "split", "prune")

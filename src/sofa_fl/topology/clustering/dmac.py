@@ -1,7 +1,7 @@
 """DMAC, dynamic multi-branch agglomerative clustering: the first tree.
 
-The paper's (Algorithm 1) joins all pairs below a threshold, step by step. Ours has no threshold:
-which joins of the nearest are clusters, the gaps above them say.
+The paper's rule (Algorithm 1) joins all pairs below a threshold, step by step. Ours needs no
+threshold: it joins the nearest nodes, and a join becomes a cluster if there is a gap above it.
 """
 
 from __future__ import annotations
@@ -10,31 +10,44 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dense import DenseNodes, quickest
-from sofa_fl.topology.clustering.fast import FastNeighbors
-from sofa_fl.topology.clustering.separation import Pairs, Separation, stands_out, without_chance
+from sofa_fl.topology.clustering.fast import fast_neighbors
+from sofa_fl.topology.clustering.separation import (
+    PairDistances,
+    Separation,
+    plain_neighbors,
+    stands_out,
+    without_chance,
+)
 from sofa_fl.topology.geometry.space import TIE, Neighbors, Space, linked
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
-Nearness = Callable[[Space], Neighbors]
-_controller = cache(ThreadpoolController)  # to look for all libraries takes milliseconds
+NO_PAIRS = PairDistances(0, 0.0, 0.0)
+Nearness = Callable[[Space], tuple[Neighbors, Separation]]
+FEW = 300  # clients: up to this number, plain neighbors are as fast
+_controller = cache(ThreadpoolController)  # finding all libraries takes milliseconds
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compiled libraries use one thread in here.
+    """Limit compiled libraries to one thread.
 
-    Clustering works on blocks that take a millisecond. Two threads that wait for each other at
-    every one of them are little faster on a free machine, and many times slower on a busy one.
+    Clustering works on blocks that take a millisecond. Two threads that wait for each other after
+    each block are hardly faster on an idle machine, and many times slower on a busy one.
     """
     with _controller().limit(limits=1):
         yield
+
+
+def quickest(space: Space) -> tuple[Neighbors, Separation]:
+    """Plain neighbors for few clients, fast ones for many: the same tree in less time."""
+    return (plain_neighbors if len(space.clients) <= FEW else fast_neighbors)(space)
 
 
 @one_thread()
@@ -43,13 +56,12 @@ def dmac(
 ) -> Tree:
     """Build a compact tree over the clients of `space`, from the nearest pairs upward.
 
-    Clusters get ids from `first` on, and above all clients': smaller ones are left for clients
-    that may join. With the plain `Neighbors` the tree is the same as by default, and it takes
-    longer.
+    The ids of clusters are at least `first`, and above those of all clients: smaller ids are left
+    for clients that may join. With `plain_neighbors`, the tree is the same and takes longer.
     """
     if config.increase is not None:
         return paper_dmac(space, config, first, neighbors)
-    nodes, separation = (neighbors(space), Separation(space)) if neighbors else quickest(space)
+    nodes, separation = (neighbors or quickest)(space)
     tree = build_by_gaps(space, max(first, 1 + max(space.clients)), nodes, separation)
     return without_chance(tree, separation) if config.certain else tree
 
@@ -58,17 +70,17 @@ def dmac(
 def paper_dmac(
     space: Space, config: DmacConfig, first: int = 0, neighbors: Nearness | None = None
 ) -> Tree:
-    """Algorithm 1 as the paper writes it, with γ = `config.increase`; ids as those of `dmac`.
+    """Algorithm 1 as the paper writes it, with γ = `config.increase`; ids as in `dmac`.
 
     Join all pairs (n_u, n_v) with D(n_u, n_v) ≤ τ · γ, where τ = min D, until one node is left.
-    Pairs that share a node are joined to one cluster, which stands at the weighted mean of its
-    clients. Chosen: distances that only rounding tells apart are equal.
+    Pairs that share a node are joined to one cluster, whose position is the weighted mean of its
+    clients. Chosen: distances that differ only by rounding are equal.
     """
     if (gamma := config.increase) is None:
         raise TopologyError(
             "the paper's DMAC needs the increasing factor gamma, got none: set dmac.increase"
         )
-    nodes, num = (neighbors or FastNeighbors)(space), len(space.clients)
+    nodes, num = (neighbors or quickest)(space)[0], len(space.clients)
     first = max(first, 1 + max(space.clients))
     ids = [*space.clients, *(NodeId(first + k) for k in range(num - 1))]  # by row of `nodes`
     parent: dict[NodeId, NodeId | None] = {}
@@ -83,11 +95,12 @@ def paper_dmac(
     return Tree({ids[nodes.size - 1]: None, **parent}, space.clients, first + nodes.size - num)
 
 
-def dendrogram(nodes: Neighbors | DenseNodes) -> list[list[int]]:
-    """Join the nearest until one is left, those at the same distance in one: the rows joined.
+def dendrogram(nodes: Neighbors) -> list[list[int]]:
+    """Join the nearest nodes until one is left, ties in one join; return the rows of each join.
 
-    With average linkage, joining two that are each other's nearest brings nobody nearer to
-    anybody: so all such pairs can be joined at once, and the tree is that of one join at a time.
+    With average linkage, a join of two nodes that are each other's nearest is no nearer to any
+    other node than they were. So all such pairs can be joined at once: the result is the same as
+    with one join at a time.
     """
     joins = list[list[int]]()
     rank = list(range(nodes.size))  # a new node takes the rank of its first member
@@ -100,99 +113,100 @@ def dendrogram(nodes: Neighbors | DenseNodes) -> list[list[int]]:
 
 
 @dataclass(slots=True)
-class Candidate:
-    """A join that may become a cluster.
+class Branch:
+    """A branch of the dendrogram: a client, or a join that may become a cluster.
 
     Attributes:
-        pairs: The pairs of clients of different parts.
-        size: The number of clients.
-        parts: The rows of the parts.
-        clusters: Those of the parts that are clusters.
+        clients: The rows of the clients.
+        id: Of the client or the cluster; None for a join that is not a cluster, or not yet.
+        pairs: The distances of clients of different parts; none for a client.
+        outer: The distances to the clients that it is joined with next.
+        parts: The children that a cluster has; none for a client.
     """
 
-    pairs: Pairs
-    size: int
-    parts: list[int] = field(default_factory=list)
-    clusters: list[Candidate] = field(default_factory=list)
+    clients: Rows
+    id: NodeId | None = None
+    pairs: PairDistances = NO_PAIRS
+    outer: PairDistances = NO_PAIRS
+    parts: list[Branch] = field(default_factory=list)
 
-    def take_over(self, other: Candidate) -> None:
-        """Take the parts of a join that is no cluster."""
-        self.pairs += other.pairs
-        self.parts += other.parts
-        self.clusters += other.clusters
+    def add(self, part: Branch) -> None:
+        """Add a client or a cluster; of a join that is neither, its parts."""
+        if part.id is None:
+            self.pairs += part.pairs
+            self.parts += part.parts
+        else:
+            self.parts.append(part)
 
-    def tightness(self, outer: Pairs, factor: float) -> float:
-        """How far apart the clients are; if this is no cluster, as far as those of its parts."""
-        if stands_out(self.pairs, outer, factor):
+    def tightness(self, factor: float) -> float:
+        """The mean distance within the join or, if it does not stand out, within its clusters."""
+        if stands_out(self.pairs, self.outer, factor):
             return self.pairs.mean
-        alone = self.size - sum(cluster.size for cluster in self.clusters)
-        within = sum(cluster.size * cluster.pairs.mean for cluster in self.clusters)
-        return (within + alone * self.pairs.mean) / self.size
+        size, clusters = len(self.clients), [part for part in self.parts if part.parts]
+        alone = size - sum(len(cluster.clients) for cluster in clusters)
+        within = sum(len(cluster.clients) * cluster.pairs.mean for cluster in clusters)
+        return (within + alone * self.pairs.mean) / size
 
 
-def build_by_gaps(
-    space: Space, first: int, nodes: Neighbors | DenseNodes, separation: Separation
-) -> Tree:
+def build_by_gaps(space: Space, first: int, nodes: Neighbors, separation: Separation) -> Tree:
     """Build the tree of those joins above which there is a gap; ids of clusters from `first` on.
 
-    Nodes are joined two by two, the nearest first. A join stays a cluster if its clients are
+    Nodes are joined two by two, the nearest first. A join becomes a cluster if its clients are
     farther from those it is joined to next than its own parts are from each other, clearly and not
     by chance (`stands_out`); else its parts become parts of that next join. So where distances grow
     without a gap, all joins become one wide cluster, and clients that differ only by noise get a
-    flat tree. Every gap is looked for where it is, not in all distances together: groups need not
+    flat tree. Each gap is measured locally, not by one threshold for all distances: groups need not
     be equally tight.
     """
-    clients = [np.array([row]) for row in range(len(space.clients))]  # of every row
-    undecided: dict[int, Candidate] = {}
-    clusters: dict[int, list[int]] = {}  # the parts of each
-    for row, members in enumerate(dendrogram(nodes), len(clients)):
-        pairs, outer = outer_pairs(separation, [clients[member] for member in members])
-        clients.append(np.concatenate([clients[member] for member in members]))
-        join = Candidate(pairs, len(clients[row]))
-        joined = [undecided.pop(member, None) for member in members]  # None for clients
-        tightness = {
-            at: (child.size, child.tightness(outer[at], separation.factor))
-            for at, child in enumerate(joined)
-            if child is not None
-        }
-        for at, (member, child) in enumerate(zip(members, joined)):
-            if child is None:
-                join.parts.append(member)
-                continue
-            alone = join.size == child.size + 1  # the other may only be noisier than the rest
-            factor = separation.clearly if alone else separation.factor
-            others = [tightness[k] for k in tightness if k != at]
-            if stands_out(child.pairs, outer[at], factor, halfway(child, others)):
-                clusters[member] = child.parts
-                join.parts.append(member)
-                join.clusters.append(child)
-            else:
-                join.take_over(child)
-        undecided[row] = join
-    clusters |= {row: root.parts for row, root in undecided.items()}
-    ids = dict(enumerate(space.clients)) | {r: NodeId(first + k) for k, r in enumerate(clusters)}
-    parent: dict[NodeId, NodeId | None] = {ids[len(clients) - 1]: None}
-    parent |= {ids[part]: ids[row] for row, parts in clusters.items() for part in parts}
-    return Tree(parent, space.clients, first + len(clusters))
+    parent: dict[NodeId, NodeId] = {}
+    ids = map(NodeId, count(first))
+
+    def make_cluster(join: Branch) -> NodeId:
+        join.id = next(ids)
+        parent.update((part.id, join.id) for part in join.parts if part.id is not None)
+        return join.id
+
+    branches = [Branch(np.array([row]), client) for row, client in enumerate(space.clients)]
+    for members in dendrogram(nodes):
+        parts = [branches[member] for member in members]
+        pairs, outer = outer_pairs(separation, [part.clients for part in parts])
+        for part, part_outer in zip(parts, outer):
+            part.outer = part_outer
+        join = Branch(np.concatenate([part.clients for part in parts]), pairs=pairs)
+        for part in parts:
+            others = [other for other in parts if other is not part]
+            if part.parts and has_gap(part, others, separation):
+                make_cluster(part)
+            join.add(part)
+        branches.append(join)
+    root = branches[-1]
+    top = make_cluster(root) if root.id is None else root.id
+    return Tree({top: None, **parent}, space.clients, next(ids))
 
 
-def halfway(join: Candidate, others: Sequence[tuple[int, float]]) -> float:
-    """Halfway between the tightness of a join and that of the others, given with their sizes."""
-    if not others:
-        return 0.0
-    mean = sum(size * tightness for size, tightness in others) / sum(size for size, _ in others)
-    return (join.pairs.mean + mean) / 2
+def has_gap(join: Branch, others: Sequence[Branch], separation: Separation) -> bool:
+    """Whether a join stands out from the branches that it is joined with next.
+
+    A single client may only be noisier than the rest, so it must be farther away. Where others are
+    joins, too, the gap counts from halfway between the distances within the join and within them.
+    """
+    joins = [other for other in others if other.parts]
+    alone = sum(len(other.clients) for other in others) == 1
+    least = 0.0
+    if joins:
+        within = sum(len(each.clients) * each.tightness(separation.factor) for each in joins)
+        mean = within / sum(len(each.clients) for each in joins)
+        least = (join.pairs.mean + mean) / 2
+    factor = separation.clearly if alone else separation.factor
+    return stands_out(join.pairs, join.outer, factor, least)
 
 
-def outer_pairs(separation: Separation, groups: Sequence[Rows]) -> tuple[Pairs, list[Pairs]]:
+def outer_pairs(
+    separation: Separation, groups: Sequence[Rows]
+) -> tuple[PairDistances, list[PairDistances]]:
     """The pairs of clients of different groups: all, and those of each group."""
     if len(groups) == 2:
         pairs = separation.between(*groups)
         return pairs, [pairs, pairs]
-    outer = []
-    for at, group in enumerate(groups):
-        others = np.concatenate([*groups[:at], *groups[at + 1 :]])
-        outer.append(separation.between(group, others))
-    total = separation.within(groups)
-    assert total is not None  # there are several groups
-    return total, outer
+    rest = [np.concatenate([*groups[:at], *groups[at + 1 :]]) for at in range(len(groups))]
+    return separation.within(groups), [separation.between(*each) for each in zip(groups, rest)]

@@ -1,8 +1,8 @@
 """The rules of SHAPE as the paper writes them (Algorithms 2, 4 and 5; 3 is `find_prunes`).
 
-Where the paper is silent, the docstring says what was chosen. All rules decide on the tree as it
-is, and then all edits are made. d and D are the distances of `Space.distances`, which are those of
-the paper with `linkage="centroid"`.
+Where the paper is silent, the docstring says what was chosen. A rule decides on the tree as it is,
+and all of its edits are applied afterwards. d and D are the distances of `Space.distances`, which
+are those of the paper with `linkage="centroid"`.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ def partitions(
 ) -> Iterator[tuple[tuple[NodeId, ...], ...]]:
     """Partition `children` into each of `numbers` parts, in ascending order.
 
-    It stops at a number above that of different positions: k-means cannot tell equal ones apart.
+    Stop at the number of different positions: k-means cannot separate equal ones.
     """
-    # Imported here: it would be a fifth of the time that every process takes to start.
+    # Imported here, since it would add a fifth to the start of every process.
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    threads = ThreadpoolController()  # knows scikit-learn's too, now that they are loaded
+    threads = ThreadpoolController()  # now that scikit-learn is loaded, its threads too
     rows = np.array(nodes.rows(children))
     positions = nodes.positions[rows] - nodes.positions[rows].mean(axis=0)
-    # To nine digits, and in an order that depends on the positions alone: neither the last bit of
-    # a mean nor a client's number must steer k-means.
+    # Rounded to nine digits, and in an order that depends on the positions alone: k-means must not
+    # depend on the last bit of a mean, or on the numbers of the clients.
     positions = (positions / (np.abs(positions).max() or 1.0)).round(9)
     order = np.lexsort(positions.T[::-1])
     positions, weights = positions[order], nodes.weights[rows[order]]
@@ -100,7 +100,7 @@ def partitions(
         if k > num_different:
             return
         with warnings.catch_warnings(), threads.limit(limits=1):
-            # Of positions so near that they are one to k-means.
+            # K-means warns if positions are so near that it takes them for one.
             warnings.simplefilter("ignore", ConvergenceWarning)
             means = KMeans(k, n_init=4, random_state=0).fit(positions, sample_weight=weights)
         parts: dict[int, list[NodeId]] = {}

@@ -1,7 +1,7 @@
 """SHAPE, self-organizing hierarchical adaptive propagation and evolution: keep the tree up to date.
 
-It applies the rules for grafts, merges, splits and prunes (the paper's Algorithms 2 to 5). Here is
-also where clients go that the tree does not know yet, and what is left of it when some leave.
+It applies the rules for grafts, merges, splits and prunes (the paper's Algorithms 2 to 5). This
+file also decides where new clients join the tree, and removes those that leave.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ E = TypeVar("E", bound=Evidence)
 
 
 def find_prunes(tree: Tree, *_: object) -> list[Edit]:
-    """Remove clusters with fewer than two children, the lowest first, wherever clients are.
+    """Remove clusters with fewer than two children, the lowest first.
 
-    Algorithm 3: |C(P)| = 1. Chosen: a cluster without children goes too.
+    Algorithm 3: |C(P)| = 1. Chosen: a cluster without children is removed, too.
     """
     stands_for: dict[NodeId, int] = dict.fromkeys(tree.members, 1)  # 0 if nothing is left of it
     edits: list[Edit] = []
@@ -44,16 +44,18 @@ def find_prunes(tree: Tree, *_: object) -> list[Edit]:
 
 @dataclass(frozen=True)
 class TreeRules:
-    """How a tree is built and reshaped. Rules only look; what they return is then applied.
+    """How a tree is built and reshaped. Rules change nothing; they return edits.
 
     Attributes:
-        build: The first tree over the clients of a space; ids of clusters are not below the number.
-        graft: The grafts that a tree needs, given where clients are and what models lose.
-        merge: The merges.
-        split: The splits.
-        prune: The prunes.
+        build: Builds the first tree over the clients of a space; the number is the smallest id that
+            a cluster may have.
+        graft: Finds grafts, given the positions of clients and the losses of models.
+        merge: Finds merges.
+        split: Finds splits.
+        prune: Finds prunes.
         order: The order of the operations.
-        foresight: What some operations ask about in any case, with more than held-out samples.
+        foresight: For some operations, the losses that they will certainly ask for, so that these
+            can be measured together with others.
     """
 
     build: Build
@@ -66,7 +68,7 @@ class TreeRules:
 
 
 def default_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
-    """Our rules; with the plain `Neighbors` they are slower and give the same tree."""
+    """Our rules; with `plain_neighbors` they are slower and give the same trees."""
     return TreeRules(
         build=partial(dmac, neighbors=neighbors),
         graft=find_grafts,
@@ -77,10 +79,10 @@ def default_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
 
 
 def paper_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
-    """The rules as the paper writes them: Algorithms 1 to 5. They ask for no losses.
+    """The rules as the paper writes them: Algorithms 1 to 5. They use no losses.
 
     Chosen: the order of the operations, with pruning last, so that no cluster of one child
-    outlives a round. For a space with `linkage="centroid"`.
+    outlives a round. They need a space with `linkage="centroid"`.
     """
     return TreeRules(
         build=partial(paper_dmac, neighbors=neighbors),
@@ -93,7 +95,7 @@ def paper_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
 def foresee(
     tree: Tree, evidence: Evidence, config: ShapeConfig, rules: TreeRules
 ) -> list[Question]:
-    """What `shape` will ask about, so that it can be asked together with something else."""
+    """The losses that `shape` will certainly ask for, to be measured together with others."""
     looks = [rules.foresight.get(name) for name in rules.order if name in config.operations]
     return [question for look in looks if look for question in look(tree, evidence, config)]
 
@@ -102,7 +104,7 @@ def foresee(
 def shape(
     tree: Tree, evidence: E, config: ShapeConfig, rules: TreeRules | None = None
 ) -> tuple[Tree, list[Edit], E]:
-    """Reshape the tree to what its clients are now: one operation after the other.
+    """Adapt the tree to its clients: one pass over the operations.
 
     Return the tree, the edits that led to it, and the evidence after them.
     """
@@ -120,11 +122,12 @@ def shape(
 def find_joins(
     tree: Tree, space: Space, suited: Mapping[NodeId, NodeId] | None = None
 ) -> list[Edit]:
-    """Every client of `space` that is not in the tree joins the cluster it is nearest to.
+    """Every client of `space` that is not in the tree joins the nearest cluster.
 
-    By the tree as it is: newcomers do not wait for each other. Where clusters have no client in the
-    space, what is nearest is not known, and newcomers join the cluster whose model suits them, by
-    `suited`. If that is not known either, they join the nearest that has one, or else the root.
+    Newcomers do not count in the clusters that others join. If a cluster has no client in the
+    space, the nearest cluster is not known; newcomers then join the cluster that `suited` names for
+    each, whose model suits them best. Without `suited`, they join the nearest cluster that has a
+    position, or the root if none has.
     """
     new = [client for client in space.clients if client not in tree.members]
     if not new:
@@ -142,7 +145,7 @@ def find_joins(
 
 
 def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
-    """Every client joins the cluster named; where a client is alone, all make one with it."""
+    """Every client joins the cluster given; in a tree of one client, all join a new root."""
     if tree.root not in tree.members:
         return [Join(node, cluster) for node, cluster in onto.items()]
     above, (first, *others) = NodeId(tree.next_id), onto
@@ -150,17 +153,17 @@ def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
 
 
 def find_leaves(tree: Tree, present: Collection[NodeId]) -> list[Edit]:
-    """All that are not present leave; clusters that have lost too many are pruned."""
+    """Remove the clients that are not present, and prune clusters left with one child or none."""
     leaves: list[Edit] = [Leave(client) for client in tree.clients if client not in present]
     return with_prunes(tree, leaves) if leaves else []
 
 
 def find_takeover(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
-    """All leave, and the newcomers of `onto` join before: a tree is never without a client."""
+    """Replace all clients by newcomers, which join first: a tree always has a client."""
     leaves = (Leave(client) for client in tree.clients)
     return with_prunes(tree, [*joins_onto(tree, onto), *leaves])
 
 
 def with_prunes(tree: Tree, edits: Sequence[Edit]) -> list[Edit]:
-    """The edits, and the prunes that they call for."""
+    """The edits, and the prunes that they make necessary."""
     return [*edits, *find_prunes(apply_all(tree, edits))]

@@ -1,1 +1,1 @@
-"""Where clients are, and how far apart."""
+"""The positions of clients and nodes, and their distances."""

@@ -1,4 +1,4 @@
-"""Where the clients are, and how far apart: one position per client, a metric, one scale.
+"""The positions of clients and nodes, their distances D, and the scale of thresholds.
 
 A cluster's position is the weighted mean of its clients' positions: derived, never stored.
 """
@@ -12,8 +12,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
@@ -22,12 +20,12 @@ from sofa_fl.topology.tree import NodeId, Rows, Tree
 Floats = NDArray[np.float64]
 DistanceMetric = Literal["euclidean", "manhattan", "cosine"]
 Linkage = Literal["centroid", "average"]
-ROUNDING = 1e-12  # by this fraction of its length a position may depend on how it was computed
+ROUNDING = 1e-12  # the relative error that a position may have, by the order of its sums
 TIE = 1e-9  # distances that differ by less than this fraction count as equal
 
 
 class NodeArrays:
-    """What is known of nodes, by row; a node is aggregated from its members.
+    """The weights, positions and variances of nodes, by row.
 
     Attributes:
         weights: The sum of the clients' weights; zero for a node without a position.
@@ -41,7 +39,7 @@ class NodeArrays:
         self.positions = np.zeros((num, space.positions.shape[1]))
 
     def aggregate(self, row: int, members: Rows | list[int]) -> None:
-        """Write the row of a node, given the rows of its members."""
+        """Aggregate the rows of some nodes to the row of a node that has them as members."""
         weights, positions = self.weights[members], self.positions[members]
         mean = np.average(positions, axis=0, weights=weights)
         squares = ((positions - mean) ** 2).sum(axis=1) + self.variances[members]
@@ -55,7 +53,7 @@ class NodeArrays:
 
 
 class NodePositions(NodeArrays):
-    """Where the nodes of a tree are, by `row_of` each.
+    """The positions of the nodes of a tree; `row_of` has the row of each.
 
     A client that is not in the space has no position, nor has a cluster of such clients only.
     """
@@ -113,17 +111,12 @@ class Neighbors(NodeArrays):
         """Nodes among which are all that have another within `gamma` times the smallest D."""
         return self.alive
 
-    def nearest(self) -> tuple[Rows, Rows]:
-        """Every node, and its nearest; several times, if several are as near."""
-        distances = self.distances(self.alive, self.alive)
-        rows, columns = np.nonzero(distances <= distances.min(axis=1)[:, None] * (1 + TIE))
-        return self.alive[rows], self.alive[columns]
-
     def mutual(self) -> list[Rows]:
-        """The groups of nodes that are each other's nearest."""
-        nodes, nearest = self.nearest()
-        both = np.isin(nodes * self.size + nearest, nearest * self.size + nodes)
-        return linked(nodes[both], nearest[both])
+        """The groups of nodes that are each other's nearest; several may be as near."""
+        distances = self.distances(self.alive, self.alive)
+        near = distances <= distances.min(axis=1)[:, None] * (1 + TIE)
+        a, b = (near & near.T).nonzero()
+        return linked(self.alive[a], self.alive[b])
 
     def join(self, groups: Sequence[Rows]) -> Rows:
         """Aggregate each group to a new node; return the new nodes' rows."""
@@ -131,7 +124,8 @@ class Neighbors(NodeArrays):
         for row, group in zip(new.tolist(), groups):
             self.aggregate(row, group)
         self.size += len(groups)
-        self.alive = np.append(np.setdiff1d(self.alive, np.concatenate(groups)), new)
+        gone = np.concatenate(groups)
+        self.alive = np.append(np.setdiff1d(self.alive, gone, assume_unique=True), new)
         return new
 
 
@@ -140,10 +134,10 @@ class Space:
     """The positions of the clients: row `i` of `positions` and `weights` is that of `clients[i]`.
 
     Attributes:
-        linkage: How far apart two nodes are: as their positions are (`centroid`, as in the paper),
-            or as their clients are (`average`: the root mean square over all pairs of one's
-            clients and the other's). The mean of many clients is less noisy than that of few, so
-            by centroid large clusters look near to everything; by average size does not matter.
+        linkage: The distance D of two nodes: that of their positions (`centroid`, as in the
+            paper), or the root mean square over all pairs of a client of one and a client of the
+            other (`average`). The mean of many clients is less noisy than that of few, so with
+            `centroid`, large clusters are near to everything; with `average`, size does not matter.
     """
 
     clients: tuple[NodeId, ...]
@@ -171,9 +165,8 @@ class Space:
     def distances(self, a: Floats, b: Floats, variances: Floats | float = 0.0) -> Floats:
         """Distance of every position in `a` to every one in `b`.
 
-        `average` linkage needs the variances of the nodes at these positions, those of both added.
-        What rounding alone can make is no distance: equal clients, whose means differ in the last
-        digit, must not be told apart.
+        For `average` linkage, `variances` has the sums of both nodes' variances. Distances no
+        larger than rounding errors are 0: the means of equal clients may differ in the last digit.
         """
         if self.metric == "cosine":
             if self.linkage == "centroid":  # a mean of directions is shorter than these
@@ -200,7 +193,7 @@ class Space:
         return pairs
 
     def lengths(self, positions: Floats) -> Floats:
-        """How far positions are from the origin; euclidean, if the metric is cosine."""
+        """The norms of positions; for the cosine metric, the euclidean ones."""
         if self.metric == "manhattan":
             return np.asarray(np.abs(positions).sum(axis=1))
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", positions, positions)))
@@ -220,7 +213,7 @@ class Space:
 
     @cached_property
     def scale(self) -> float:
-        """Spread of all clients: what thresholds are fractions of."""
+        """Spread of all clients, the unit of thresholds."""
         return self.spread(self.positions, self.weights)
 
     def incoherence_of(self, tree: Tree) -> dict[NodeId, float]:
@@ -246,8 +239,11 @@ def unit_rows(vectors: Floats) -> Floats:
 
 def linked(a: Rows, b: Rows) -> list[Rows]:
     """The groups of nodes linked by `a` – `b`, each ascending, the groups by their first."""
-    nodes, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
-    links = coo_array((np.ones(len(a)), (ends[: len(a)], ends[len(a) :])), shape=(len(nodes),) * 2)
-    group_of = connected_components(links, directed=False)[1]
-    order = np.argsort(group_of, kind="stable")
-    return np.split(nodes[order], np.flatnonzero(np.diff(group_of[order])) + 1)
+    first = np.arange(1 + max(a.max(), b.max()))  # the smallest node known to be linked to each
+    while (first[a] != first[b]).any():
+        np.minimum.at(first, a, first[b])
+        np.minimum.at(first, b, first[a])
+        first = first[first]
+    nodes = np.unique(np.concatenate([a, b]))
+    order = np.argsort(first[nodes], kind="stable")
+    return np.split(nodes[order], np.flatnonzero(np.diff(first[nodes][order])) + 1)

@@ -1,10 +1,10 @@
-"""All that happens to a tree, as values: `apply_all(tree, edits)` is a new tree.
+"""Every change to a tree, as a value: `apply_all(tree, edits)` returns a new tree.
 
 SHAPE grafts, prunes, merges and splits; clients join and leave.
 
-An edit says all that is needed to replay it, ids of new nodes included, so a run's list of
-edits is its history: folding them over the first tree gives the last one, and what a new
-node inherits is read off the edit.
+An edit contains everything needed to replay it, including the ids of new nodes. So a run's list of
+edits is its history: applied to the first tree, they give the last one, and an edit tells which
+nodes a new node inherits from.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MutableTree:
         drop: Sequence[NodeId] = (),
         join: Sequence[NodeId] = (),
     ) -> None:
-        """Put nodes below others, then drop some; those of `join` are clients, last in order."""
+        """Move nodes below others, then drop some; those in `join` become the last clients."""
         for node, up in moves.items():
             self._cut(node)
             self.parent[node] = up
@@ -118,8 +118,8 @@ class Merge:
 class Split:
     """Divide a cluster; `groups[i]` become the children of the new cluster `into[i]`.
 
-    Where the groups hold all children, the parts take the cluster's place below its parent. The
-    root has none: it stays, above them. So does a cluster some of whose children are in no group.
+    If the groups contain all children, the parts take the cluster's place below its parent. The
+    root, which has no parent, stays above its parts. So does a cluster with a child in no group.
     """
 
     node: NodeId
@@ -149,9 +149,9 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A new client, under the cluster `onto`; or beside it, if `onto` is a client alone.
+    """Add a client under the cluster `onto`, or beside it if `onto` is the only client.
 
-    `above` is then the new root, over both.
+    In that case `above` is the new root, over both.
     """
 
     node: NodeId
@@ -173,7 +173,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A client goes, for good."""
+    """Remove a client for good."""
 
     node: NodeId
 
@@ -200,7 +200,7 @@ def _check_new(tree: MutableTree, *ids: NodeId) -> None:
 
 
 def merges_of(tree: Tree, pairs: Iterable[tuple[NodeId, NodeId]]) -> list[Edit]:
-    """Merge these pairs of clusters in this order, each cluster once, into new clusters."""
+    """Merge pairs of clusters into new ones, in this order, and each cluster at most once."""
     merged: set[NodeId] = set()
     edits: list[Edit] = []
     for pair in pairs:
@@ -211,7 +211,7 @@ def merges_of(tree: Tree, pairs: Iterable[tuple[NodeId, NodeId]]) -> list[Edit]:
 
 
 def splits_of(tree: Tree, parts: Mapping[NodeId, Sequence[tuple[NodeId, ...]]]) -> list[Edit]:
-    """Split clusters into these parts of their children, each a new cluster."""
+    """Split clusters: each of these parts of their children becomes a new cluster."""
     ids = map(NodeId, count(tree.next_id))
     return [
         Split(cluster, tuple(next(ids) for _ in groups), tuple(groups))

@@ -20,14 +20,13 @@ Rows = NDArray[np.intp]  # row numbers of an array
 class Tree:
     """A rooted tree, stored as a parent map and nothing else.
 
-    Always true (checked on construction): there is one root, there is no cycle, there is a
-    client, and a client never has children. A tree is *compact* when, besides, every cluster
-    has at least two children; DMAC and SHAPE return compact trees. One client alone is its
-    own root.
+    The constructor checks that there is exactly one root, no cycle and at least one client, and
+    that no client has children. A tree is *compact* if every cluster also has at least two
+    children; DMAC and SHAPE return compact trees. A single client is its own root.
 
     Attributes:
         parent: Parent of every node; the root maps to None.
-        clients: The leaves that stand for clients.
+        clients: The leaves; a cluster without children is not one of them.
         next_id: Smallest id never used; ids are not reused.
     """
 
@@ -118,7 +117,7 @@ class Tree:
         return self.level[self.root]
 
     def reparent(self, moves: Mapping[NodeId, NodeId | None]) -> Tree:
-        """The tree with some nodes below others; those that are new are clusters."""
+        """The tree with some nodes moved below others; nodes that are new become clusters."""
         parent = {**self.parent, **moves}
         return Tree(parent, self.clients, max(self.next_id, 1 + max(parent)))
 
@@ -133,14 +132,14 @@ def walk(children: Mapping[NodeId, Reversible[NodeId]], start: NodeId) -> Iterat
 
 
 def value_at_level(values: float | Sequence[float], level: int) -> float:
-    """The value for clusters on a level, from 1 up; the last one goes on, and () is 0."""
+    """The value for clusters at a level, from 1 up: the last one holds for all above, () is 0."""
     if isinstance(values, Sequence):
         return values[max(0, min(level, len(values)) - 1)] if values else 0.0
     return values
 
 
 def flat_tree(clients: Sequence[NodeId], first: int = 0) -> Tree:
-    """One cluster over all clients: the tree of FedAvg; ids below `first` are not for clusters."""
+    """One cluster over all clients: the tree of FedAvg; its root's id is at least `first`."""
     if not clients:
         raise TopologyError("a tree needs at least one client, got none")
     if len(clients) == 1:

@@ -1,9 +1,9 @@
-"""DMAC faster, with the same trees: every node's distance to its nearest, kept up to date.
+"""The nodes that DMAC joins, with the distance of each to its nearest kept up to date.
 
-Agglomerative clustering only ever asks for the smallest distances. So one number per node is kept
-instead of all pairs; and once a node's nearest is gone, that number is a bound from below, and the
-node is measured again only when the smallest distances have grown as far. Quadratic in time, linear
-in memory.
+Agglomerative clustering only needs the smallest distances. So each node keeps the distance to its
+nearest neighbor, instead of all distances. Once that neighbor is joined to another node, the
+distance is a lower bound, and the node is measured again only when the smallest distance has grown
+to that bound. Quadratic in time, linear in memory.
 """
 
 from __future__ import annotations
@@ -13,22 +13,30 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from sofa_fl.topology.clustering.separation import blocks, power_of
-from sofa_fl.topology.geometry.space import ROUNDING, TIE, Floats, Neighbors, Space, unit_rows
+from sofa_fl.topology.clustering.fast.block_distances import EPS, blocks
+from sofa_fl.topology.clustering.separation import power_of
+from sofa_fl.topology.geometry.space import (
+    ROUNDING,
+    TIE,
+    Floats,
+    Neighbors,
+    Space,
+    linked,
+    unit_rows,
+)
 from sofa_fl.topology.tree import Rows
 
-ROUGH_ERROR = 1e-9  # a relative error that rough distances may have besides the error they state
-EPS = float(np.finfo(np.float64).eps)
+ROUGH_ERROR = 1e-9  # the relative error of rough distances, besides the error that they state
 
 
 class FastNeighbors(Neighbors):
-    """As `Neighbors`. A node has a slot, so that what is measured lies close together.
+    """As `Neighbors`. Every node has a slot, so that the nodes left stay together in memory.
 
     Attributes:
         _row: The row of each slot; -1 if the slot is free.
-        _distance: Of each slot to its nearest; infinite if the slot is free.
-        _nearest: The slot that the distance is to.
-        _stale: Whether the distance is but a bound from below.
+        _distance: The distance of each slot to its nearest; infinite if the slot is free.
+        _nearest: The slot of the nearest.
+        _stale: Whether the distance is only a lower bound.
         _tied: Whether others may be as near as the nearest.
     """
 
@@ -58,7 +66,13 @@ class FastNeighbors(Neighbors):
             few = np.argsort(self._distance[doubtful], kind="stable")[:64]
             self._measure(doubtful[few])
 
-    def nearest(self) -> tuple[Rows, Rows]:
+    def mutual(self) -> list[Rows]:
+        nodes, nearest = self._all_nearest()
+        both = np.isin(nodes * self.size + nearest, nearest * self.size + nodes)
+        return linked(nodes[both], nearest[both])
+
+    def _all_nearest(self) -> tuple[Rows, Rows]:
+        """Every node, and its nearest; several times, if several are as near."""
         self._measure(np.flatnonzero(self._stale))
         slots = np.flatnonzero((self._row >= 0) & ~self._tied)
         a, b = [self._row[slots]], [self._row[self._nearest[slots]]]
@@ -69,7 +83,7 @@ class FastNeighbors(Neighbors):
             least = distances.min(axis=1)
             at, to = np.nonzero((distances <= least[:, None] * (1 + TIE)) & (least > 0)[:, None])
             a, b = [*a, rows[at]], [*b, self.alive[to]]
-            # Of many equal nodes one is enough: by way of it they are all linked.
+            # Among many equal nodes, links to the first are enough to join them all.
             zero = np.flatnonzero(least == 0)
             first = self.alive[distances[zero].argmin(axis=1)]
             a, b = [*a, rows[zero], first], [*b, first, rows[zero]]
@@ -109,7 +123,7 @@ class FastNeighbors(Neighbors):
             self._measure_block(block)
 
     def _measure_block(self, slots: Rows) -> tuple[Floats, Floats]:
-        """Note the nearest of `slots`; return their rough distances to all, and the error."""
+        """Store the nearest of `slots`; return their rough distances to all, and the error."""
         rough, error = self._rough.rough(self._row[slots], self._columns)
         every = np.arange(len(slots))
         rough[every, slots] = np.inf
@@ -120,7 +134,7 @@ class FastNeighbors(Neighbors):
         distance[known] = self._paired(slots[known], nearest[known])
         limit = np.where(known, least * (1 + 4 * ROUGH_ERROR) + 2 * error, -np.inf)
         tied = np.count_nonzero(rough <= limit[:, None], axis=1) > 1
-        # Where the error is no trifle, the nearest is one of all that may be it.
+        # If the error is not negligible, measure all that may be the nearest exactly.
         for at in np.flatnonzero(tied & (error > ROUGH_ERROR * least) & (distance > 0)):
             maybe = np.flatnonzero(rough[at] <= limit[at])
             exact = self.distances(self._row[slots[at : at + 1]], self._row[maybe])[0]
@@ -136,7 +150,7 @@ class FastNeighbors(Neighbors):
         return paired_distances(self._space, self.positions[x], self.positions[y], variances)
 
     def _add(self, new: Rows) -> None:
-        """Find the nearest of new nodes, and whose nearest they are."""
+        """Find the nearest of new nodes, and the nodes whose nearest they are."""
         for slots in blocks(new, len(self._row)):
             rough, error = self._measure_block(slots)
             bound = (rough * (1 - 4 * ROUGH_ERROR) - error[:, None]).min(axis=0)
@@ -151,7 +165,7 @@ class FastNeighbors(Neighbors):
             several = np.count_nonzero(exact <= value * (1 + 2 * TIE), axis=0) > 1
             as_near = value <= before * (1 + 2 * TIE)
             self._tied[maybe] = np.where(clearly_nearer, several, self._tied[maybe] | as_near)
-            # What is nearer than a bound from below is the nearest: it is no longer stale.
+            # A node nearer than a lower bound is the nearest, so the distance is exact again.
             nearer = value < before
             changed = maybe[nearer]
             self._distance[changed], self._nearest[changed] = value[nearer], slots[closest[nearer]]
@@ -159,7 +173,7 @@ class FastNeighbors(Neighbors):
 
 
 def paired_distances(space: Space, a: Floats, b: Floats, variances: Floats | float = 0.0) -> Floats:
-    """As `Space.distances`, of each position in `a` to that in the same row of `b`."""
+    """As `Space.distances`, but of each position in `a` to the one in the same row of `b`."""
     if space.metric == "cosine":
         if space.linkage == "centroid":
             a, b = unit_rows(a), unit_rows(b)
@@ -176,21 +190,21 @@ def paired_distances(space: Space, a: Floats, b: Floats, variances: Floats | flo
 
 
 class RoughDistances:
-    """Distances of many nodes to many, by matrix products: fast, and right but for rounding.
+    """Distances of many nodes to many, by matrix products: fast, and exact except for rounding.
 
-    Nodes are rows of `positions` and `variances`, which may be written to in between.
+    Nodes are rows of `positions` and `variances`, which may change between calls.
 
     Attributes:
-        power: Rough distances are to this power: squares for the euclidean metric.
+        power: Rough distances are raised to this power: squares for the euclidean metric.
     """
 
     def __init__(self, space: Space, positions: Floats, variances: Floats) -> None:
         self._space, self._positions, self._variances = space, positions, variances
-        self._centre = space.positions.mean(axis=0)  # the nearer to zero, the smaller the error
+        self._centre = space.positions.mean(axis=0)  # smaller numbers, smaller errors
         self.power = power_of(space)
 
     def columns(self, rows: Rows) -> Floats:
-        """What `rough` needs to measure to these nodes, a row for each."""
+        """These nodes in the form in which `rough` needs them, one row each."""
         positions = self._positions[rows]
         if self._space.metric == "manhattan":
             return positions
@@ -204,14 +218,14 @@ class RoughDistances:
 
     @staticmethod
     def clear(columns: Floats, slots: Rows) -> None:
-        """Set some of the columns infinitely far from everything."""
+        """Move some of the columns infinitely far away."""
         columns[slots] = 0
         columns[slots, -1] = np.inf
 
     def rough(self, rows: Rows, columns: Floats) -> tuple[Floats, Floats]:
-        """Distances, to `power`, of nodes to those of the columns, and how wrong they may be.
+        """The distances of nodes to those of the columns, raised to `power`, and their errors.
 
-        The true distance is within the error of its row plus `ROUGH_ERROR` of itself.
+        A true distance differs by at most the error of its row plus `ROUGH_ERROR` of itself.
         """
         positions = self._positions[rows]
         if self._space.metric == "manhattan":
@@ -221,8 +235,8 @@ class RoughDistances:
             positions = positions - self._centre
             squares = self._squares(positions, rows)
             factors = np.column_stack([positions, squares, ones])
-            # A sum of k products is off by at most k roundings of the sum of their sizes, here
-            # 2 · (|a|² + |b|²). Where |b|² is above 16 |a|², that is a trifle of |a − b|².
+            # A sum of k products is wrong by at most k roundings of the sum of their sizes, here
+            # 2 · (|a|² + |b|²). If |b|² is above 16 |a|², that is negligible against |a − b|².
             return factors @ columns.T, 17 * terms * EPS * squares
         if self._space.linkage == "centroid":
             positions = unit_rows(positions)
