@@ -118,6 +118,18 @@ def test_where_nobody_else_moves_one_may() -> None:
     assert flaws([step(0.0)] * 5 + [step(math.nan)]) == {5: NOT_FINITE}
 
 
+def test_where_clients_start_apart_one_may_move_as_far_as_that() -> None:
+    """Four have nothing left to learn, and the fifth gets the data of another."""
+    losses = np.zeros(1, dtype=np.float32)
+    starts = [step(100.0 * at) for at in range(5)]
+    ends = [start + step(0.1) for start in starts[:4]] + [starts[0]]
+    answers = {at: (starts[at], Outcome(ends[at], losses)) for at in range(5)}
+    assert flaws_of(answers, SIZE, 10.0) == {}
+    assert set(flaws_of(answers, SIZE, 3.0)) == {4}, "400 of the 100 that they are apart"
+    near = {at: (starts[0], Outcome(ends[at] - starts[at] + starts[0], losses)) for at in range(5)}
+    assert set(flaws_of(near, SIZE, 10.0)) == {4}
+
+
 def test_an_update_is_counted_from_where_it_started() -> None:
     far = torch.full((SIZE,), 1e4)
     mix = Mix((far, 3 * far), (0.5, 0.5))

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import distances
+from sofa_fl.models.flat import Vector, distances, mean
 from sofa_fl.models.mix import Model, as_vector
 from sofa_fl.models.robust import Aggregate
 from sofa_fl.seeding import rng_for
@@ -32,7 +32,7 @@ class GuardConfig:
             clients have the same weight.
         trim: The fraction that the trimmed mean leaves out at either end.
         scale: Set aside an update that is more than this many times as long as the median update of
-            its round.
+            its round, and as the median distance of the models that clients started from.
         patience: Quarantine a client after this many rounds in a row in which its update was set
             aside.
         quarantine: The number of rounds in quarantine; after that, the client is sampled again, and
@@ -105,8 +105,9 @@ def flaws_of(
 ) -> dict[int, str]:
     """What is wrong with updates, given where each started; fit ones are not named.
 
-    A model must have `size` finite numbers, and not be farther from its start than `scale`
-    times the median.
+    A model must have `size` finite numbers, and not be farther from its start than `scale` times the
+    median; nor than `scale` times what clients start apart, where each has a model of its own: one
+    with new data moves as far as that, while others have nothing left to learn.
     """
     flaws: dict[int, str] = {}
     fitting: list[int] = []
@@ -124,6 +125,8 @@ def flaws_of(
     values = torch.stack(lengths).double().cpu().numpy()
     finite = np.isfinite(values)
     usual = float(np.median(values[finite])) if finite.sum() >= FEWEST else 0.0
+    if usual and (values[finite] > scale * usual).any():
+        usual = max(usual, spread([as_vector(answers[at][0]) for at in fitting]))
     usual = usual or np.inf  # of few updates, or of none that move, none is out of scale
     for at, length in zip(fitting, values.tolist()):
         if not np.isfinite(length):
@@ -131,6 +134,13 @@ def flaws_of(
         elif length > scale * usual:
             flaws[at] = f"{length / usual:.0f} times as long as the median update"
     return flaws
+
+
+def spread(models: Sequence[Vector]) -> float:
+    """The median distance of models from their mean."""
+    centre = mean(models, [1.0] * len(models))
+    lengths = torch.stack(distances(models, [centre] * len(models)))
+    return float(np.median(lengths.double().cpu().numpy()))
 
 
 def refuse_divergence(flaws: Mapping[int, str], num_answers: int, round: int) -> None:

@@ -163,9 +163,9 @@ def share(
 def foreign(
     tree: Tree, pools: Pools, owned: Owned, clients: Sequence[NodeId] | None = None
 ) -> dict[NodeId, Samples]:
-    """What clients (by default all) get from the pools of their paths, but their own; sorted.
+    """What clients (by default all) get from the pools of their paths, sorted.
 
-    Nor do they get samples that no client has any more: data change, and clients leave.
+    Not their own samples, nor those that no client has any more: data change, and clients leave.
     """
     clients = tree.clients if clients is None else clients
     if not any(map(len, pools.values())):
@@ -229,8 +229,7 @@ def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[Node
         owners, counts = np.unique(owner[rows], return_counts=True)
         held[cluster] = dict(zip(owners.tolist(), counts.tolist()))
     for client in tree.clients:
-        above = reversed(tree.path(client)[:-1])
-        counts_above = [held.get(cluster, {}).get(client, 0) for cluster in above]
+        counts_above = [held.get(k, {}).get(client, 0) for k in reversed(tree.path(client)[:-1])]
         while counts_above and not counts_above[-1]:
             counts_above.pop()
         if counts_above:
@@ -238,9 +237,8 @@ def contributions(tree: Tree, pools: Pools, owned: Owned) -> Iterator[tuple[Node
 
 
 def union(parts: list[Samples]) -> Samples:
-    """The rows in any of the parts, sorted; `np.unique` takes several times as long."""
-    rows = np.sort(np.concatenate([_NONE, *parts]))
-    return rows[np.diff(rows, prepend=-1) > 0]  # no row number is below 0
+    rows = np.sort(np.concatenate([_NONE, *parts]))  # faster than `np.unique`
+    return rows[np.diff(rows, prepend=-1) > 0]
 
 
 def _with_copies(known: NDArray[np.bool_], owned: Owned) -> NDArray[np.bool_]:

@@ -104,10 +104,10 @@ def test_a_saved_state_goes_on_to_the_same_bits(
             assert_equal(now, was)
 
 
-def test_what_sofa_has_told_apart_and_who_goes_alone_are_saved(tmp_path: Path) -> None:
+def test_what_sofa_has_told_apart_and_who_missed_rounds_are_saved(tmp_path: Path) -> None:
     state = after_rounds(METHODS["sofa"](SHARING), federation(), 1)
     clusters = tuple(cluster for cluster in state.tree.clusters if cluster != state.tree.root)
-    mixing = replace(state.mixing, alone=state.tree.clients[:2])
+    mixing = replace(state.mixing, missed=dict.fromkeys(state.tree.clients[:2], 3))
     state = replace(state, told_apart=(clusters, clusters[1:]), mixing=mixing)
     checkpoint.save(tmp_path / "state.safetensors", checkpoint.pack(state=state))
     loaded = checkpoint.load(tmp_path / "state.safetensors", "state", type(state))

@@ -27,7 +27,7 @@ def add_up(sums: Sequence[Terms], out: Tensor) -> bool:
     kernels = _kernels()
     if kernels is None:
         return False
-    kernels.add_up(sums, out)
+    kernels.sum_by_address(sums, out)
     return True
 
 
@@ -37,7 +37,7 @@ def measure(vectors: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]
     if not like.is_cuda or not all(_fits(v, like) and len(v) == len(like) for v in every):
         return None
     kernels = _kernels()
-    return None if kernels is None else list(kernels.distances(vectors, others))
+    return None if kernels is None else list(kernels.distances_by_address(vectors, others))
 
 
 def _fits(vector: Tensor, like: Tensor) -> bool:
@@ -51,12 +51,12 @@ def _kernels() -> ModuleType | None:
     """The kernels, if they compile here (Triton needs a C compiler); they are tried once."""
     if importlib.util.find_spec("triton") is None:
         return None
-    from sofa_fl.models import kernels
+    from sofa_fl.models import sum_kernels as kernels
 
     try:
         ones = torch.ones(2, device="cuda")
-        kernels.add_up([[(ones, 1.0)]], torch.empty(1, 2, device="cuda"))
-        kernels.distances([ones], [ones])
+        kernels.sum_by_address([[(ones, 1.0)]], torch.empty(1, 2, device="cuda"))
+        kernels.distances_by_address([ones], [ones])
     except Exception:  # whatever is missing here, it will not be there later
         return None
     return kernels

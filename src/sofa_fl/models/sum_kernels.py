@@ -38,7 +38,7 @@ def _square_distances(places, out, num_pairs, size, BLOCK: tl.constexpr):
     tl.store(out + pair * tl.num_programs(0) + tl.program_id(0), tl.sum(way * way))
 
 
-def add_up(sums: Sequence[Sequence[tuple[Tensor, float]]], out: Tensor) -> None:
+def sum_by_address(sums: Sequence[Sequence[tuple[Tensor, float]]], out: Tensor) -> None:
     """Row `i` of `out` becomes the weighted sum of the vectors in `sums[i]`, each read once."""
     for first in range(0, len(sums), MOST_ROWS):
         _add_up_some(sums[first : first + MOST_ROWS], out[first : first + MOST_ROWS])
@@ -55,7 +55,7 @@ def _add_up_some(sums: Sequence[Sequence[tuple[Tensor, float]]], out: Tensor) ->
     _add_up[grid](*on_gpu, out, num_rows, size, BLOCK)
 
 
-def distances(vectors: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
+def distances_by_address(vectors: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
     """How far every vector is from its counterpart, for no more than `MOST_ROWS` of them."""
     num, size, like = len(vectors), len(vectors[0]), vectors[0]
     places = np.array([vector.data_ptr() for vector in (*vectors, *others)])
