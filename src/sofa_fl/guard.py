@@ -105,9 +105,9 @@ def flaws_of(
 ) -> dict[int, str]:
     """What is wrong with updates, given where each started; fit ones are not named.
 
-    A model must have `size` finite numbers, and not be farther from its start than `scale` times the
-    median; nor than `scale` times what clients start apart, where each has a model of its own: one
-    with new data moves as far as that, while others have nothing left to learn.
+    A model must have `size` finite numbers, and not be farther from its start than `scale` times
+    the median; nor than `scale` times what clients start apart, where each has a model of its own:
+    one with new data moves as far as that, while others have nothing left to learn.
     """
     flaws: dict[int, str] = {}
     fitting: list[int] = []
@@ -126,7 +126,7 @@ def flaws_of(
     finite = np.isfinite(values)
     usual = float(np.median(values[finite])) if finite.sum() >= FEWEST else 0.0
     if usual and (values[finite] > scale * usual).any():
-        usual = max(usual, spread([as_vector(answers[at][0]) for at in fitting]))
+        usual = max(usual, median_distance([as_vector(answers[at][0]) for at in fitting]))
     usual = usual or np.inf  # of few updates, or of none that move, none is out of scale
     for at, length in zip(fitting, values.tolist()):
         if not np.isfinite(length):
@@ -136,7 +136,7 @@ def flaws_of(
     return flaws
 
 
-def spread(models: Sequence[Vector]) -> float:
+def median_distance(models: Sequence[Vector]) -> float:
     """The median distance of models from their mean."""
     centre = mean(models, [1.0] * len(models))
     lengths = torch.stack(distances(models, [centre] * len(models)))
