@@ -97,14 +97,15 @@ No samples are shared, because sharing is not part of this comparison.
 The defaults of SOFA-FL are the same in all federations.
 HypCluster is given the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part if no groups are known.
 *DMAC every round* builds a new tree in every round, with alerts for clients that change, and *no tree* is SOFA-FL with a single cluster.
-The rows of *no tree* were made before new clusters were tried.
-The rows of SOFA-FL were made with the present rules, one client after the other on a CPU, and in S7 on a GPU.
-Those of *DMAC every round*, and the next section, have earlier rules: trials were not repeated, and a split needed a gain of 0.1.
+The rows of SOFA-FL were made one client after the other on a CPU, and in S7 on a GPU.
+They have the rules before the present ones: a client mostly started from its parent's effective model, and not from the model that it serves.
+Those of *DMAC every round*, and the next section, are older: a split needed a gain of 0.1.
+Those of *no tree* are older still.
 """
 
 PARTS = """\
 In four of these federations, we ran SOFA-FL without one of its parts at a time.
-With *always from the parent*, a client never leaves its parent, and with *no trials*, held-out losses alone decide whether it does.
+With *always from the own model*, a client starts every round from its own model instead of the one that it serves.
 *Own model only* serves a client's own model instead of the blend of its path.
 """
 

@@ -23,7 +23,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     if not rows:
         yield "There are no results yet: `sofa-fl reproduce tree` makes them.\n"
         return
-    yield f"## The claim\n\n{_what_was_run(rows)}\n{verdict(rows)}"
+    yield f"## The claim\n\n{OLDER}{_what_was_run(rows)}\n{verdict(rows)}"
     yield from picture(pages, "levels")
     if others := besides(rows):
         yield f"## What else came out\n\n{BESIDES}\n{others}"
@@ -65,6 +65,10 @@ Before this was registered, three runs were made to see that the command works, 
 They had 69.2% with two levels, 63.8% with one and 64.0% with DMAC.
 Runs are not repeated with other settings after the results are known.
 If the method changes, all of them are made again with the same seeds, and the page says so.
+"""
+
+OLDER = """\
+These runs were made with earlier rules: a client mostly started from its parent's effective model, and not from the model that it serves.
 """
 
 BESIDES = """\
