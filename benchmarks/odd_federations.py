@@ -1,6 +1,6 @@
 """Small federations outside of the tables: `python benchmarks/odd_federations.py`.
 
-SOFA-FL's rules were chosen on the first four, with other seeds; on the rest nothing was chosen.
+SOFA-FL's rules were chosen on these, with other seeds.
 
 - two odd: 18 clients alike and two whose labels are all moved by three, 50 images each;
 - own slopes: regression, every client with slopes of its own around common ones, 40 samples each;

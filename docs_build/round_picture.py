@@ -18,7 +18,7 @@ SPOTS = {
 }  # fmt: skip
 LINES = ("ar", "br", "0a", "1a", "2a", "3b", "4b")
 STEPS = (
-    ("1  Local update", "clients train, starting from", "their parents' models"),
+    ("1  Local update", "clients train, starting from", "the models they serve"),
     ("2  Cluster update", "a cluster is the mean", "of its clients"),
     ("3  Compare losses", "each client tests its path", "on held-out samples"),
     ("4  SHAPE", "the tree follows what", "clients have learned"),

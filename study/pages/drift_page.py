@@ -49,11 +49,9 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         )
         return
     yield (
-        "The rows of *SOFA-FL* were made with the rules before the present ones.\n"
-        "In these, a client mostly started from its parent's effective model, and not from the model "
-        "that it serves.\n"
-        "Those of *SHAPE only* are older: a split needed only a gain of 0.1.\n"
-        "Most rows of the *frozen tree* and of *DMAC every round* were also made again.\n"
+        "The rows of *SOFA-FL* were made with the present rules.\n"
+        "Those of *SHAPE only*, the *frozen tree* and *DMAC every round* are older: a client mostly "
+        "started from its parent's effective model, and a split needed only a gain of 0.1.\n"
         "The rows of the other methods, and all rows on faults, come from version 0.1.0.\n"
         "The newer rows are in float32, the older ones in bf16.\n"
     )

@@ -97,10 +97,7 @@ No samples are shared, because sharing is not part of this comparison.
 The defaults of SOFA-FL are the same in all federations.
 HypCluster is given the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part if no groups are known.
 *DMAC every round* builds a new tree in every round, with alerts for clients that change, and *no tree* is SOFA-FL with a single cluster.
-The rows of SOFA-FL were made one client after the other on a CPU, and in S7 on a GPU.
-They have the rules before the present ones: a client mostly started from its parent's effective model, and not from the model that it serves.
-Those of *DMAC every round*, and the next section, are older: a split needed a gain of 0.1.
-Those of *no tree* are older still.
+The rows of SOFA-FL were made one client after the other on a CPU, and in S6, S7, S8 and languages-2000 on a GPU.
 """
 
 PARTS = """\

@@ -41,7 +41,7 @@ def test_the_readme_tells_what_each_part_brings_as_it_is() -> None:
         for part, gap in changes([r for r in rows if r["setting"] == setting], "mean").items()
         if gap.is_behind or gap.is_ahead
     ]
-    assert len(told) == 7
+    assert len(told) == 8
     for setting, part, lead in told:
         assert lead in readme, (setting, part)
 
