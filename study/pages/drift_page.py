@@ -50,8 +50,9 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         return
     yield (
         "The rows of *SOFA-FL* were made with the present rules.\n"
-        "Those of *SHAPE only*, the *frozen tree* and *DMAC every round* are older: a client mostly "
-        "started from its parent's effective model, and a split needed only a gain of 0.1.\n"
+        "Those of *SHAPE only*, the *frozen tree* and *DMAC every round* are older.\n"
+        "In these, a client mostly started from its parent's effective model, and a split needed "
+        "only a gain of 0.1.\n"
         "The rows of the other methods, and all rows on faults, come from version 0.1.0.\n"
         "The newer rows are in float32, the older ones in bf16.\n"
     )

@@ -35,8 +35,9 @@ from study.rows.row_files import Row, of_method, read_rows
 
 OLDER = (
     "In the comparison of all methods, the rows of SOFA-FL were made with the present rules.\n"
-    "Its rows on sharing are older: a client mostly started from its parent's effective model, and "
-    "not from the model that it serves, and a split needed only a gain of 0.1.\n"
+    "Its rows on sharing are older.\n"
+    "In these, a client mostly started from its parent's effective model, and a split needed only a "
+    "gain of 0.1.\n"
     "Those compared with HypCluster are older still: grafts were rare.\n"
     "The figures and the ablation were made with the rules of version 0.1.0 and have not been run "
     "again."
