@@ -74,13 +74,14 @@ class LocalUpdate:
     def _remembered(self, lessons: Iterable[Lesson], asked: list[Lesson]) -> Iterator[Task]:
         """The tasks; of each, what is needed later goes into `asked`: not what pulls it.
 
-        Nor, where models are freed, the model that a client goes on from: that of its parent takes
-        its place.
+        Nor, where models are freed, the model that a client goes on from: its parent's takes its
+        place, unless positions are updates.
         """
         tree, store = self.state.tree, self.store
+        frees = not store.keep and self.config.position != "updates"
         for task, cluster in lessons:
             start, client = task.start, task.site
-            if not store.keep and isinstance(start, Mix) and client in tree.members:
+            if frees and isinstance(start, Mix) and client in tree.members:
                 start = effective_model(tree.path(client)[:-1], store, self.state.mixing)
             asked.append((replace(task, start=start, pulls=()), cluster))
             yield task
@@ -144,10 +145,10 @@ def moved_by_updates(
 
         x_j ← x_j + Σ w_u (x_u − s_u)
 
-    over the clients u that trained, s_u being what they started from. `models` has the mean of x_u,
-    which is the cluster's model if all clients train: what sets them apart from it cancels. If only
-    some train, that mean would depend on who was asked. Buffers, such as running variances, are
-    means in any case.
+    over the clients u that trained, s_u being what they started from. `models` has the mean of x_u.
+    If all clients train, that is the cluster's model: what sets clients apart cancels in it. If
+    only some train, it does not, and the mean would depend on who was asked. Buffers, such as
+    running variances, are means in any case.
     """
     moved: dict[NodeId, Vector] = {}
     for cluster in state.tree.clusters:
