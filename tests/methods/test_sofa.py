@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -177,6 +179,37 @@ def test_where_models_are_freed_that_of_a_client_is_not_kept_with_its_task() -> 
         assert (NodeId(0) in models) is keep
 
 
+@pytest.mark.parametrize("start", ["path", "own"])
+def test_where_some_train_clusters_move_by_their_updates(start: Literal["path", "own"]) -> None:
+    """But where clients go on from their own models, as the paper has it, clusters are means."""
+    fed = replace(federation(spy=True), participation=0.5)
+    assert isinstance(fed.engine, Spy)
+    method = Sofa(SofaConfig(start=start, shape=ShapeConfig(operations=())), NO_SHARING)
+    state, _ = method.init(fed.at(0))
+    fed.engine.tasks.clear()
+    after, _ = method.round(state, fed.at(1))
+    begun = {task.site: as_vector(task.start) for task in fed.engine.tasks}
+    assert 1 < len(begun) < len(fed.clients)
+    sizes = [fed.size(c) for c in begun]
+    root = state.tree.root
+    ends = mean([after.params[c] for c in begun], sizes)
+    expected = ends
+    if start == "path":
+        expected = state.params[root] + ends - mean(list(begun.values()), sizes)
+    torch.testing.assert_close(after.params[root], expected)
+
+
+def test_positions_by_updates_need_where_clients_started() -> None:
+    fed = federation()
+    method = Sofa(SofaConfig(position="updates"), NO_SHARING)
+    state = stale_state(fed)
+    state = replace(state, mixing=Mixing(dict.fromkeys(state.tree.parent, 0.5)))
+    stored = replace(state, params=ModelStore(state.params, keep=False))
+    updates, _ = LocalUpdate(stored, method.rules, method.config, fed.at(1)).run()
+    starts = [update.start for update in updates.values()]
+    assert all(isinstance(start, Mix) and len(start.models) == 3 for start in starts)
+
+
 def test_a_cluster_moves_by_what_those_learned_who_trained() -> None:
     """If all train, it is their mean, whoever started where; if some do, others do not count."""
     fed = federation()
@@ -189,7 +222,7 @@ def test_a_cluster_moves_by_what_those_learned_who_trained() -> None:
     starts, ends = (
         {c: torch.from_numpy(rng.normal(size=num)).float() for c in some} for _ in range(2)
     )
-    mixes = {c: Mix((starts[c], state.params[tree.root]), (3.0, 1.0)) for c in some}
+    mixes = {c: Mix((starts[c], state.params[tree.root]), (3.0 + c, 1.0)) for c in some}
     updates = {c: Update(mixes[c], Outcome(ends[c], NO_LOSSES)) for c in some}
     models = means_up(tree, ends, fed)
     moved = moved_by_updates(state, tree, models, updates, fed)
@@ -198,6 +231,11 @@ def test_a_cluster_moves_by_what_those_learned_who_trained() -> None:
     assert set(moved) == {parent, tree.root}
     for cluster in moved:
         torch.testing.assert_close(moved[cluster], state.params[cluster] + learned)
+    buffered: Any = replace(fed, engine=SimpleNamespace(num_trainable=num - 2))
+    with_buffers = moved_by_updates(state, tree, models, updates, buffered)
+    for cluster in moved:
+        assert torch.equal(with_buffers[cluster][:-2], moved[cluster][:-2])
+        assert torch.equal(with_buffers[cluster][-2:], models[cluster][-2:]), "buffers are means"
     everybody = {
         c: Update(state.params[c], Outcome(state.params[c], NO_LOSSES)) for c in fed.clients
     }
