@@ -121,13 +121,18 @@ def test_where_nobody_else_moves_one_may() -> None:
 def test_where_clients_start_apart_one_may_move_as_far_as_that() -> None:
     """Four have nothing left to learn, and the fifth gets the data of another."""
     losses = np.zeros(1, dtype=np.float32)
-    starts = [step(100.0 * at) for at in range(5)]
-    ends = [start + step(0.1) for start in starts[:4]] + [starts[0]]
-    answers = {at: (starts[at], Outcome(ends[at], losses)) for at in range(5)}
-    assert flaws_of(answers, SIZE, 10.0) == {}
-    assert set(flaws_of(answers, SIZE, 3.0)) == {4}, "400 of the 100 that they are apart"
-    near = {at: (starts[0], Outcome(ends[at] - starts[at] + starts[0], losses)) for at in range(5)}
-    assert set(flaws_of(near, SIZE, 10.0)) == {4}
+    starts = [step(100.0 * at) for at in range(5)]  # median distance from their mean: 100
+
+    def found(last: float) -> set[int]:
+        ends = [start + step(0.1) for start in starts[:4]] + [starts[4] - step(last)]
+        answers = {at: (starts[at], Outcome(ends[at], losses)) for at in range(5)}
+        return set(flaws_of(answers, SIZE, 10.0))
+
+    assert found(299.0) == set()
+    assert found(301.0) == {4}
+    same = {at: (starts[0], Outcome(starts[0] + step(0.1), losses)) for at in range(4)}
+    same[4] = starts[0], Outcome(starts[0] + step(99.0), losses)
+    assert set(flaws_of(same, SIZE, 10.0)) == {4}, "all start alike"
 
 
 def test_an_update_is_counted_from_where_it_started() -> None:

@@ -20,6 +20,7 @@ from sofa_fl.topology.tree import NodeId
 
 NOT_FINITE = "not finite"
 FEWEST = 4  # updates of which it can be said that one is out of scale
+APART = 3.0  # median distances of starts from their mean: as far as a client may move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,8 @@ class GuardConfig:
             clients have the same weight.
         trim: The fraction that the trimmed mean leaves out at either end.
         scale: Set aside an update that is more than this many times as long as the median update of
-            its round, and as the median distance of the models that clients started from.
+            its round, unless that is within three times the median distance of the models that
+            clients started from.
         patience: Quarantine a client after this many rounds in a row in which its update was set
             aside.
         quarantine: The number of rounds in quarantine; after that, the client is sampled again, and
@@ -106,8 +108,8 @@ def flaws_of(
     """What is wrong with updates, given where each started; fit ones are not named.
 
     A model must have `size` finite numbers, and not be farther from its start than `scale` times
-    the median; nor than `scale` times what clients start apart, where each has a model of its own:
-    one with new data moves as far as that, while others have nothing left to learn.
+    the median. Where each client has a model of its own, it may be as far as these are apart: one
+    with new data moves to where others are, while these have nothing left to learn.
     """
     flaws: dict[int, str] = {}
     fitting: list[int] = []
@@ -125,13 +127,14 @@ def flaws_of(
     values = torch.stack(lengths).double().cpu().numpy()
     finite = np.isfinite(values)
     usual = float(np.median(values[finite])) if finite.sum() >= FEWEST else 0.0
-    if usual and (values[finite] > scale * usual).any():
-        usual = max(usual, median_distance([as_vector(answers[at][0]) for at in fitting]))
     usual = usual or np.inf  # of few updates, or of none that move, none is out of scale
+    limit = scale * usual
+    if (values[finite] > limit).any():
+        limit = max(limit, APART * median_distance([as_vector(answers[at][0]) for at in fitting]))
     for at, length in zip(fitting, values.tolist()):
         if not np.isfinite(length):
             flaws[at] = NOT_FINITE
-        elif length > scale * usual:
+        elif length > limit:
             flaws[at] = f"{length / usual:.0f} times as long as the median update"
     return flaws
 
