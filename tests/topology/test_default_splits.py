@@ -20,6 +20,7 @@ from sofa_fl.topology.clustering.default_splits import (
     foresee_splits,
     groups_of_clients,
     is_gain,
+    may_gain,
     outermost,
     parts_of,
     suited,
@@ -447,6 +448,32 @@ def test_a_gain_must_be_more_than_chance(n: int) -> None:
 def test_the_gain_is_by_samples() -> None:
     assert gains([0.2, 0.25, 0.35]), "0.23 in the mean is much"
     assert not gains([0.2, 0.25, 0.5], counts={2: 20})
+
+
+def test_who_may_gain_is_told_by_samples_and_the_blind_loss() -> None:
+    """0.036 by samples, 0.06 by clients; the least is 0.04, a fiftieth of 2."""
+    losses = {0: 0.03, 1: 0.09}
+    evidence = MadeUp(space_of([0.0, 1]), lambda client, _: losses[client], 2.0, counts={0: 9})
+    assert not may_gain(ids(0, 1), node(9), evidence)
+    assert may_gain(ids(0, 1), node(9), replace(evidence, counts={1: 9}))
+
+
+def test_a_tenth_is_of_what_samples_lose() -> None:
+    """Of 0.28 by samples, not of 0.6 by clients; both gain 0.04."""
+    lost = {0: 0.2, 1: 1.0}
+    evidence = MadeUp(
+        space_of([0.0, 1, 2]),
+        lambda client, nodes: lost[client] - 0.04 * (len(nodes) > 1),
+        counts={0: 9},
+    )
+    assert is_gain(ids(0, 1), node(9), alone(3), evidence)
+
+
+def test_much_is_a_fraction_of_the_blind_loss() -> None:
+    """A gain of 0.1 by 3.3 standard errors is chance where the blind loss is 2, and not at 0.9."""
+    by_part = [0.4 - 0.052, 0.4 + 0.052] * 2
+    assert not gains(by_part, blind_loss=2.0)
+    assert gains(by_part, blind_loss=0.9)
 
 
 def judged(loss: Callable[[int], float], blind_loss: float = 2.0, num: int = 5) -> MadeUp:
