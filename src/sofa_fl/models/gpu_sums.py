@@ -7,7 +7,7 @@ memory: of a thousand siblings of six megabytes each, that is most of the time t
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from types import ModuleType
 
@@ -22,7 +22,7 @@ def add_up(sums: Sequence[Terms], out: Tensor) -> bool:
 
     A row is as long as `out` has columns; vectors may go on after that.
     """
-    if not out.is_cuda or not all(_fits(vector, out) for terms in sums for vector, _ in terms):
+    if not out.is_cuda or not _fit((vector for terms in sums for vector, _ in terms), out):
         return False
     kernels = _kernels()
     if kernels is None:
@@ -34,16 +34,23 @@ def add_up(sums: Sequence[Terms], out: Tensor) -> bool:
 def measure(vectors: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor] | None:
     """How far every vector is from its counterpart; None if torch must."""
     like, every = vectors[0], (*vectors, *others)
-    if not like.is_cuda or not all(_fits(v, like) and len(v) == len(like) for v in every):
+    if not like.is_cuda or not _fit(every, like) or any(v.shape != like.shape for v in every):
         return None
     kernels = _kernels()
     return None if kernels is None else list(kernels.distances_by_address(vectors, others))
 
 
-def _fits(vector: Tensor, like: Tensor) -> bool:
-    """Whether a kernel can read as many numbers of a vector as `like` has in a row."""
-    is_plain = vector.dtype == torch.float32 and vector.is_contiguous()
-    return is_plain and vector.device == like.device and len(vector) >= like.shape[-1]
+def _fit(vectors: Iterable[Tensor], like: Tensor) -> bool:
+    """Whether a kernel can read as many numbers of each vector as `like` has in a row."""
+    device, length = like.device, like.shape[-1]
+    each = {id(vector): vector for vector in vectors}  # most of them stand in many sums
+    return all(
+        v.dtype == torch.float32
+        and v.shape[0] >= length
+        and v.is_contiguous()
+        and v.device == device
+        for v in each.values()
+    )
 
 
 @cache

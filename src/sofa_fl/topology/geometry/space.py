@@ -41,10 +41,11 @@ class NodeArrays:
     def aggregate(self, row: int, members: Rows | list[int]) -> None:
         """Aggregate the rows of some nodes to the row of a node that has them as members."""
         weights, positions = self.weights[members], self.positions[members]
-        mean = np.average(positions, axis=0, weights=weights)
+        total = weights.sum()
+        mean = (positions * weights[:, None]).sum(axis=0) / total
         squares = ((positions - mean) ** 2).sum(axis=1) + self.variances[members]
-        self.weights[row], self.positions[row] = weights.sum(), mean
-        self.variances[row] = np.average(squares, weights=weights)
+        self.weights[row], self.positions[row] = total, mean
+        self.variances[row] = (squares * weights).sum() / total
 
     def between(self, a: Rows | list[int], b: Rows | list[int]) -> Floats:
         """The distances D of all rows in `a` to all in `b`."""
@@ -100,6 +101,7 @@ class Neighbors(NodeArrays):
         super().__init__(space, 2 * n - 1)  # every join leaves fewer nodes than before
         self.positions[:n], self.weights[:n] = space.positions, space.weights
         self.size, self.alive = n, np.arange(n)
+        self._measured: Floats | None = None  # D of all that are alive, once `mutual` was asked
 
     def distances(self, a: Rows, b: Rows) -> Floats:
         """D of every node in `a` to every one in `b`; infinite to itself."""
@@ -113,7 +115,9 @@ class Neighbors(NodeArrays):
 
     def mutual(self) -> list[Rows]:
         """The groups of nodes that are each other's nearest; several may be as near."""
-        distances = self.distances(self.alive, self.alive)
+        if self._measured is None:
+            self._measured = self.distances(self.alive, self.alive)
+        distances = self._measured
         near = distances <= distances.min(axis=1)[:, None] * (1 + TIE)
         a, b = (near & near.T).nonzero()
         return linked(self.alive[a], self.alive[b])
@@ -123,9 +127,17 @@ class Neighbors(NodeArrays):
         new = np.arange(self.size, self.size + len(groups))
         for row, group in zip(new.tolist(), groups):
             self.aggregate(row, group)
+        stay = np.ones(self.size, dtype=bool)
+        stay[np.concatenate(groups)] = False
+        stay = stay[self.alive]
         self.size += len(groups)
-        gone = np.concatenate(groups)
-        self.alive = np.append(np.setdiff1d(self.alive, gone, assume_unique=True), new)
+        self.alive = np.append(self.alive[stay], new)
+        if self._measured is not None:  # only the new nodes' distances are new
+            n = len(self.alive)
+            measured, self._measured = self._measured, np.empty((n, n))
+            self._measured[: -len(new), : -len(new)] = measured[np.ix_(stay, stay)]
+            self._measured[-len(new) :] = self.distances(new, self.alive)
+            self._measured[:, -len(new) :] = self._measured[-len(new) :].T
         return new
 
 
@@ -239,6 +251,8 @@ def unit_rows(vectors: Floats) -> Floats:
 
 def linked(a: Rows, b: Rows) -> list[Rows]:
     """The groups of nodes linked by `a` – `b`, each ascending, the groups by their first."""
+    if len(a) == 2 and a[0] == b[1] and a[1] == b[0]:  # one pair, from both sides: frequent
+        return [np.sort(a)]
     first = np.arange(1 + max(a.max(), b.max()))  # the smallest node known to be linked to each
     while (first[a] != first[b]).any():
         np.minimum.at(first, a, first[b])
