@@ -101,7 +101,14 @@ class Tree:
         return () if up is None else tuple(n for n in self.children[up] if n != node)
 
     def clients_of(self, node: NodeId) -> tuple[NodeId, ...]:
-        return tuple(n for n in self.walk(node) if n in self.members)
+        if node not in self._clients_of:
+            self._clients_of[node] = tuple(n for n in self.walk(node) if n in self.members)
+        return self._clients_of[node]
+
+    @cached_property
+    def _clients_of(self) -> dict[NodeId, tuple[NodeId, ...]]:
+        """What `clients_of` has said: a round asks several times about the same clusters."""
+        return {}
 
     @cached_property
     def level(self) -> Mapping[NodeId, int]:
