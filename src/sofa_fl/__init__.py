@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from sofa_fl.methods.rules.rule_set import paper_rules as paper_rules
     from sofa_fl.methods.sofa import Sofa as Sofa
     from sofa_fl.models.config import ModelConfig as ModelConfig
-    from sofa_fl.models.mix import as_vector as as_vector
+    from sofa_fl.models.flat import as_vector as as_vector
     from sofa_fl.models.pretrained import MeanPooled as MeanPooled
     from sofa_fl.models.pretrained import from_peft as from_peft
     from sofa_fl.report.history import Round as Round
@@ -162,7 +162,7 @@ _HOME = {
     "default_rules": "methods.rules.rule_set",
     "paper_rules": "methods.rules.rule_set",
     "Sofa": "methods.sofa",
-    "as_vector": "models.mix",
+    "as_vector": "models.flat",
     "MeanPooled": "models.pretrained",
     "from_peft": "models.pretrained",
     "ModelConfig": "models.config",

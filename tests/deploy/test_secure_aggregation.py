@@ -18,7 +18,7 @@ from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.loop import RunResult
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from tests.deploy.cases import (
     MNIST,
     FakeMachine,

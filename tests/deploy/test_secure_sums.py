@@ -24,7 +24,7 @@ from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.deploy.transport.work import as_it_arrives, work_digest
 from sofa_fl.engine.base import Pull, Task
 from sofa_fl.errors import ConfigError, RunError
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import build
 from sofa_fl.topology.tree import NodeId
 from tests.deploy.cases import OPEN, tiny

@@ -33,7 +33,7 @@ from sofa_fl.deploy.transport.wire_message import VERSION, MessageBuilder, WireM
 from sofa_fl.engine.base import Exam, Prior, Task, batch_order
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.present import log_shares
 from sofa_fl.topology.tree import NodeId
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, ModelName, WireMessage
 from sofa_fl.engine.base import Outcome
-from sofa_fl.models.mix import IdentityDict, Mix, Model
+from sofa_fl.models.flat import IdentityDict, Mix, Model
 
 
 class KnownModels:

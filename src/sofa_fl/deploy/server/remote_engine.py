@@ -31,8 +31,8 @@ from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.task_codec import Embedding, Header
-from sofa_fl.models.flat import FlatNetwork, Vector
-from sofa_fl.models.mix import IdentityDict
+from sofa_fl.models.flat import IdentityDict, Vector
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build
 
 NO_ROWS: Samples = np.empty(0, dtype=np.int64)

@@ -20,8 +20,7 @@ from sofa_fl.deploy.transport.message_checks import (
     checked_value,
     shown,
 )
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import IdentityDict, Model, as_vector
+from sofa_fl.models.flat import IdentityDict, Model, Vector, as_vector
 
 VERSION = 5  # of the content of messages; both sides must have the same
 ModelType = Literal["float32", "float16"]  # in which models travel

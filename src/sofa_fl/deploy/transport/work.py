@@ -14,8 +14,7 @@ import numpy as np
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.engine.base import Task
 from sofa_fl.engine.task_codec import decode, encode
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.flat import Model, Vector, as_vector
 
 SIZE = 16  # bytes
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from sofa_fl.errors import RunError
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.pretrained import Pretrained
 
 
