@@ -11,9 +11,9 @@ import pytest
 
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import certain_parts, groups_of_clients
-from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.dmac import dmac, quickest
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
-from sofa_fl.topology.clustering.fast import block_distances, fast_neighbors, quickest
+from sofa_fl.topology.clustering.fast import block_distances, fast_neighbors
 from sofa_fl.topology.clustering.fast.block_distances import FastSeparation
 from sofa_fl.topology.clustering.fast.nearest import FastNeighbors
 from sofa_fl.topology.clustering.separation import Nearness, Separation, plain_neighbors

@@ -6,19 +6,23 @@ threshold: it joins the nearest nodes, and a join becomes a cluster if there is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.fast import one_thread, quickest
+from sofa_fl.topology.clustering.fast import fast_neighbors
 from sofa_fl.topology.clustering.separation import (
     Nearness,
     PairDistances,
     Separation,
+    plain_neighbors,
     stands_out,
     without_chance,
 )
@@ -26,6 +30,24 @@ from sofa_fl.topology.geometry.space import TIE, Neighbors, Space, linked
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
 NO_PAIRS = PairDistances(0, 0.0, 0.0)
+FEW = 300  # clients: up to this number, plain neighbors are as fast
+_controller = cache(ThreadpoolController)  # finding all libraries takes milliseconds
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit compiled libraries to one thread.
+
+    Clustering works on blocks that take a millisecond. Two threads that wait for each other after
+    each block are hardly faster on an idle machine, and many times slower on a busy one.
+    """
+    with _controller().limit(limits=1):
+        yield
+
+
+def quickest(space: Space) -> tuple[Neighbors, Separation]:
+    """Plain neighbors for few clients, fast ones for many: the same tree in less time."""
+    return (plain_neighbors if len(space.clients) <= FEW else fast_neighbors)(space)
 
 
 @one_thread()

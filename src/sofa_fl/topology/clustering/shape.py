@@ -13,9 +13,8 @@ from typing import TypeVar
 from sofa_fl.topology.clustering.config import DmacConfig, Operation, ShapeConfig
 from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges, foresee_grafts
 from sofa_fl.topology.clustering.default_splits import find_splits, foresee_splits
-from sofa_fl.topology.clustering.dmac import dmac, paper_dmac
+from sofa_fl.topology.clustering.dmac import dmac, one_thread, paper_dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
-from sofa_fl.topology.clustering.fast import one_thread
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
