@@ -16,8 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sofa_fl.api.comparison import Comparison as Comparison
     from sofa_fl.api.result import ClientScore as ClientScore
+    from sofa_fl.api.result import Comparison as Comparison
     from sofa_fl.api.result import Result as Result
     from sofa_fl.api.runs import compare as compare
     from sofa_fl.api.runs import resume as resume
@@ -131,7 +131,7 @@ _HOME = {
     "export": "experiment.serving.model_files",
     "predict": "experiment.serving.model_files",
     "ClientScore": "api.result",
-    "Comparison": "api.comparison",
+    "Comparison": "api.result",
     "Result": "api.result",
     "Round": "report.history",
     "resume": "api.runs",

@@ -12,8 +12,7 @@ from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import Model, Vector, as_vector, distances, mean
-from sofa_fl.models.robust import Aggregate
+from sofa_fl.models.flat import Aggregate, Model, Vector, as_vector, distances, mean
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
 

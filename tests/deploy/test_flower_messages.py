@@ -20,7 +20,7 @@ from sofa_fl.deploy.flower.flower_messages import (
     in_batches,
     to_record,
 )
-from sofa_fl.deploy.flower.grid_messenger import GridMessenger
+from sofa_fl.deploy.flower.server_app import GridMessenger
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.wire_message import WireMessage
 

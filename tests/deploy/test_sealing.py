@@ -13,8 +13,8 @@ from flwr.app import RecordDict
 
 from sofa_fl.deploy.flower import flower_messages, grid_messenger
 from sofa_fl.deploy.flower.flower_messages import MAX_INLINE, from_record, to_record
-from sofa_fl.deploy.flower.grid_messenger import GridMessenger
 from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, seal, sealing_key_of, unseal
+from sofa_fl.deploy.flower.server_app import GridMessenger
 from sofa_fl.deploy.masked_sum.pair_keys import public_of
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, WireMessage

@@ -19,9 +19,8 @@ from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
 from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.plan import SumPlan, threshold_for
 from sofa_fl.deploy.transport.message_checks import RefusalError
-from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.run_setup import RunSetup, as_it_arrives, work_digest
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
-from sofa_fl.deploy.transport.work import as_it_arrives, work_digest
 from sofa_fl.engine.base import Pull, Task
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.models.flat_network import FlatNetwork

@@ -19,7 +19,7 @@ from sofa_fl.deploy.server.received import Received, spent_in
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.privacy.accounting import Cost
-from sofa_fl.report.page_data import read_run
+from sofa_fl.report.page import read_run
 from sofa_fl.topology.tree import NodeId
 from tests.deploy.cases import MNIST, NUM_CLIENTS, FakeMessenger, lines, machines_of, tiny
 

@@ -6,11 +6,12 @@ A thousand clients may start from, or serve, a blend of models each. Kept as wha
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ V = TypeVar("V")
 Vector = Tensor  # one-dimensional, float32
 AT_ONCE = 32  # models that are worked on together, as copies
 ROOM = 1 << 26  # numbers of all such copies
+Aggregate = Literal["mean", "median", "trimmed"]
+BLOCK = 1 << 24  # numbers sorted at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,3 +235,28 @@ def _id_of(key: Any) -> object:
     if isinstance(key, Mix):
         return identity(key)
     return (id(key),)
+
+
+def aggregate(
+    models: Sequence[Vector], weights: Sequence[float], how: Aggregate = "mean", trim: float = 0.25
+) -> Vector:
+    """The mean of models by `weights`; or, number by number, their median or trimmed mean.
+
+    The latter two (arXiv:1803.01498) count every model once: who sends a bad one may as well claim
+    any weight. The trimmed mean leaves out the lowest and the highest `trim` of all, one of three
+    at least; of two models nothing can be left out.
+    """
+    n = len(models)
+    cut = (n - 1) // 2 if how == "median" else min(math.ceil(trim * n), (n - 1) // 2)
+    if how == "mean" or n < 3 or not cut:
+        return mean(models, weights if how == "mean" else [1.0] * n)
+    middle = torch.empty_like(models[0])
+    size = max(1, BLOCK // n)
+    for start in range(0, len(middle), size):
+        block = torch.stack([model[start : start + size] for model in models], dim=1)
+        middle[start : start + size] = _sorted(block)[:, cut : n - cut].mean(dim=1)
+    return middle
+
+
+def _sorted(block: Tensor) -> Tensor:
+    return torch.sort(block, dim=1).values

@@ -25,11 +25,10 @@ from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.secure_sums import SecureSums
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.machine.sum_record import SumRecord
-from sofa_fl.deploy.transport.contents import KINDS
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
 from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError, check_samples, shown
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
-from sofa_fl.deploy.transport.wire_message import VERSION, MessageBuilder, WireMessage
+from sofa_fl.deploy.transport.wire_message import KINDS, VERSION, MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, Prior, Task, batch_order
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode

@@ -17,9 +17,8 @@ from sofa_fl.deploy.masked_sum.plan import (
     survivors_of,
 )
 from sofa_fl.deploy.transport.message_checks import RefusalError
-from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.run_setup import RunSetup, work_digest
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
-from sofa_fl.deploy.transport.work import work_digest
 from sofa_fl.engine.base import Task
 from sofa_fl.engine.task_codec import Header
 from sofa_fl.models.flat import Vector

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.deploy.server.exchange import Exchange, accepted, flaw_of_answer
-from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.received import Received
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.server.sample_relay import SampleRelay, train_on_pool
 from sofa_fl.deploy.server.task_messages import (
+    KnownModels,
     mean_score,
     pack_exam,
     pack_request,
