@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from sofa_fl.deploy.flower import flower_messages, grid_messenger
+from sofa_fl.deploy.flower import flower_messages, server_app
 from sofa_fl.deploy.flower.flower_messages import (
     MAX_INLINE,
     RAW,
@@ -81,7 +81,7 @@ def test_small_messages_go_together() -> None:
 
 def test_a_message_that_was_not_accepted_has_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
     flower = MagicMock()
-    monkeypatch.setattr(grid_messenger, "Message", lambda _content, machine, _kind, ttl: machine)
+    monkeypatch.setattr(server_app, "Message", lambda _content, machine, _kind, ttl: machine)
     flower.push_messages.side_effect = lambda messages: [
         None if machine == 2 else f"to {machine}" for machine in messages
     ]

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.site import Site
+from sofa_fl.deploy.masked_sum.masks import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
-from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.plan import SumPlan
 from sofa_fl.deploy.server.exchange import Answer, Exchange
 from sofa_fl.deploy.server.remote_engine import RemoteEngine

@@ -20,10 +20,16 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.superlink.grid import HttpGrid
 
-from sofa_fl.deploy.flower.flower_messages import from_record, in_batches, to_record
+from sofa_fl.deploy.flower.flower_messages import (
+    PUBLIC,
+    from_record,
+    in_batches,
+    new_key,
+    seal,
+    to_record,
+)
 from sofa_fl.deploy.flower.inbox import Inbox, Pulled
-from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, seal
-from sofa_fl.deploy.masked_sum.pair_keys import public_of
+from sofa_fl.deploy.masked_sum.masks import public_of
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.server.expected import expected_in
 from sofa_fl.deploy.server.server import Server, ServerConfig

@@ -1,4 +1,7 @@
-"""Who takes part: which machine is which client, and which machines are present."""
+"""Who takes part: which machine is which client, which are present, and whose each row is.
+
+A sample is a row number here as everywhere; the arrays behind the numbers are placeholders.
+"""
 
 from __future__ import annotations
 

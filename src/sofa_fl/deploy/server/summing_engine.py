@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sofa_fl.deploy.masked_sum.masks import NUM_CHECKS
+from sofa_fl.deploy.masked_sum.masks import SIZE as SHARE_SIZE
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE, MaskedModel, Revealed
-from sofa_fl.deploy.masked_sum.numbers import NUM_CHECKS
 from sofa_fl.deploy.masked_sum.plan import MAX_MEMBERS, SMALLEST, SumPlan, threshold_for
-from sofa_fl.deploy.masked_sum.shamir import SIZE as SHARE_SIZE
 from sofa_fl.deploy.masked_sum.unmask import SumError, unmasked_mean
 from sofa_fl.deploy.server.exchange import Exchange
 from sofa_fl.deploy.server.received import Received
