@@ -135,14 +135,12 @@ def init(
 ) -> None:
     """Write a small configuration, and a script with a network and data to replace with yours."""
     from sofa_fl.cli.screen import put, shell
-    from sofa_fl.experiment.storage.disk import write_text
+    from sofa_fl.experiment.storage.disk import explained, write_text
 
     if there := [name for name in FILES if (folder / name).exists()]:
         raise RunError(f"{folder / there[0]} already exists; choose another folder")
-    try:
+    with explained(f"cannot create the folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot create the folder {folder}: {error.strerror}") from None
     for name, template in FILES.items():
         write_text(folder / name, (TEMPLATES / template).read_text(encoding="utf-8"))
     go = f"cd {shell(folder)} && " if folder.resolve() != Path.cwd() else ""
