@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
+from sofa_fl.deploy.machine.site_records import SecureAggregationConfig
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.server.summing_method import ALWAYS_SUMMED
 from sofa_fl.deploy.transport.wire_message import WireMessage

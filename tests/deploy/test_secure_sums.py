@@ -14,7 +14,7 @@ from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import Site, create_site, open_site
-from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
+from sofa_fl.deploy.machine.site_records import SecureAggregationConfig
 from sofa_fl.deploy.masked_sum.masks import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
 from sofa_fl.deploy.masked_sum.plan import SumPlan, threshold_for

@@ -254,9 +254,6 @@ def aggregate(
     size = max(1, BLOCK // n)
     for start in range(0, len(middle), size):
         block = torch.stack([model[start : start + size] for model in models], dim=1)
-        middle[start : start + size] = _sorted(block)[:, cut : n - cut].mean(dim=1)
+        ordered = torch.sort(block, dim=1).values
+        middle[start : start + size] = ordered[:, cut : n - cut].mean(dim=1)
     return middle
-
-
-def _sorted(block: Tensor) -> Tensor:
-    return torch.sort(block, dim=1).values

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig, SumRecord
+from sofa_fl.deploy.machine.site_records import SecureAggregationConfig, SumRecord
 from sofa_fl.deploy.masked_sum.masks import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE, masked, reveal
 from sofa_fl.deploy.masked_sum.plan import (
