@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from sofa_fl.engine.base import Exam, LocalConfig, Task
 from sofa_fl.engine.sequential import SequentialEngine
-from sofa_fl.models.flat import FlatNetwork, mean
+from sofa_fl.models.flat import mean
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.topology.tree import NodeId
 from study.design.adapter_settings import Network
 from study.intents import VENDORS, federation, find_base, network_of, read_queries

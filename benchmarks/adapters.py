@@ -23,7 +23,7 @@ from checkout import ROOT
 from sofa_fl.engine.base import LocalConfig, Precision, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import build
 from sofa_fl.topology.tree import NodeId
 from study.design.adapter_settings import Network

@@ -14,7 +14,7 @@ from sofa_fl.data.concepts import Phase
 from sofa_fl.engine.base import Exam, Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
-from sofa_fl.models.mix import Mix
+from sofa_fl.models.flat import Mix
 from sofa_fl.seeding import rng_for, seed_for
 from sofa_fl.topology.tree import NodeId
 from tests.engine.cases import DATA, MLP, NUM_CLASSES

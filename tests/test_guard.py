@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.guard import FEWEST, NOT_FINITE, GuardConfig, Register, draw, flaws_of
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Mix
+from sofa_fl.models.flat import Mix, Vector
 from sofa_fl.topology.tree import NodeId
 
 CONFIG = GuardConfig(patience=3, quarantine=5)

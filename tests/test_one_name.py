@@ -11,7 +11,7 @@ import sofa_fl
 SOURCE = Path(sofa_fl.__file__).parent
 # The same thing twice: as a command or for Python, of torch or of Triton.
 TWINS = {
-    "assign": {"cli/assign", "experiment/serving/newcomers"},
+    "assign": {"cli/export", "experiment/serving/newcomers"},
     "compare": {"cli/compare", "api/runs"},
     "export": {"cli/export", "experiment/serving/model_files"},
     "main": {

@@ -17,9 +17,7 @@ import numpy as np
 from sofa_fl.data.federated_data import FederatedData, Samples, Stage
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
 from sofa_fl.guard import GuardConfig, Register, Roll, draw, flaws_of, refuse_divergence
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model
-from sofa_fl.models.robust import aggregate
+from sofa_fl.models.flat import Model, Vector, aggregate
 from sofa_fl.present import EvaluateConfig, Present
 from sofa_fl.privacy.private_engine import NOT_SCORED, PrivateEngine
 from sofa_fl.seeding import seed_for

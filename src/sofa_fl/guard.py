@@ -12,9 +12,7 @@ from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import Vector, distances, mean
-from sofa_fl.models.mix import Model, as_vector
-from sofa_fl.models.robust import Aggregate
+from sofa_fl.models.flat import Aggregate, Model, Vector, as_vector, distances, mean
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
 
@@ -93,13 +91,9 @@ def draw(clients: Sequence[NodeId], fraction: float, seed: int, round: int) -> t
     """The clients asked in a round, in their order: this fraction of them, at least one."""
     if fraction == 1:
         return tuple(clients)
-    num = max(1, round_half_up(fraction * len(clients)))
+    num = max(1, int(fraction * len(clients) + 0.5))
     chosen = rng_for(seed, round, "participation").choice(len(clients), num, replace=False)
     return tuple(clients[at] for at in sorted(chosen.tolist()))
-
-
-def round_half_up(number: float) -> int:
-    return int(number + 0.5)
 
 
 def flaws_of(

@@ -106,7 +106,7 @@ def test_a_file_with_values(
     cli: Cli, tiny: list[str], work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (work_dir / "my.yaml").write_text("over:\n  method: [fedavg, local]\nwarmup: 1\n")
-    monkeypatch.setitem(sys.modules, "sofa_fl.jobs.combinations_figure", None)
+    monkeypatch.setitem(sys.modules, "sofa_fl.jobs.plotting", None)
     monkeypatch.setattr("sofa_fl.cli.sweep.draw_figure", lambda rows, path: None)
     result = cli("sweep", "my.yaml", *common(tiny), "--out", "here")
     assert result.exit_code == 0, result.stderr

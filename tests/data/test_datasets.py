@@ -11,7 +11,7 @@ import pytest
 
 from sofa_fl.data import datasets
 from sofa_fl.data.datasets import load_dataset
-from sofa_fl.data.published import PUBLISHED, TEST_LABELS, TRAIN_IMAGES, Published
+from sofa_fl.data.download import PUBLISHED, TEST_LABELS, TRAIN_IMAGES, Published
 from sofa_fl.errors import DataError
 from tests.data.idx_files import write_idx
 

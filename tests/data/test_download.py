@@ -15,14 +15,15 @@ import pytest
 
 from sofa_fl.data import datasets
 from sofa_fl.data.datasets import load_dataset
-from sofa_fl.data.download import cache_folder, download
-from sofa_fl.data.published import (
+from sofa_fl.data.download import (
     PUBLISHED,
     TEST_IMAGES,
     TEST_LABELS,
     TRAIN_IMAGES,
     TRAIN_LABELS,
     Published,
+    cache_folder,
+    download,
 )
 from sofa_fl.errors import DataError
 from tests.data.idx_files import write_idx

@@ -13,7 +13,7 @@ from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import MachineData, example_data
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site
-from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
+from sofa_fl.deploy.masked_sum.masks import public_of, sum_key_of
 from sofa_fl.deploy.server.exchange import Answer
 from sofa_fl.deploy.server.expected import Expected
 from sofa_fl.deploy.transport.machine_profile import SampleFormat

@@ -19,7 +19,7 @@ from sofa_fl.deploy.machine.machine_data import (
 )
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site
-from sofa_fl.deploy.server.described_data import DescribedData
+from sofa_fl.deploy.server.roster import DescribedData
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.run_setup import RunSetup

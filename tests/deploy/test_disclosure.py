@@ -14,16 +14,11 @@ import pytest
 from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
-from sofa_fl.deploy.machine.disclosure import (
-    MARK_SIZE,
-    DisclosureLedger,
-    disclose,
-    mark_of,
-)
 from sofa_fl.deploy.machine.machine_data import MachineData
 from sofa_fl.deploy.machine.privacy import Budget, SitePrivacy
 from sofa_fl.deploy.machine.sealed_log import SealedLog
 from sofa_fl.deploy.machine.site import Site, create_site, open_site
+from sofa_fl.deploy.machine.site_records import MARK_SIZE, DisclosureLedger, disclose, mark_of
 from sofa_fl.deploy.transport.message_checks import RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder

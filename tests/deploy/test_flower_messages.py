@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from sofa_fl.deploy.flower import flower_messages, grid_messenger
+from sofa_fl.deploy.flower import flower_messages, server_app
 from sofa_fl.deploy.flower.flower_messages import (
     MAX_INLINE,
     RAW,
@@ -20,7 +20,7 @@ from sofa_fl.deploy.flower.flower_messages import (
     in_batches,
     to_record,
 )
-from sofa_fl.deploy.flower.grid_messenger import GridMessenger
+from sofa_fl.deploy.flower.server_app import GridMessenger
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.wire_message import WireMessage
 
@@ -81,7 +81,7 @@ def test_small_messages_go_together() -> None:
 
 def test_a_message_that_was_not_accepted_has_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
     flower = MagicMock()
-    monkeypatch.setattr(grid_messenger, "Message", lambda _content, machine, _kind, ttl: machine)
+    monkeypatch.setattr(server_app, "Message", lambda _content, machine, _kind, ttl: machine)
     flower.push_messages.side_effect = lambda messages: [
         None if machine == 2 else f"to {machine}" for machine in messages
     ]

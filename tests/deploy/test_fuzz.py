@@ -21,20 +21,18 @@ from hypothesis import strategies as st
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.site import Site
+from sofa_fl.deploy.masked_sum.masks import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
-from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.plan import SumPlan
 from sofa_fl.deploy.server.exchange import Answer, Exchange
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.sample_relay import SampleRelay
 from sofa_fl.deploy.server.server import Server, ServerConfig
-from sofa_fl.deploy.transport.contents import asked_in, left_in
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.message_checks import MessageError
-from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
-from sofa_fl.deploy.transport.work import work_digest
+from sofa_fl.deploy.transport.run_setup import RunSetup, work_digest
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage, asked_in, left_in
 from sofa_fl.engine.base import Exam, Task
 from sofa_fl.errors import SofaError
 from sofa_fl.topology.tree import NodeId

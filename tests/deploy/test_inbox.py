@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import Message, RecordDict
 
-from sofa_fl.deploy.flower import grid_messenger, inbox
-from sofa_fl.deploy.flower.grid_messenger import GridMessenger, patiently
+from sofa_fl.deploy.flower import inbox, server_app
 from sofa_fl.deploy.flower.inbox import FEW_PARTS, Inbox
+from sofa_fl.deploy.flower.server_app import GridMessenger, patiently
 from sofa_fl.deploy.server.exchange import Exchange
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.wire_message import WireMessage
@@ -195,7 +195,7 @@ def test_a_superlink_that_fails_is_asked_again(federation: Federation, name: str
 
 
 def test_a_superlink_that_fails_is_given_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid_messenger, "PAUSE", 0.0)
+    monkeypatch.setattr(server_app, "PAUSE", 0.0)
     answers: list[Any] = [error(500), error(503), [7]]
 
     def call() -> list[int]:
@@ -205,7 +205,7 @@ def test_a_superlink_that_fails_is_given_some_time(monkeypatch: pytest.MonkeyPat
         return list(found)
 
     assert patiently(call, ()) == [7]
-    answers = [error(500)] * grid_messenger.TRIES
+    answers = [error(500)] * server_app.TRIES
     assert patiently(call, ()) == ()
     answers = [ValueError("a bug")]
     with pytest.raises(ValueError, match="a bug"):

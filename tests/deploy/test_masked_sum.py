@@ -11,16 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sofa_fl.deploy.masked_sum import shamir
-from sofa_fl.deploy.masked_sum.member import MaskedModel, Revealed, masked, reveal
-from sofa_fl.deploy.masked_sum.numbers import LIMIT, NUM_CHECKS, encoded
-from sofa_fl.deploy.masked_sum.pair_keys import (
+from sofa_fl.deploy.masked_sum import masks
+from sofa_fl.deploy.masked_sum.masks import (
+    LIMIT,
+    NUM_CHECKS,
+    encoded,
     pair_seed,
     public_of,
     sealed_share,
     sum_key_of,
     unsealed_share,
 )
+from sofa_fl.deploy.masked_sum.member import MaskedModel, Revealed, masked, reveal
 from sofa_fl.deploy.masked_sum.plan import (
     SumPlan,
     flaw_of_keys,
@@ -243,7 +245,7 @@ def test_what_a_lying_server_gets_is_what_the_rule_says() -> None:
     gone = {one: told(plan, one, others, sent) for one in (3, 4)}
     shares = {one: said.shares[0].tobytes() for one, said in alive.items()}
     with pytest.raises(ValueError, match="4 shares are needed, got 3"):
-        shamir.combine_shares(shares, plan.threshold)
+        masks.combine_shares(shares, plan.threshold)
     assert {one: said.seeds.tobytes() for one, said in gone.items()} == {
         one: pair_seed(KEYS[one], plan.keys[0], plan.digest) for one in (3, 4)
     }, "two of the four pair masks of member 0 are out; those with 1 and 2 still hide it"
@@ -297,12 +299,12 @@ def test_a_plan_survives_the_wire_and_wrong_ones_do_not() -> None:
 @given(st.integers(1, 9), st.data())
 @settings(max_examples=40, deadline=None)
 def test_any_threshold_of_shares_is_the_secret(num: int, draws: st.DataObject) -> None:
-    secret, threshold = shamir.new_secret(), draws.draw(st.integers(1, num))
-    shares = dict(enumerate(shamir.split_secret(secret, threshold, num)))
+    secret, threshold = masks.new_secret(), draws.draw(st.integers(1, num))
+    shares = dict(enumerate(masks.split_secret(secret, threshold, num)))
     some = draws.draw(st.permutations(range(num)))[:threshold]
-    assert shamir.combine_shares({one: shares[one] for one in some}, threshold) == secret
+    assert masks.combine_shares({one: shares[one] for one in some}, threshold) == secret
     with pytest.raises(ValueError, match="shares are needed"):
-        shamir.combine_shares({}, threshold)
+        masks.combine_shares({}, threshold)
 
 
 def test_a_share_is_for_one_member_of_one_plan() -> None:

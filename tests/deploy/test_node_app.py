@@ -20,10 +20,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from sofa_fl.deploy.flower import client_app as app_module
 from sofa_fl.deploy.flower.app_process import ClientAppProcess
-from sofa_fl.deploy.flower.flower_messages import from_record, to_record
+from sofa_fl.deploy.flower.flower_messages import from_record, new_key, sealing_key_of, to_record
 from sofa_fl.deploy.flower.new_app import new_app
 from sofa_fl.deploy.flower.node_site import POLICY, site_of
-from sofa_fl.deploy.flower.sealing import new_key, sealing_key_of
 from sofa_fl.deploy.machine.machine_data import (
     LoadData,
     MachineConfig,
@@ -32,7 +31,7 @@ from sofa_fl.deploy.machine.machine_data import (
 )
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import create_site
-from sofa_fl.deploy.masked_sum.pair_keys import public_of
+from sofa_fl.deploy.masked_sum.masks import public_of
 from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage

@@ -17,10 +17,10 @@ from sofa_fl.api.runs import run
 from sofa_fl.data.federated_data import Arrays
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
+from sofa_fl.deploy.machine.gate import PrivateLearner
 from sofa_fl.deploy.machine.machine_data import MachineData, example_data
 from sofa_fl.deploy.machine.policy import Policy, load_policy
 from sofa_fl.deploy.machine.privacy import Budget, SitePrivacy
-from sofa_fl.deploy.machine.private_learner import PrivateLearner
 from sofa_fl.deploy.machine.sealed_log import MemoryLog, SealedLog
 from sofa_fl.deploy.machine.site import Site
 from sofa_fl.deploy.server.server import Server

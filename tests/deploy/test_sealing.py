@@ -11,11 +11,19 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import RecordDict
 
-from sofa_fl.deploy.flower import flower_messages, grid_messenger
-from sofa_fl.deploy.flower.flower_messages import MAX_INLINE, from_record, to_record
-from sofa_fl.deploy.flower.grid_messenger import GridMessenger
-from sofa_fl.deploy.flower.sealing import PUBLIC, new_key, seal, sealing_key_of, unseal
-from sofa_fl.deploy.masked_sum.pair_keys import public_of
+from sofa_fl.deploy.flower import flower_messages, server_app
+from sofa_fl.deploy.flower.flower_messages import (
+    MAX_INLINE,
+    PUBLIC,
+    from_record,
+    new_key,
+    seal,
+    sealing_key_of,
+    to_record,
+    unseal,
+)
+from sofa_fl.deploy.flower.server_app import GridMessenger
+from sofa_fl.deploy.masked_sum.masks import public_of
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.wire_message import UNREADABLE, WireMessage
 
@@ -101,7 +109,7 @@ def answer_with(content: RecordDict) -> MagicMock:
 def test_a_server_seals_for_every_machine_that_told_its_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(grid_messenger, "Message", lambda content, _to, _kind, ttl: content)
+    monkeypatch.setattr(server_app, "Message", lambda content, _to, _kind, ttl: content)
     grid: Any = Grid()
     messenger = GridMessenger(grid, 60)
     messenger.send({7: MESSAGE}, "query", 9.0)

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
+from sofa_fl.deploy.machine.site_records import SecureAggregationConfig
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.server.summing_method import ALWAYS_SUMMED
 from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.run.loop import RunResult
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from tests.deploy.cases import (
     MNIST,
     FakeMachine,

@@ -14,17 +14,16 @@ from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import example_data
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import Site, create_site, open_site
-from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
+from sofa_fl.deploy.machine.site_records import SecureAggregationConfig
+from sofa_fl.deploy.masked_sum.masks import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE
-from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.plan import SumPlan, threshold_for
 from sofa_fl.deploy.transport.message_checks import RefusalError
-from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.run_setup import RunSetup, as_it_arrives, work_digest
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
-from sofa_fl.deploy.transport.work import as_it_arrives, work_digest
 from sofa_fl.engine.base import Pull, Task
 from sofa_fl.errors import ConfigError, RunError
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import build
 from sofa_fl.topology.tree import NodeId
 from tests.deploy.cases import OPEN, tiny

@@ -13,13 +13,13 @@ from sofa_fl.cli.deploy import deploy
 from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.privacy import Budget
 from sofa_fl.deploy.machine.site import create_site, open_site
+from sofa_fl.deploy.machine.site_records import SumRecord
 from sofa_fl.deploy.machine.site_report import site_report
-from sofa_fl.deploy.machine.sum_record import SumRecord
 from sofa_fl.deploy.server.received import Received, spent_in
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.privacy.accounting import Cost
-from sofa_fl.report.page_data import read_run
+from sofa_fl.report.page import read_run
 from sofa_fl.topology.tree import NodeId
 from tests.deploy.cases import MNIST, NUM_CLIENTS, FakeMessenger, lines, machines_of, tiny
 

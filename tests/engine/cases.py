@@ -18,8 +18,7 @@ from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model
+from sofa_fl.models.flat import Model, Vector
 from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory
 from sofa_fl.topology.tree import NodeId
 

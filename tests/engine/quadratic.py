@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Samples
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import Vector, as_vector
 from sofa_fl.seeding import rng_for
 
 

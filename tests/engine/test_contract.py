@@ -14,8 +14,7 @@ from torch import nn
 from sofa_fl.engine.base import Exam, Prior, Pull, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import Vector, mean
-from sofa_fl.models.mix import Mix
+from sofa_fl.models.flat import Mix, Vector, mean
 from sofa_fl.models.networks import Mlp
 from tests.engine.cases import (
     DATA,

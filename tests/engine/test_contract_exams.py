@@ -9,7 +9,8 @@ from torch import nn
 
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.base import Exam
-from sofa_fl.models.flat import FlatNetwork, Vector
+from sofa_fl.models.flat import Vector
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import Mlp
 from tests.engine.cases import DATA, MLP, EngineCase, running, task
 

@@ -16,7 +16,7 @@ from sofa_fl.engine import stacked
 from sofa_fl.engine.base import Exam, Task
 from sofa_fl.engine.exams import Sitting, alike, gather, sittings, summed
 from sofa_fl.engine.sequential import SITTING, SequentialEngine
-from sofa_fl.models.mix import Mix, Model
+from sofa_fl.models.flat import Mix, Model
 from sofa_fl.topology.tree import NodeId
 from tests.engine.cases import DATA, ENGINES, LOCAL, MLP, EngineCase, running
 

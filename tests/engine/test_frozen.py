@@ -10,7 +10,7 @@ from sofa_fl.engine.base import Exam, LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stack import LayerStack, MappedStack
 from sofa_fl.engine.stacked import StackedEngine
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import Mlp, NetworkFactory
 from tests.engine.zoo import TINY, ZOO, distance, zoo_data, zoo_tasks
 

@@ -20,8 +20,7 @@ from sofa_fl.methods.rules.local_update import LocalUpdate
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.state import SofaState, adapt_membership
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import Vector, as_vector
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.engine.cases import DATA, MLP, distance, make_data, task

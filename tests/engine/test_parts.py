@@ -12,7 +12,7 @@ from torch import nn
 from sofa_fl.engine.base import Pull, batch_order, constant_gradient
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import Mlp, build
 from tests.engine.cases import (
     DATA,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sofa_fl.engine.base import Engine, Exam, Pull, Task
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.topology.tree import NodeId
 from tests.engine.cases import distance
 from tests.engine.quadratic import quadratic_data

@@ -21,8 +21,8 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stack import LayerStack
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.stepper import Pulls
-from sofa_fl.models.flat import FlatNetwork
-from sofa_fl.models.mix import Mix
+from sofa_fl.models.flat import Mix
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.rows import rows_of
 from tests.engine.cases import DATA, ENGINES, LOCAL, MLP, assert_same, task
 

@@ -23,8 +23,7 @@ from sofa_fl.engine.ray_messages import (
 )
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Request, decode, encode
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import IdentityDict, Mix, as_vector
+from sofa_fl.models.flat import IdentityDict, Mix, Vector, as_vector
 from tests.engine.cases import task
 
 MODELS = [torch.full((5,), float(number)) for number in range(MAX_PARTS + 1)]

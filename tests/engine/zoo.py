@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
 from sofa_fl.engine.base import Engine, Outcome, Task
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory
 from sofa_fl.topology.tree import NodeId
 

@@ -15,7 +15,7 @@ from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import scalars
 from sofa_fl.present import EvaluateConfig
 from sofa_fl.report.history import tree_in
-from sofa_fl.report.page_data import summary_of_round
+from sofa_fl.report.page import summary_of_round
 from sofa_fl.report.words import news_of
 from tests.experiment.cases import own_data, tiny
 

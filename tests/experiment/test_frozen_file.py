@@ -15,9 +15,10 @@ from torch import nn
 import sofa_fl
 from sofa_fl.errors import ModelError, RunError
 from sofa_fl.experiment.storage.frozen_file import with_frozen_of, write_frozen
-from sofa_fl.models.flat import FlatNetwork
-from sofa_fl.models.mix import as_vector
-from sofa_fl.models.networks import NetworkFactory, build, frozen_of
+from sofa_fl.models.flat import as_vector
+from sofa_fl.models.flat_network import FlatNetwork
+from sofa_fl.models.frozen import frozen_of
+from sofa_fl.models.networks import NetworkFactory, build
 
 LOCAL = sofa_fl.LocalConfig(batches=2, batch_size=8)
 CONFIG = sofa_fl.Config(rounds=2, engine="sequential", local=LOCAL)

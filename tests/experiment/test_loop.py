@@ -26,8 +26,7 @@ from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import title_of
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import Vector, as_vector
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import apply_all
 from tests.engine.cases import NUM_CLASSES, SHAPE, make_data

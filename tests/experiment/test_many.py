@@ -23,7 +23,7 @@ from sofa_fl.experiment.run.loop import Experiment, Own
 from sofa_fl.experiment.storage import events
 from sofa_fl.experiment.storage.events import Event, from_line, to_line
 from sofa_fl.experiment.storage.run_folder import RunFolder
-from sofa_fl.report.page_data import RunReader
+from sofa_fl.report.page import RunReader
 from tests.experiment.cases import own_data, tiny
 
 ASKED = 6

@@ -24,7 +24,7 @@ from sofa_fl.experiment.scoring.metrics import (
 )
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import View
-from sofa_fl.models.mix import Mix, identity
+from sofa_fl.models.flat import Mix, identity
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from tests.engine.quadratic import quadratic_data
 from tests.methods.cases import LOCAL, Spy

@@ -17,7 +17,7 @@ from sofa_fl.errors import DataError, RunError
 from sofa_fl.experiment.run.loop import RunResult
 from sofa_fl.experiment.serving.model_files import export
 from sofa_fl.report.history import read_round
-from sofa_fl.report.page_data import read_run
+from sofa_fl.report.page import read_run
 from sofa_fl.report.tree_svg import tree_svg
 from tests.engine.cases import images
 from tests.experiment.cases import events_of, tiny

@@ -20,7 +20,7 @@ from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import Config, load_config
 from sofa_fl.experiment.run.launch import run_once
 from sofa_fl.methods.baselines.fedprox import FedProx, FedProxConfig
-from sofa_fl.report.page_data import RunReader
+from sofa_fl.report.page import RunReader
 from sofa_fl.sharing import SharingConfig
 from tests.engine.cases import NUM_CLASSES, make_data
 from tests.experiment.cases import TINY, events_of, own_data, summary_of, tiny

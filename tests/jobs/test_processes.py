@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from sofa_fl.errors import RunError
-from sofa_fl.jobs.processes import _work, failure
-from sofa_fl.jobs.runner import Job, run_jobs
+from sofa_fl.jobs.runner import Job, _work, failure, run_jobs
 from tests.jobs.test_runner import Log, tiny_jobs
 
 

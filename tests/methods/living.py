@@ -15,7 +15,7 @@ from sofa_fl.engine.base import Engine, Outcome, Task
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import View
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.engine.quadratic import quadratic_data
 from tests.methods.cases import LOCAL, Spy

@@ -23,8 +23,8 @@ from sofa_fl.methods.clustered import choose, clusters_tree
 from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import built_in_methods, find_method, make_method
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.models.flat import FlatNetwork, Vector
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import Vector, as_vector
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import build
 from sofa_fl.seeding import seed_for
 from sofa_fl.sharing import SharingConfig

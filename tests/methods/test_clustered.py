@@ -26,7 +26,7 @@ from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
 from sofa_fl.methods.clustered import update_products
 from sofa_fl.methods.method import Method
 from sofa_fl.models.config import ModelConfig
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.geometry.space import Floats

@@ -8,8 +8,7 @@ import torch
 
 from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up, trained_on_pools
 from sofa_fl.methods.rules.losses import compare_losses
-from sofa_fl.models.flat import Vector, mean
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import Vector, as_vector, mean
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from tests.methods.cases import Spy, federation

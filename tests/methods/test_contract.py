@@ -14,7 +14,7 @@ import torch
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Exam
 from sofa_fl.experiment.storage import checkpoint
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import (

@@ -19,7 +19,7 @@ from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate
 from sofa_fl.methods.rules.state import ModelStore
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, Join, Leave, Split

@@ -25,7 +25,7 @@ from sofa_fl.methods.rules.mixing import (
     steadied,
     weigh_by_losses,
 )
-from sofa_fl.models.mix import Mix, as_vector
+from sofa_fl.models.flat import Mix, as_vector
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Graft, Leave, apply_all
 from tests.methods.cases import Spy, federation, in_units

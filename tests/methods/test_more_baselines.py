@@ -25,8 +25,7 @@ from sofa_fl.methods.baselines.hypcluster_restarts import HypClusterRestarts, eq
 from sofa_fl.methods.baselines.local import Local
 from sofa_fl.methods.baselines.scaffold import Scaffold, mean_control
 from sofa_fl.methods.method import Method
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import Vector, as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
 from tests.engine.cases import DATA, MLP

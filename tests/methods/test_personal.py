@@ -15,7 +15,7 @@ from sofa_fl.methods.baselines.fedavg_ft import FedAvgFt
 from sofa_fl.methods.baselines.fedprox import FedProx, FedProxConfig
 from sofa_fl.methods.baselines.local import Local
 from sofa_fl.methods.method import Method
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
 from tests.methods.cases import federation
 

@@ -18,7 +18,7 @@ from sofa_fl.methods.rules.local_update import (
 from sofa_fl.methods.rules.mixing import own_models, weigh_by_losses
 from sofa_fl.methods.rules.rule_set import default_rules, paper_rules, rules_of
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.evidence import Evidence

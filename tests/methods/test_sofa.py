@@ -20,8 +20,7 @@ from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.positions import directions, embed
 from sofa_fl.methods.rules.state import ModelStore, SofaState
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.models.flat import mean
-from sofa_fl.models.mix import Mix, as_vector
+from sofa_fl.models.flat import Mix, as_vector, mean
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.clustering.config import Operation, ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import FlatNetwork, inner_products, mean, products_with, side_by_side
+from sofa_fl.models.flat import inner_products, mean, products_with, side_by_side
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory, build
 
 FACTORIES: dict[str, NetworkFactory] = {

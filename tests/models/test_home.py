@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.calls import Home
+from sofa_fl.models.networks import Home
 
 META = torch.device("meta")
 THERE = torch.ones(2, 3, device=META)

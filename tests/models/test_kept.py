@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from sofa_fl.models.calls import Kept
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork, Kept
 
 
 class Buffers(nn.Module):

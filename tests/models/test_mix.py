@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sofa_fl.models.flat import mean
-from sofa_fl.models.mix import Mix, as_vector
+from sofa_fl.models.flat import Mix, as_vector, mean
 
 MODELS = tuple(torch.randn(50, generator=torch.Generator().manual_seed(i)) for i in range(3))
 

@@ -18,7 +18,8 @@ from sofa_fl.engine.base import LocalConfig, Task
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import FlatNetwork, mean
+from sofa_fl.models.flat import mean
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import LOADING, NetworkFactory, build
 from sofa_fl.models.pretrained import MeanPooled, Pretrained
 from sofa_fl.topology.tree import NodeId

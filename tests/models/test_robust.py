@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sofa_fl.models import robust
-from sofa_fl.models.flat import mean
-from sofa_fl.models.robust import Aggregate, aggregate
+from sofa_fl.models import flat
+from sofa_fl.models.flat import Aggregate, aggregate, mean
 
 ROBUST: tuple[Aggregate, ...] = ("median", "trimmed")
 
@@ -79,7 +78,7 @@ def test_blocks_make_no_difference(how: Aggregate, monkeypatch: pytest.MonkeyPat
     some = models(5, size=23)
     whole = aggregate(some, [1.0] * 5, how)
     for block in (1, 5, 20, 5 * 23):
-        monkeypatch.setattr(robust, "BLOCK", block)
+        monkeypatch.setattr(flat, "BLOCK", block)
         assert torch.equal(aggregate(some, [1.0] * 5, how), whole)
 
 

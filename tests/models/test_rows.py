@@ -7,9 +7,8 @@ import torch
 
 from sofa_fl.errors import ModelError
 from sofa_fl.models import rows as rows_module
-from sofa_fl.models.flat import add_together, distances, mean
+from sofa_fl.models.flat import Mix, Model, add_together, as_vector, distances, mean
 from sofa_fl.models.gpu_sums import add_up, measure
-from sofa_fl.models.mix import Mix, Model, as_vector
 from sofa_fl.models.rows import rows_of, sums_of
 
 MODELS = tuple(torch.randn(50, generator=torch.Generator().manual_seed(i)) for i in range(5))

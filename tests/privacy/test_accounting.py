@@ -10,8 +10,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from sofa_fl.errors import ConfigError
-from sofa_fl.privacy.accounting import ORDERS, Cost, epsilon_of, least_noise, sampling_rate
-from sofa_fl.privacy.budgets import Budgets
+from sofa_fl.privacy.accounting import ORDERS, Budgets, Cost, epsilon_of, least_noise, sampling_rate
 from sofa_fl.topology.tree import NodeId
 
 DELTA = 1e-5

@@ -11,8 +11,7 @@ import pytest
 from synthetic_run import write_synthetic
 
 from sofa_fl.errors import RunError
-from sofa_fl.report.page import SCRIPTS, asset, page, scripts, write_report
-from sofa_fl.report.page_data import read_run
+from sofa_fl.report.page import SCRIPTS, asset, page, read_run, scripts, write_report
 from tests.report.cases import write_run
 
 ASSETS = Path(__file__).parents[2] / "src" / "sofa_fl" / "report" / "assets"

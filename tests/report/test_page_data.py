@@ -9,8 +9,7 @@ import pytest
 from synthetic_run import events, write_synthetic
 
 from sofa_fl.errors import RunError
-from sofa_fl.report import page_data
-from sofa_fl.report.page_data import RunReader, read_run
+from sofa_fl.report.page import RunReader, read_run
 from tests.report.cases import EVENTS, event, write_run
 
 TREE: dict[str, int | None] = {"0": 4, "1": 4, "2": 5, "3": 5, "4": 6, "5": 6, "6": None}
@@ -140,7 +139,7 @@ def test_a_resumed_run_is_read_anew(tmp_path: Path, rewritten: list[float]) -> N
 def test_of_very_many_rounds_some_are_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_data, "ROOM", 60)
+    monkeypatch.setattr("sofa_fl.report.page.ROOM", 60)
     run = read_run(write_synthetic(tmp_path / "run", 12, 20))
     drawn = [record["round"] for record in run["history"] if "frame" in record]
     assert drawn == [0, 5, 10, 15, 20]

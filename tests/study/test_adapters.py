@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sofa_fl.errors import DataError, RunError
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import build
 from study.adapter_targets import adapters, planned
 from study.design.adapter_settings import ADAPTED, FEDERATIONS

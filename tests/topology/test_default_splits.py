@@ -10,10 +10,10 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
+from sofa_fl.topology.clustering import default_splits
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import (
     about_parents,
-    ask_ahead,
     beside_clusters,
     certain_parts,
     find_splits,
@@ -169,15 +169,18 @@ def test_no_part_is_of_clients_and_clusters() -> None:
     assert groups_of_clients(some, evidence) == certain_parts(some, evidence) == []
 
 
-def test_where_there_is_one_client_beside_clusters_nobody_looks_for_groups_of_clients() -> None:
-    def refuse(_: Space) -> NoReturn:
+def test_where_there_is_one_client_beside_clusters_nobody_looks_for_groups_of_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> NoReturn:
         raise AssertionError("looked")
 
+    monkeypatch.setattr(default_splits, "dmac", refuse)
     evidence = DistanceEvidence(tree_of(range(12)), space_of(GROUPS, linkage="average"))
     children = pairs_of(4) | {node(8): [node(8)]}
-    assert groups_of_clients(children, evidence, refuse) == []
+    assert groups_of_clients(children, evidence) == []
     with pytest.raises(AssertionError, match="looked"):
-        groups_of_clients(children | {node(9): [node(9)]}, evidence, refuse)
+        groups_of_clients(children | {node(9): [node(9)]}, evidence)
 
 
 def test_a_cluster_with_one_client_is_no_client() -> None:
@@ -519,21 +522,23 @@ def test_clients_beside_clusters_become_a_part_if_they_gain_much(
 ) -> None:
     """By a model without the clusters: a tenth of the blind loss, not a fiftieth as other parts."""
     evidence = besides(gain * unit, unit, own=0.5 * unit)
-    assert beside_clusters(node(9), BESIDE, evidence) == part
+    assert beside_clusters({node(9): BESIDE}, evidence)[node(9)] == part
     backward = dict(reversed(BESIDE.items()))
-    assert beside_clusters(node(9), backward, evidence) == part, "in order of their ids"
+    assert beside_clusters({node(9): backward}, evidence)[node(9)] == part, "in order of their ids"
     assert {client for client, _ in evidence.models_asked} == {4, 5, 6, 7}
     assert not any(more for _, more in evidence.asked)
 
 
 def test_their_gain_must_be_clear_like_any() -> None:
     """A tenth of what they lose, and two standard errors: of four gains, 2 d / √3."""
-    assert beside_clusters(node(9), BESIDE, besides(2.0, unit=20.0, own=10.0)) == [], "just much"
-    assert beside_clusters(node(9), BESIDE, besides(0.19, own=2.0)) == []
-    assert beside_clusters(node(9), BESIDE, besides(0.21, own=2.0)) == [ids(4, 5, 6, 7)]
+    assert beside_clusters({node(9): BESIDE}, besides(2.0, unit=20.0, own=10.0))[node(9)] == [], (
+        "just much"
+    )
+    assert beside_clusters({node(9): BESIDE}, besides(0.19, own=2.0))[node(9)] == []
+    assert beside_clusters({node(9): BESIDE}, besides(0.21, own=2.0))[node(9)] == [ids(4, 5, 6, 7)]
     d = 0.2 * 3**0.5 / 2
-    assert beside_clusters(node(9), BESIDE, besides(0.2, spread=1.01 * d)) == []
-    assert beside_clusters(node(9), BESIDE, besides(0.2, spread=0.99 * d)) != []
+    assert beside_clusters({node(9): BESIDE}, besides(0.2, spread=1.01 * d))[node(9)] == []
+    assert beside_clusters({node(9): BESIDE}, besides(0.2, spread=0.99 * d))[node(9)] != []
 
 
 def test_one_client_beside_clusters_and_clients_without_any_are_no_such_part() -> None:
@@ -541,11 +546,10 @@ def test_one_client_beside_clusters_and_clients_without_any_are_no_such_part() -
         return MadeUp(space_of(np.arange(8)), lambda _, nodes: 1.0 if nodes == ids(9) else 0.0)
 
     two = pairs_of(3) | {c: [c] for c in ids(6, 7)}
-    assert beside_clusters(node(9), two, free()) == [ids(6, 7)]
+    assert beside_clusters({node(9): two}, free())[node(9)] == [ids(6, 7)]
     for children in (pairs_of(3) | {node(6): [node(6)]}, alone(8), pairs_of(4)):
         evidence = free()
-        assert beside_clusters(node(9), children, evidence) == []
-        ask_ahead({node(9): children}, evidence)
+        assert beside_clusters({node(9): children}, evidence)[node(9)] == []
         assert not evidence.asked, "nor is anybody asked"
 
 
@@ -583,17 +587,14 @@ def test_whom_the_model_does_not_suit_goes_before() -> None:
     assert edits(1.1) == [Split(node(12), ids(15), (ids(6, 8, 9, 10, 11),))]
 
 
-def test_what_clients_beside_clusters_would_gain_is_asked_ahead() -> None:
+def test_what_clients_beside_clusters_would_gain_is_asked_at_once() -> None:
     """Of all clusters at once, on held-out samples alone."""
     families = {node(9): BESIDE, node(19): alone(3), node(29): pairs_of(3) | {node(6): [node(6)]}}
     evidence = besides(0.5)
     evidence.losses(about_parents(families))
-    ask_ahead(families, evidence)
+    beside_clusters(families, evidence)
     part = ids(4, 5, 6, 7)
     assert evidence.calls[1:] == [{((client, part), False) for client in part}]
-    for cluster, children in families.items():
-        beside_clusters(cluster, children, evidence)
-    assert len(evidence.calls) == 2
 
 
 @pytest.mark.parametrize(("own", "asked"), [(0.0999, False), (0.1001, True)])
@@ -602,8 +603,7 @@ def test_clients_that_cannot_gain_much_are_not_asked_about_a_model_of_their_own(
 ) -> None:
     """They lose less by the cluster's model than they would have to gain."""
     evidence = besides(0.0, own=own)
-    ask_ahead({node(9): BESIDE}, evidence)
-    assert beside_clusters(node(9), BESIDE, evidence) == []
+    assert beside_clusters({node(9): BESIDE}, evidence)[node(9)] == []
     assert (ids(4, 5, 6, 7) in {nodes for _, nodes in evidence.models_asked}) is asked
 
 

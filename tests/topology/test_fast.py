@@ -16,8 +16,8 @@ from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.fast import block_distances, fast_neighbors
 from sofa_fl.topology.clustering.fast.block_distances import FastSeparation
 from sofa_fl.topology.clustering.fast.nearest import FastNeighbors
-from sofa_fl.topology.clustering.separation import Separation, plain_neighbors
-from sofa_fl.topology.clustering.shape import default_tree_rules, shape
+from sofa_fl.topology.clustering.separation import Nearness, Separation, plain_neighbors
+from sofa_fl.topology.clustering.shape import shape
 from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 from sofa_fl.topology.tree.edits import Split
@@ -74,6 +74,10 @@ def test_the_plain_form_is_for_few_clients(num: int) -> None:
     nodes, test = quickest(space_of(np.zeros((num, 2)), linkage="average"))
     fast = (FastNeighbors, FastSeparation)
     assert (type(nodes), type(test)) == ((Neighbors, Separation) if num == 300 else fast)
+
+
+def always(form: Nearness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sofa_fl.topology.clustering.dmac.quickest", form)
 
 
 def assert_same_tree(a: Tree, b: Tree) -> None:
@@ -137,7 +141,9 @@ def families(space: Space, lone: int, rng: np.random.Generator) -> dict[NodeId, 
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_same_parts_with_and_without(way: tuple[DistanceMetric, Linkage]) -> None:
+def test_same_parts_with_and_without(
+    way: tuple[DistanceMetric, Linkage], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Parts of clients and parts of clusters, beside each other, and with groups in between."""
     found = Counter[str]()
     for seed in range(56):
@@ -146,7 +152,10 @@ def test_same_parts_with_and_without(way: tuple[DistanceMetric, Linkage]) -> Non
         children = families(space, int(rng.choice([0, 6, 12, 20])), rng)
         evidence = DistanceEvidence(tree_of(range(24)), space)
         for find in (groups_of_clients, certain_parts):
-            plain, fast = (find(children, evidence, form) for form in (PLAIN, FAST))
+            always(PLAIN, monkeypatch)
+            plain = find(children, evidence)
+            always(FAST, monkeypatch)
+            fast = find(children, evidence)
             assert plain == fast
             kinds = ["clients" if part[0] < 24 else "clusters" for part in plain]
             found.update(f"{find.__name__}: {kind}" for kind in kinds)
@@ -174,7 +183,9 @@ DRAWN: tuple[Drawn, ...] = (
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_edits_with_and_without(kind: str, way: tuple[DistanceMetric, Linkage]) -> None:
+def test_same_edits_with_and_without(
+    kind: str, way: tuple[DistanceMetric, Linkage], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Round after round, whether losses tell much apart or nothing: then DMAC alone decides."""
     splits, times = Counter[float](), 2 if way == ("euclidean", "average") else 1
     for seed, drawn in enumerate(DRAWN * times):
@@ -182,9 +193,10 @@ def test_same_edits_with_and_without(kind: str, way: tuple[DistanceMetric, Linka
         unit = (2.0, 1e9)[seed % 2]
         for round in range(2):
             evidence = DistanceEvidence(tree, space, unit * space.scale**2 or 1.0, round)
-            plain, fast = (
-                shape(tree, evidence, ALL, default_tree_rules(form)) for form in (PLAIN, FAST)
-            )
+            always(PLAIN, monkeypatch)
+            plain = shape(tree, evidence, ALL)
+            always(FAST, monkeypatch)
+            fast = shape(tree, evidence, ALL)
             assert plain[1:] == fast[1:]
             assert_same_tree(plain[0], fast[0])
             splits[unit] += sum(isinstance(edit, Split) for edit in plain[1])

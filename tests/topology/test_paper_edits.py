@@ -9,6 +9,7 @@ import pytest
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.dmac import paper_dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.fast import fast_neighbors
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
@@ -69,7 +70,7 @@ def test_algorithm_1(gamma: float) -> None:
         _, space, _ = world(seed)
         expected = algorithm_1(space, gamma)
         for neighbors in (fast_neighbors, plain_neighbors):
-            tree = paper_tree_rules(neighbors).build(space, DmacConfig(increase=gamma), 0)
+            tree = paper_dmac(space, DmacConfig(increase=gamma), 0, neighbors)
             assert tree == expected
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence, Evidence
@@ -75,7 +77,6 @@ def test_a_user_replaces_one_rule() -> None:
     assert shape(TREE, EVIDENCE, ALL)[1] == GRAFTS
     calm = replace(default_tree_rules(), graft=never)
     assert shape(TREE, EVIDENCE, ALL, calm) == (TREE, [], EVIDENCE)
-    assert shape(TREE, EVIDENCE, ALL, default_tree_rules(plain_neighbors))[1] == GRAFTS
 
 
 def test_without_rules_ours_are_taken() -> None:
@@ -114,15 +115,16 @@ def test_our_set_and_the_papers() -> None:
         assert min(tree.clusters) == 70
 
 
-def test_neighbors_are_handed_on() -> None:
+def test_all_rules_look_for_neighbors_in_the_quickest_way(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Space] = []
 
     def watched(space: Space) -> tuple[Neighbors, Separation]:
         asked.append(space)
         return plain_neighbors(space)
 
-    default_tree_rules(watched).build(SPACE, DmacConfig(), 0)
-    paper_tree_rules(watched).build(SPACE, DmacConfig(increase=1.1), 0)
+    monkeypatch.setattr("sofa_fl.topology.clustering.dmac.quickest", watched)
+    default_tree_rules().build(SPACE, DmacConfig(), 0)
+    paper_tree_rules().build(SPACE, DmacConfig(increase=1.1), 0)
     assert asked == [SPACE, SPACE]
-    default_tree_rules(watched).split(TREE, EVIDENCE, ALL)
+    default_tree_rules().split(TREE, EVIDENCE, ALL)
     assert len(asked) > 2

@@ -1,25 +1,27 @@
-"""`sofa_fl.run`, `resume`, `run_or_resume` and `compare`."""
+"""`sofa_fl.run`, `resume`, `run_or_resume` and `compare`, and the progress that they show."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
-from sofa_fl.api.comparison import Comparison
-from sofa_fl.api.progress_line import ProgressLine, is_watched
-from sofa_fl.api.result import Result
+from sofa_fl.api.result import Comparison, Result
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run import launch
 from sofa_fl.experiment.run.config import Config, for_method
 from sofa_fl.experiment.run.loop import Own, OwnData
 from sofa_fl.experiment.scoring.own_metrics import Metric
+from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.tracking.observers import Observer, at_end
 from sofa_fl.methods.method import Method
 from sofa_fl.methods.registry import check_method, find_method
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.report.page import write_run_report
+from sofa_fl.report.words import duration, news_of
 
 Methods = Sequence[str] | Mapping[str, Method[Any] | str | None]
 
@@ -207,3 +209,53 @@ def _all(observers: Sequence[Observer], progress: bool | None) -> list[Observer]
     """The caller's observers; those that show progress and write the report cannot break a run."""
     shown = [ProgressLine()] if progress or (progress is None and is_watched()) else []
     return [*observers, *shown, at_end(write_run_report)]
+
+
+def is_watched() -> bool:
+    """Whether somebody is watching, in a terminal or a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+class ProgressLine:
+    """An observer that shows the progress of a run, its scores, and the time left."""
+
+    def __init__(self) -> None:
+        self._width = 0
+        self._title = ""
+        self._mark: tuple[int, float] | None = None  # a round, and when it had ended
+
+    def __call__(self, event: Event) -> None:
+        now = time.monotonic()
+        if event["event"] == "start":
+            self._mark = None if event["round"] is None else (event["round"], now)
+            self._title = str(event["run"])
+            self._say("warm-up" if event["round"] is None else f"continuing after {event['round']}")
+        elif event["event"] == "round":
+            self._mark = self._mark or (event["round"], now)
+            self._round(event, now)
+        elif event["event"] == "scoring":
+            done = f"step {event['done'] + 1} of {event['of']}"
+            self._say(f"scoring every level, {done}")
+        elif event["event"] == "end":
+            self._end(event["summary"]["seconds"])
+
+    def _round(self, event: Event, now: float) -> None:
+        round, rounds = event["round"], event["rounds"]
+        parts = [f"round {round}/{rounds}" if round else "warm-up done", *news_of(event)]
+        assert self._mark is not None
+        first, since = self._mark
+        if first < round < rounds:
+            left = (now - since) / (round - first) * (rounds - round)
+            parts.append(f"{duration(left)} left")
+        self._say(", ".join(parts))
+
+    def _end(self, seconds: float) -> None:
+        self._say(f"done in {duration(seconds)}")
+        print(file=sys.stderr, flush=True)
+        self._width = 0
+
+    def _say(self, words: str) -> None:
+        """Overwrite the previous line."""
+        line = f"{self._title}: {words}"
+        print(f"\r{line:<{self._width}}", end="", file=sys.stderr, flush=True)
+        self._width = len(line)

@@ -169,13 +169,12 @@ def check_folder(folder: Path, runs: Mapping[Path, Config]) -> None:
     """Refuse a folder with runs that cannot be compared with these."""
     from sofa_fl.experiment.run.config import load_config
     from sofa_fl.experiment.run.values import differences
+    from sofa_fl.experiment.storage.disk import explained
 
     if (folder / "config.yaml").exists():
         raise RunError(f"{folder} is itself a run folder; choose another folder with --out")
-    try:
+    with explained(f"cannot read {folder}"):
         found = sorted(folder.glob("*/config.yaml")) if folder.exists() else []
-    except OSError as error:
-        raise RunError(f"cannot read {folder}: {error.strerror}") from None
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is not a folder; choose another with --out")
     for file in found:

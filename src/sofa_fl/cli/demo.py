@@ -1,4 +1,4 @@
-"""`sofa-fl demo`: a tree that finds groups, grows a branch for newcomers, and lets clients move."""
+"""`sofa-fl demo` and `sofa-fl init`: a first run, and files to start from."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from sofa_fl.cli.options import Quiet
 from sofa_fl.cli.run import with_progress
+from sofa_fl.errors import RunError
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
@@ -26,6 +27,8 @@ SOFA-FL is not told which client sees what; only the names show it, for you.
 In round {NEWCOMERS}, {SIZE} clients join; they see digits turned right.
 In round {CHANGE}, one client of each group starts to see what the next group sees.
 """
+TEMPLATES = Path(__file__).parent / "templates"
+FILES = {"config.yaml": "config.yaml", "train.py": "train.py.txt"}
 
 
 def demo(
@@ -122,3 +125,24 @@ def story_of(run: Path) -> list[str]:
         f"identical), and the mean accuracy is {rounds[-1].mean:.1%}."
     )
     return lines
+
+
+def init(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="[DIR]", help="Folder to write to; by default the current one."),
+    ] = Path(),
+) -> None:
+    """Write a small configuration, and a script with a network and data to replace with yours."""
+    from sofa_fl.cli.screen import put, shell
+    from sofa_fl.experiment.storage.disk import explained, write_text
+
+    if there := [name for name in FILES if (folder / name).exists()]:
+        raise RunError(f"{folder / there[0]} already exists; choose another folder")
+    with explained(f"cannot create the folder {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, template in FILES.items():
+        write_text(folder / name, (TEMPLATES / template).read_text(encoding="utf-8"))
+    go = f"cd {shell(folder)} && " if folder.resolve() != Path.cwd() else ""
+    wrote = " and ".join(shell(folder / name) for name in FILES)
+    put(f"wrote {wrote}; to try it, run: {go}python train.py")

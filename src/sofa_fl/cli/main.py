@@ -7,19 +7,15 @@ from typing import Annotated
 
 import typer
 
-from sofa_fl.cli.assign import assign
 from sofa_fl.cli.compare import compare
-from sofa_fl.cli.demo import demo
+from sofa_fl.cli.demo import demo, init
 from sofa_fl.cli.deploy import deploy
-from sofa_fl.cli.export import export
-from sofa_fl.cli.init import init
-from sofa_fl.cli.report import report
+from sofa_fl.cli.export import assign, export
+from sofa_fl.cli.report import report, tree, watch
 from sofa_fl.cli.reproduce import PASS_ON, reproduce
 from sofa_fl.cli.run import resume, run
 from sofa_fl.cli.screen import Commands
-from sofa_fl.cli.show_tree import tree
 from sofa_fl.cli.sweep import sweep
-from sofa_fl.cli.watch import watch
 
 app = typer.Typer(
     name="sofa-fl",

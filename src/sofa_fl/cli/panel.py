@@ -12,7 +12,7 @@ from rich.tree import Tree as Drawing
 from sofa_fl.errors import printable
 from sofa_fl.experiment.storage.events import Event, is_evaluated, metric_of
 from sofa_fl.report.history import clients_in, names_in, tree_in
-from sofa_fl.report.page_data import edits_in_words
+from sofa_fl.report.page import edits_in_words
 from sofa_fl.report.words import (
     client_name,
     missing,

@@ -110,7 +110,7 @@ def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], 
 def draw_figure(rows: Sequence[Row], path: Path) -> Path | None:
     """Draw the figure, if matplotlib is installed."""
     try:
-        from sofa_fl.jobs.combinations_figure import draw_grid
+        from sofa_fl.jobs.plotting import draw_grid
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise

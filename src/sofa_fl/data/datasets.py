@@ -19,16 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sofa_fl.data import cifar10
-from sofa_fl.data.download import cache_folder, download
-from sofa_fl.data.federated_data import Arrays
-from sofa_fl.data.published import (
+from sofa_fl.data.download import (
     PUBLISHED,
     TEST_IMAGES,
     TEST_LABELS,
     TRAIN_IMAGES,
     TRAIN_LABELS,
     Published,
+    cache_folder,
+    download,
 )
+from sofa_fl.data.federated_data import Arrays
 from sofa_fl.errors import DataError
 
 PACKAGE_FOLDER = Path(__file__).parent

@@ -15,8 +15,7 @@ from annotated_types import Ge, Gt, Interval
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Samples, SplitName
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model
+from sofa_fl.models.flat import Model, Vector
 from sofa_fl.topology.tree import NodeId
 
 Precision = Literal["float32", "tf32", "bf16"]

@@ -12,7 +12,7 @@ from contextlib import suppress
 import torch
 
 from sofa_fl.errors import release
-from sofa_fl.models.calls import said_by
+from sofa_fl.models.networks import said_by
 
 MOST = 160  # letters of what torch says
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Samples, SplitName
 from sofa_fl.engine.base import Exam, Prior
-from sofa_fl.models.mix import Model, identity
+from sofa_fl.models.flat import Model, identity
 
 Sums = NDArray[np.float64]  # loss and hits, summed over the samples of every batch
 _NONE: Sums = np.empty((0, 2))

@@ -14,7 +14,7 @@ import torch
 from annotated_types import Interval
 
 from sofa_fl.engine.base import Engine, EngineAround, Outcome, Task
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
 

@@ -17,9 +17,9 @@ from sofa_fl.engine.drawing import DRAWING
 from sofa_fl.engine.draws import Draws, Rewriting
 from sofa_fl.engine.recurrent import RECURRENT_IF_DRAWING
 from sofa_fl.errors import ModelError
-from sofa_fl.models.calls import naming
-from sofa_fl.models.flat import FlatNetwork
-from sofa_fl.models.networks import let_go, seeded
+from sofa_fl.models.flat_network import FlatNetwork
+from sofa_fl.models.frozen import let_go
+from sofa_fl.models.networks import naming, seeded
 
 DRAWN = {**DRAWING, **ATTENTION_IF_DRAWING, **RECURRENT_IF_DRAWING}
 SAMPLES = 8  # of the step that is tried, or a batch if that is smaller
@@ -51,17 +51,18 @@ def habits_of(flat: FlatNetwork, x: Tensor) -> Habits:
     return Habits(out.shape[1], watch.has_seen_draws)
 
 
-def draws_backwards(flat: FlatNetwork, x: Tensor, num_outputs: int) -> bool:
-    """Whether a network draws at random in its backward pass; raise if it cannot be trained.
+def draws_in_training(flat: FlatNetwork, x: Tensor, num_outputs: int) -> tuple[bool, bool]:
+    """Whether a network draws at random forward, and backward; raise if it cannot be trained.
 
-    It does where a checkpoint computes a part of the forward pass again. After this no process
-    can be forked that trains.
+    It draws backward where a checkpoint computes a part of the forward pass again. After this no
+    process can be forked that trains.
     """
     flat.network.train()
     watch = _Watch(flat.device)
     with _trying(flat), naming(f"the network cannot be trained on a batch of {len(x)}"):
         frozen = _frozen_numbers(flat)
         out = watch.during(lambda: flat.network(x))
+        draws_forward = watch.has_seen_draws
         if not isinstance(out, Tensor) or out.shape != (len(x), num_outputs):
             raise ModelError(
                 "the network must return the same kind of outputs in training as in evaluation, "
@@ -81,7 +82,7 @@ def draws_backwards(flat: FlatNetwork, x: Tensor, num_outputs: int) -> bool:
             )
         loss = out.float().square().mean()
         watch.during(lambda: _go_back(loss))
-    return watch.has_seen_draws
+    return draws_forward, watch.has_seen_draws
 
 
 def _frozen_numbers(flat: FlatNetwork) -> dict[str, tuple[int, int]]:

@@ -17,9 +17,8 @@ from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Noising, Outcome, Task
 from sofa_fl.engine.learner import Learner, each_cross_entropy, optimizer_for, pull_terms
 from sofa_fl.errors import ModelError
-from sofa_fl.models.calls import naming
-from sofa_fl.models.mix import as_vector
-from sofa_fl.models.networks import seed_draws
+from sofa_fl.models.flat import as_vector
+from sofa_fl.models.networks import naming, seed_draws
 
 CHUNK = 64  # samples whose gradients are in memory at a time
 LOSS_SHARE = 0.1  # of the clip that a sample's loss may be, as one more coordinate of its gradient

@@ -22,8 +22,8 @@ from sofa_fl.engine.private import (
     noise_scale,
     noised_loss,
 )
-from sofa_fl.models.calls import naming
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
+from sofa_fl.models.networks import naming
 
 MOST_GRADIENTS = 1 << 28  # numbers of all samples' gradients at a time: a gigabyte
 

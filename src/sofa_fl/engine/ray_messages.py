@@ -9,8 +9,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from sofa_fl.engine.task_codec import Header, Request, decode, encode
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import IdentityDict, Mix, Model, as_vector
+from sofa_fl.models.flat import IdentityDict, Mix, Model, Vector, as_vector
 
 MAX_PARTS = 8  # a mix of more models than these is sent as the one model that it stands for
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sofa_fl.engine.map_clients import UndecidedError
-from sofa_fl.models.calls import said_by
+from sofa_fl.models.networks import said_by
 
 READS = "the network depends on a value (`if`, `.item()`) that may differ from client to client"
 KEEPS = "the network keeps tensors between calls in attributes that are not buffers"

@@ -19,8 +19,8 @@ from sofa_fl.engine.draws import Draws, Rewriting
 from sofa_fl.engine.map_clients import READING, MapClients, MapClients16, UndecidedError
 from sofa_fl.engine.mapping import apart
 from sofa_fl.engine.stacking import Stacked, StackedMaxPool, stack_layers
-from sofa_fl.models.calls import Kept
-from sofa_fl.models.flat import FlatNetwork, Vector, empty_like
+from sofa_fl.models.flat import Vector, empty_like
+from sofa_fl.models.flat_network import FlatNetwork, Kept
 from sofa_fl.models.networks import Cnn, Mlp
 
 

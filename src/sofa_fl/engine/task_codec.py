@@ -18,8 +18,7 @@ from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Exam, Outcome, Pull, Task
 from sofa_fl.engine.exams import Sitting, Sums
 from sofa_fl.engine.learner import pull_terms
-from sofa_fl.models.flat import Vector, check_size
-from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.flat import Model, Vector, as_vector, check_size
 
 
 @dataclass(frozen=True, slots=True)

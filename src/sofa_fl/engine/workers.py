@@ -30,8 +30,7 @@ from sofa_fl.engine.memory import keep_memory
 from sofa_fl.engine.sequential import SequentialEngine, SpreadEngine
 from sofa_fl.engine.task_codec import Request, decode, encode, run_requests
 from sofa_fl.errors import EngineError, ModelError
-from sofa_fl.models.flat import check_size, empty_like
-from sofa_fl.models.mix import Mix, Model, write
+from sofa_fl.models.flat import Mix, Model, check_size, empty_like, write
 from sofa_fl.models.networks import NetworkFactory
 
 MAX_TRIES = 3  # a task that kills its worker this often is at fault itself

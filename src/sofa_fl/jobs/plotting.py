@@ -1,4 +1,4 @@
-"""How our matplotlib figures look, and how one becomes a file.
+"""How our matplotlib figures look, how one becomes a file, and the figure of a sweep.
 
 The same data give the same file with the same matplotlib: no date, no random ids.
 """
@@ -6,7 +6,7 @@ The same data give the same file with the same matplotlib: no date, no random id
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from sofa_fl.experiment.storage.disk import write_text
+from sofa_fl.experiment.storage.events import ACCURACY, metric_of, score_name
+from sofa_fl.jobs.combinations import plain
 
 # Okabe and Ito's colours, which the colour-blind tell apart.
 BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
@@ -44,6 +46,7 @@ STYLE: Any = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
 }
+COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
 
 
 @contextmanager
@@ -56,3 +59,30 @@ def drawing(path: Path, width: float, height: float) -> Iterator[Figure]:
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, drawn.getvalue())
+
+
+def draw_grid(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """A line per combination of the other keys; dashed for the worst client."""
+    first, metric = next(iter(rows[0]["over"]), ""), metric_of(rows[0])
+    unit, sign = (100, ", %") if metric == ACCURACY else (1, "")
+    ticks = list(dict.fromkeys(plain(row["over"].get(first, "")) for row in rows))
+    lines: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        rest = {key: value for key, value in row["over"].items() if key != first}
+        label = ", ".join(f"{key}={plain(value)}" for key, value in rest.items())
+        lines.setdefault(label, {})[plain(row["over"].get(first, ""))] = row
+    with drawing(path, max(4.5, 0.7 * len(ticks) + 3.5), 3.2) as figure:
+        axes = figure.subplots()
+        for number, (label, found) in enumerate(lines.items()):
+            colour = COLOURS[number % len(COLOURS)]
+            places = [at for at, tick in enumerate(ticks) if tick in found]
+            for key, dashes in (("mean", "-"), ("min", "--")):
+                shares = [unit * found[ticks[at]][key] for at in places]
+                told = (label or "mean client") if key == "mean" else None
+                axes.plot(
+                    places, shares, dashes, color=colour, marker="o", markersize=3.5, label=told
+                )
+        axes.set_xticks(range(len(ticks)), ticks)
+        axes.set_xlabel(first)
+        axes.set_ylabel(f"{score_name(metric)}, mean client (dashed: worst){sign}")
+        figure.legend(loc="outside right upper", frameon=False)

@@ -1,22 +1,31 @@
-"""Run jobs, each in a folder that is named after its configuration.
+"""Run jobs, each in a folder that is named after its configuration, one by one or side by side.
 
 So a changed configuration gets a new folder, a run that has ended is not repeated, and one that was
-stopped is resumed.
+stopped is resumed. Jobs side by side run in processes that take one after another, so that each
+starts up once. This pays on a GPU, which one run leaves half idle.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import queue
 import re
 import shutil
-from collections.abc import Callable, Iterable
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from sofa_fl.errors import RunError, SofaError
 from sofa_fl.experiment.run.config import Config, config_to_dict
 from sofa_fl.experiment.run.launch import run_once
+from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import at_end, guarded
@@ -25,6 +34,8 @@ from sofa_fl.report.page import REPORT, write_run_report
 RUNS = Path("runs") / "reproduce"
 # Keys that do not change a result.
 IDLE = ("out", "keep", "save_every", "track", "title", "preset", "own")
+PATIENCE = 20.0  # seconds that a process has to end
+PASSED_ON = ("event", "round", "summary")  # the part of an event that the parent gets
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ def run_jobs(
         on_event(index, event)
 
     if num_processes > 1 and len(unique) > 1:
-        from sofa_fl.jobs.processes import run_side_by_side
+        from sofa_fl.jobs.runner import run_side_by_side
 
         found = run_side_by_side(unique, min(num_processes, len(unique)), observe)
     else:
@@ -110,3 +121,92 @@ def tidy(folder: RunFolder, summary: Summary, *, is_kept: bool) -> None:
     if not (folder.path / REPORT).exists():
         (write,) = guarded([at_end(write_run_report)])
         write({"event": "end", "summary": summary})
+
+
+def run_side_by_side(jobs: Sequence[Job], num_processes: int, on_event: OnEvent) -> list[Summary]:
+    """The summaries of all jobs, in order; the first error ends all."""
+    context = get_context("spawn")  # a GPU cannot be used in a fork
+    todo: Any = context.Queue()
+    news: Any = context.Queue()
+    for item in [*enumerate(jobs), *[None] * num_processes]:
+        todo.put(item)
+    processes = [
+        context.Process(target=_work, args=(todo, news, os.getpid())) for _ in range(num_processes)
+    ]
+    found: dict[int, Summary] = {}
+    try:
+        for process in processes:
+            process.start()
+        while len(found) < len(jobs):
+            try:
+                index, event = news.get(timeout=1.0)
+            except queue.Empty:
+                if dead := [p.exitcode for p in processes if p.exitcode]:
+                    raise RunError(
+                        f"a process ended with exit code {dead[0]}; "
+                        "repeat the command with fewer --jobs to continue"
+                    ) from None
+                continue
+            match event["event"]:
+                case "failed":
+                    raise RunError(f"{jobs[index].title}: {event['message']}")
+                case "done":
+                    found[index] = event["summary"]
+            on_event(index, event)
+    finally:
+        for process in processes:
+            if process.is_alive() and len(found) < len(jobs):
+                process.terminate()
+        for process in processes:
+            if process.pid is not None:
+                process.join(PATIENCE)
+            if process.is_alive():
+                process.kill()
+        todo.cancel_join_thread()
+    return [found[index] for index in range(len(jobs))]
+
+
+def _work(todo: Any, news: Any, parent: int) -> None:
+    """Take jobs until there are none, or one fails, or the parent ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    with contextlib.suppress(KeyboardInterrupt):  # which may also come while a failure is told
+        signal.signal(signal.SIGTERM, _stop)
+        try:
+            _take(todo, news, parent)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to end in order
+
+
+def _take(todo: Any, news: Any, parent: int) -> None:
+    def tell(index: int, event: Event) -> None:
+        if os.getppid() != parent:  # it was killed, so nobody would use the rest
+            _stop()
+        news.put((index, {key: event[key] for key in PASSED_ON if key in event}))
+
+    while (item := todo.get()) is not None:
+        index, job = item
+        try:
+            run_job(job, index, tell)
+        except Exception as error:
+            news.put((index, {"event": "failed", "message": failure(job, error)}))
+            return
+
+
+def failure(job: Job, error: Exception) -> str:
+    """What to tell about a job that failed; if it is a bug, where its traceback was written."""
+    if isinstance(error, SofaError):
+        return str(error)
+    told = "".join(traceback.format_exception(error))
+    path = RunFolder(job.folder).error_file
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, told)
+    except (OSError, RunError):
+        return f"\n{told}"
+    # Of several lines, the first: CUDA's errors end with advice on how to debug them.
+    (first, *_) = traceback.format_exception_only(error)[-1].splitlines()
+    return f"{first}; the traceback is in {path}"
+
+
+def _stop(*_: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from sofa_fl.engine.base import Outcome, Pull
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.method import Notes, View, notes_of
-from sofa_fl.models.flat import Vector, inner_products
-from sofa_fl.models.mix import Mix, Model
+from sofa_fl.models.flat import Mix, Model, Vector, inner_products
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.geometry.space import Floats

@@ -11,8 +11,7 @@ from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
 from sofa_fl.methods.method import Notes, View
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model
+from sofa_fl.models.flat import Model, Vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
 

@@ -1,162 +1,77 @@
-"""A network as one flat vector: trainable parameters first, then float buffers.
+"""Models as flat vectors: an aggregate is a weighted mean, a distance is a norm.
 
-So aggregation is a weighted mean, distance is a norm, and stacking is rows. Frozen parameters are
-no part of the vector: they are the same for all. Nor are buffers of which no mean could be taken
-(`is_averaged`; BatchNorm counts its batches in one): they start anew with every load.
+A thousand clients may start from, or serve, a blend of models each. Kept as what it is made of
+(`Mix`), a blend costs nothing until an engine loads it.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.calls import Home, Kept
 from sofa_fl.models.gpu_sums import add_up, measure
-from sofa_fl.models.networks import frozen_of, hold
 
+V = TypeVar("V")
 Vector = Tensor  # one-dimensional, float32
 AT_ONCE = 32  # models that are worked on together, as copies
 ROOM = 1 << 26  # numbers of all such copies
+Aggregate = Literal["mean", "median", "trimmed"]
+BLOCK = 1 << 24  # numbers sorted at a time
 
 
-class FlatNetwork:
-    """A network, and its trainable parameters and float buffers as one flat vector.
+@dataclass(frozen=True, slots=True, eq=False)
+class Mix:
+    """The mean of `models`, weighted by `weights`, not computed yet."""
 
-    The network keeps its tensors where torch put them: cuDNN reads 16 bytes at a time and fails on
-    tensors that lie closer together, as in a dense vector they would. Frozen parameters share
-    memory with those of other networks in this process, and have `frozen_digest` in common.
-    `kept` is what the network keeps beside the vector, `home` where it makes tensors.
+    models: tuple[Vector, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the one model that it stands for."""
+        return self.models[0].nbytes
+
+
+Model = Vector | Mix
+
+
+def identity(model: Model) -> tuple[object, ...]:
+    """The same for the same model, and for mixes of the same models by the same weights.
+
+    It goes by where the models are in memory, so it holds as long as they live.
     """
-
-    def __init__(self, network: nn.Module, device: str | torch.device = "cpu") -> None:
-        self.device = torch.device(device)
-        self.home = Home(self.device)
-        self.frozen_digest = hold(network, self.device)
-        self.network = network.to(device)
-        self.weights = [p for p in network.parameters() if p.requires_grad]
-        if not self.weights:
-            raise ModelError("the network has no parameters to train")
-        self.num_trainable = sum(p.numel() for p in self.weights)
-        names = [name for name, p in network.named_parameters() if p.requires_grad]
-        layers = [name.rpartition(".")[0] for name in names]
-        self.first_of_head = layers.index(layers[-1])  # the layer that was registered last
-        self.num_head = sum(p.numel() for p in self.weights[self.first_of_head :])
-        if wrong := [name for name, p in zip(names, self.weights) if p.is_complex()]:
-            raise ModelError(
-                f"trainable parameters must be real, but {wrong[0]} is complex; keep its real and "
-                "imaginary parts in one real parameter, and read it with torch.view_as_complex"
-            )
-        if wrong := [name for name, p in zip(names, self.weights) if p.dtype != torch.float32]:
-            raise ModelError(
-                f"trainable parameters must be float32, but these are not: {wrong}; call the "
-                "network's float(), and use local.precision to set the precision of training"
-            )
-        self._averaged = frozenset(n for n, _ in network.named_buffers() if is_averaged(network, n))
-        self._separate()
-        self.places: dict[str, slice] = {}  # where in the vector each tensor is
-        self.size = 0
-        for name, tensor in self.tensors.items():
-            self.places[name] = slice(self.size, self.size + tensor.numel())
-            self.size += tensor.numel()
-        self.kept = Kept(network, but=self._averaged)
-
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """What the vector is made of, in order: read anew, since a network may replace buffers."""
-        parameters, buffers = self.network.named_parameters(), self.network.named_buffers()
-        return {
-            **{n: p for n, p in parameters if p.requires_grad},
-            **{n: b for n, b in buffers if n in self._averaged},
-        }
-
-    @property
-    def frozen(self) -> dict[str, nn.Parameter]:
-        """What the vector leaves out, by name."""
-        return frozen_of(self.network)
-
-    def _separate(self) -> None:
-        """Give each tensor memory of its own: two parameters may have been made of one tensor."""
-        taken = [_memory(parameter) for parameter in self.frozen.values()]
-        for tensor in self.tensors.values():
-            first, last = _memory(tensor)
-            is_shared = any(first < end and start < last for start, end in taken)
-            if is_shared or 0 in tensor.stride():
-                tensor.data = tensor.detach().clone(memory_format=torch.contiguous_format)
-            taken.append(_memory(tensor))
-
-    @property
-    def vector(self) -> Vector:
-        """A copy of the network's numbers, in new memory."""
-        out = _new_vector(self.size, self.device)
-        with torch.no_grad():
-            for name, tensor in self.tensors.items():
-                out[self.places[name]].view(tensor.shape).copy_(tensor)
-        return out
-
-    @torch.no_grad()
-    def load(self, vector: Vector) -> None:
-        check_size(vector, self.size)
-        self.kept.restore()
-        for name, tensor in self.tensors.items():
-            tensor.copy_(vector[self.places[name]].view(tensor.shape))
-
-    def pieces(self, vector: Vector) -> list[Tensor]:
-        """`vector`, of the trainable numbers, weight by weight."""
-        sizes = [weight.numel() for weight in self.weights]
-        parts = torch.split(vector, sizes)
-        return [part.view(weight.shape) for part, weight in zip(parts, self.weights)]
-
-    def span(self, part: Literal["all", "body", "head"]) -> slice:
-        """Which of the weights are a part of the network: all, the last layer, or those below."""
-        if part == "all":
-            return slice(None)
-        if not self.first_of_head:
-            raise ModelError(
-                "a network with one layer cannot be divided into a body and a head; use a deeper "
-                "network or another method"
-            )
-        return slice(self.first_of_head, None) if part == "head" else slice(self.first_of_head)
-
-    def state_dict(self, vector: Vector) -> dict[str, Tensor]:
-        """`vector` by name and shape, as torch's own `load_state_dict` takes it."""
-        check_size(vector, self.size)
-        places = {id(tensor): self.places[name] for name, tensor in self.tensors.items()}
-
-        def read(tensor: Tensor) -> Tensor:
-            piece = places.get(id(tensor))
-            numbers = tensor.detach() if piece is None else vector[piece].view(tensor.shape)
-            return numbers.to(tensor.dtype, copy=True)
-
-        named = self.network.state_dict(keep_vars=True)
-        return {name: read(tensor) for name, tensor in named.items()}
+    if not isinstance(model, Mix):
+        return (id(model),)
+    if len(model.models) == 1:
+        return (id(model.models[0]),)
+    return (*map(id, model.models), *model.weights)
 
 
-def is_averaged(network: nn.Module, name: str) -> bool:
-    """Whether a buffer is a part of the model, as running statistics are.
-
-    It is if it has floats, is saved with the network, and can be averaged: a mask of minus
-    infinity cannot.
-    """
-    buffer = network.get_buffer(name)
-    layer, _, own = name.rpartition(".")
-    is_saved = own not in getattr(network.get_submodule(layer), "_non_persistent_buffers_set", ())
-    return buffer.is_floating_point() and is_saved and bool(buffer.isfinite().all())
+def as_vector(model: Model) -> Vector:
+    """The model as one vector; a mix is computed now, and a mix of one model is that model."""
+    if not isinstance(model, Mix):
+        return model
+    if len(model.models) == 1:
+        return model.models[0]
+    return mean(model.models, model.weights)
 
 
-def _memory(tensor: Tensor) -> tuple[int, int]:
-    """From where to where in memory a tensor's numbers lie."""
-    if not tensor.numel():
-        return 0, 0
-    span = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    return tensor.data_ptr(), tensor.data_ptr() + (span + 1) * tensor.element_size()
+def write(model: Model, out: Vector) -> None:
+    """Put a model's numbers into memory that is there; the same bits as `as_vector` gives."""
+    if isinstance(model, Mix) and len(model.models) > 1:
+        mean(model.models, model.weights, out=out)
+    else:
+        out.copy_(as_vector(model))
 
 
 def check_size(vector: Vector, size: int) -> None:
@@ -219,7 +134,7 @@ def distances(vectors: Sequence[Vector], others: Iterable[Vector]) -> list[Tenso
     for first in range(0, len(vectors), AT_ONCE):
         some = list(vectors[first : first + AT_ONCE])
         theirs = list(islice(others, len(some)))
-        measured = measure(some, theirs)
+        measured = measure(some, theirs) if some[0].is_cuda else None
         found += measured or torch._foreach_norm(torch._foreach_sub(some, theirs))
     return found
 
@@ -228,10 +143,10 @@ def empty_like(vector: Vector) -> Vector:
     """Memory for another model."""
     if vector.dtype != torch.float32:
         return torch.empty_like(vector)
-    return _new_vector(len(vector), vector.device)
+    return new_vector(len(vector), vector.device)
 
 
-def _new_vector(size: int, device: torch.device) -> Vector:
+def new_vector(size: int, device: torch.device) -> Vector:
     """Memory for a model.
 
     On a CPU it comes from NumPy. Torch asks for aligned memory, which glibc cannot find in the gap
@@ -284,3 +199,61 @@ def add_together(vectors: Sequence[Vector], shares: Sequence[float], out: Vector
         rows = torch.stack(list(vectors[first : first + AT_ONCE]))
         out.addmv_(rows.T, factors[first : first + AT_ONCE])
     return out
+
+
+class IdentityDict(MutableMapping[Any, V]):
+    """Values by the identity of a model, an array, or a tuple of such objects and plain values.
+
+    Mixes of the same models by the same weights are one key. The dictionary holds its keys: Python
+    gives the id of an object that is gone to another.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[object, tuple[Any, V]] = {}
+
+    def __getitem__(self, key: Any) -> V:
+        return self._entries[_id_of(key)][1]
+
+    def __setitem__(self, key: Any, value: V) -> None:
+        self._entries[_id_of(key)] = key, value
+
+    def __delitem__(self, key: Any) -> None:
+        del self._entries[_id_of(key)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _id_of(key: Any) -> object:
+    if isinstance(key, tuple):
+        return tuple(_id_of(part) for part in key)
+    if isinstance(key, str | bool):  # compared by value
+        return key
+    if isinstance(key, Mix):
+        return identity(key)
+    return (id(key),)
+
+
+def aggregate(
+    models: Sequence[Vector], weights: Sequence[float], how: Aggregate = "mean", trim: float = 0.25
+) -> Vector:
+    """The mean of models by `weights`; or, number by number, their median or trimmed mean.
+
+    The latter two (arXiv:1803.01498) count every model once: who sends a bad one may as well claim
+    any weight. The trimmed mean leaves out the lowest and the highest `trim` of all, one of three
+    at least; of two models nothing can be left out.
+    """
+    n = len(models)
+    cut = (n - 1) // 2 if how == "median" else min(math.ceil(trim * n), (n - 1) // 2)
+    if how == "mean" or n < 3 or not cut:
+        return mean(models, weights if how == "mean" else [1.0] * n)
+    middle = torch.empty_like(models[0])
+    size = max(1, BLOCK // n)
+    for start in range(0, len(middle), size):
+        block = torch.stack([model[start : start + size] for model in models], dim=1)
+        ordered = torch.sort(block, dim=1).values
+        middle[start : start + size] = ordered[:, cut : n - cut].mean(dim=1)
+    return middle

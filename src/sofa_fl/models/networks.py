@@ -1,32 +1,28 @@
-"""The networks that ship with the package, by name; and what of any network is frozen.
-
-Frozen parameters are held once per process, and known by a digest.
-"""
+"""The networks that ship with the package; and how any network is made, seeded and called."""
 
 from __future__ import annotations
 
-import hashlib
 import random
 import sys
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from sofa_fl.errors import ModelError
+from sofa_fl.errors import ModelError, SofaError, release
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.pretrained import Pretrained
 from sofa_fl.seeding import seed_for
 
+T = TypeVar("T")
 NetworkFactory = Callable[[], nn.Module]
 LOADING = "Loading weights"  # the title of a bar that `transformers` draws for every model
-# By name, content and device, the parameters that have these numbers: they lie in memory once.
-_held: dict[tuple[str, str, str], list[weakref.ref[Tensor]]] = {}
 
 
 class Cnn(nn.Module):
@@ -188,73 +184,62 @@ def build(factory: NetworkFactory, seed: int) -> nn.Module:
     return network
 
 
-def frozen_of(network: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are not trained, by name."""
-    return {name: p for name, p in network.named_parameters() if not p.requires_grad}
+class Home:
+    """On the CPU, as ever; but if a network then fails on a GPU, there.
 
-
-def hold(network: nn.Module, device: torch.device) -> str:
-    """Move frozen parameters to a device, where those of equal networks share memory.
-
-    A network that is built again, or copied, therefore costs what it trains. The digest that is
-    returned is empty if nothing is frozen.
+    `torch.zeros(3)` in a `forward` is no fault on a CPU, and anywhere else it is. It is not put
+    on the GPU for all: many networks make small tensors to read numbers off them.
     """
-    frozen = frozen_of(network)
-    digests = {name: _digest(parameter) for name, parameter in frozen.items()}
-    for name, parameter in frozen.items():
-        key = name, digests[name], str(device)
-        others = [other for ref in _held.get(key, []) if (other := ref()) is not None]
-        there = [other for other in others if other.device.type == device.type]  # none has moved
-        parameter.data = there[0].data if there else parameter.data.to(device)
-        _held[key] = [weakref.ref(each) for each in (*there, parameter)]
-    for key in [key for key, refs in _held.items() if all(ref() is None for ref in refs)]:
-        del _held[key]
-    return _joint(digests)
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.is_default = device, False
+
+    def __call__(self) -> AbstractContextManager[object]:
+        """What is around every call of the network, and around its backward pass."""
+        return self.device if self.is_default else nullcontext()
+
+    def trying(self, call: Callable[[], T]) -> T:
+        """What `call` returns, here or there; its first error if it fails both times."""
+        try:
+            with self():
+                return call()
+        except ModelError as error:
+            if self.is_default or self.device.type == "cpu":
+                raise
+            first = error
+            release(error)
+        self.is_default = True
+        try:
+            with self():
+                return call()
+        except ModelError:
+            self.is_default = False
+            raise first from None
 
 
-def let_go(network: nn.Module) -> None:
-    """Share the frozen parameters of a network with no other from now on."""
-    own = {id(parameter) for parameter in frozen_of(network).values()}
-    for key, refs in list(_held.items()):
-        if any(id(ref()) in own for ref in refs):
-            del _held[key]
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Say in one sentence what a user's network raises in here."""
+    try:
+        yield
+    except (SofaError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ModelError(f"{what}: {said_by(error)}{_where(error)}") from error
 
 
-def digest_of(frozen: Mapping[str, Tensor]) -> str:
-    """What `hold` returns for a network that has these frozen parameters."""
-    return _joint({name: _digest(tensor) for name, tensor in frozen.items()})
+def _where(error: Exception) -> str:
+    """The last line of the user's that an error went through; torch and this package are none."""
+    others = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    if own := [frame for frame in frames if not frame.filename.startswith(others)]:
+        return f" ({own[-1].filename}, line {own[-1].lineno})"
+    return ""
 
 
-def with_frozen(factory: NetworkFactory, frozen: Mapping[str, Tensor]) -> NetworkFactory:
-    """A factory of the same network with these frozen parameters in place of its own."""
-
-    def make() -> nn.Module:
-        network = made(factory)
-        own = frozen_of(network)
-        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in frozen.items()}:
-            raise ModelError(
-                f"the network's frozen parameters ({len(own)}) must be those of the run "
-                f"({len(frozen)}); pass the network that the run was started with"
-            )
-        for name, parameter in own.items():
-            parameter.data = frozen[name].to(parameter.dtype)
-        return network
-
-    return make
-
-
-def _joint(digests: Mapping[str, str]) -> str:
-    return _short(repr(sorted(digests.items())).encode()) if digests else ""
-
-
-def _digest(tensor: Tensor) -> str:
-    kind = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
-    numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return _short(kind, numbers.data)
-
-
-def _short(*parts: bytes | memoryview) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
+def said_by(error: Exception) -> str:
+    """The first line of an error, with its type where that line alone says little."""
+    lines = str(error).strip().splitlines()
+    if isinstance(error, RuntimeError | ValueError | TypeError) and lines:
+        return lines[0]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

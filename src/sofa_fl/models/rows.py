@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sofa_fl.models.flat import Vector, check_size, on_device
+from sofa_fl.models.flat import Mix, Model, Vector, check_size, on_device
 from sofa_fl.models.gpu_sums import Terms, add_up
-from sofa_fl.models.mix import Mix, Model
 
 BLOCK = 1 << 27  # numbers that are computed at a time
 

@@ -26,8 +26,14 @@ from sofa_fl.engine.base import (
 )
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.models.flat import Vector
-from sofa_fl.privacy.accounting import Cost, least_noise, sampling_rate
-from sofa_fl.privacy.budgets import Account, Budgets, SamplePart
+from sofa_fl.privacy.accounting import (
+    Account,
+    Budgets,
+    Cost,
+    SamplePart,
+    least_noise,
+    sampling_rate,
+)
 from sofa_fl.privacy.config import PrivacyConfig
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId

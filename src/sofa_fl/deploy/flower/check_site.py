@@ -20,7 +20,7 @@ from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config, load_config
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import build
 
 

@@ -14,18 +14,22 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import log
 
-from sofa_fl.deploy.flower.flower_messages import from_record, is_sealed, to_record
+from sofa_fl.deploy.flower.flower_messages import (
+    PUBLIC,
+    from_record,
+    is_sealed,
+    sealing_key_of,
+    to_record,
+)
 from sofa_fl.deploy.flower.node_site import simulated_site, site_of
-from sofa_fl.deploy.flower.sealing import PUBLIC, sealing_key_of
 from sofa_fl.deploy.machine.client_machine import ClientMachine
 from sofa_fl.deploy.machine.machine_data import LoadData, MachineData, as_machine_data
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.site import Site, audit_nothing
-from sofa_fl.deploy.masked_sum.pair_keys import public_of
-from sofa_fl.deploy.transport.contents import asked_in, left_in
+from sofa_fl.deploy.masked_sum.masks import public_of
 from sofa_fl.deploy.transport.message_checks import MessageError, safe_reason, shown
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
-from sofa_fl.deploy.transport.wire_message import WireMessage, refusal
+from sofa_fl.deploy.transport.wire_message import WireMessage, asked_in, left_in, refusal
 from sofa_fl.errors import SofaError
 
 RESIDENT = "SOFA_FL_RESIDENT"  # set where the next message comes to the same process

@@ -16,7 +16,6 @@ import torch
 
 from sofa_fl.data.federated_data import Arrays, Samples, SplitName
 from sofa_fl.deploy.machine import limits
-from sofa_fl.deploy.machine.disclosure import disclose
 from sofa_fl.deploy.machine.gate import Gate
 from sofa_fl.deploy.machine.machine_data import MachineData, fingerprint_of, with_holdout
 from sofa_fl.deploy.machine.model_cache import ModelCache
@@ -24,16 +23,15 @@ from sofa_fl.deploy.machine.own_batches import arranged, draw_batches
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.secure_sums import SecureSums
 from sofa_fl.deploy.machine.site import Site
-from sofa_fl.deploy.machine.sum_record import SumRecord
-from sofa_fl.deploy.transport.contents import KINDS
+from sofa_fl.deploy.machine.site_records import SumRecord, disclose
 from sofa_fl.deploy.transport.machine_profile import MachineProfile, SampleFormat
 from sofa_fl.deploy.transport.message_checks import MessageError, RefusalError, check_samples, shown
 from sofa_fl.deploy.transport.run_setup import MakeNetwork, RunSetup
-from sofa_fl.deploy.transport.wire_message import VERSION, MessageBuilder, WireMessage
+from sofa_fl.deploy.transport.wire_message import KINDS, VERSION, MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, Prior, Task, batch_order
 from sofa_fl.engine.learner import Learner, Store
 from sofa_fl.engine.task_codec import MODEL_FIELD, Embedding, Header, R, decode
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector
 from sofa_fl.present import log_shares
 from sofa_fl.topology.tree import NodeId
 

@@ -17,7 +17,7 @@ from sofa_fl.deploy.transport.message_checks import (
 from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.engine.base import TrainedPart
 from sofa_fl.engine.task_codec import Header
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build
 
 LARGEST = 1e6  # weight of a pull

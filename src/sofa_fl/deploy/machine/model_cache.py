@@ -14,8 +14,7 @@ from sofa_fl.deploy.transport.wire_message import (
     read_mix,
 )
 from sofa_fl.engine.task_codec import Header
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Mix, as_vector
+from sofa_fl.models.flat import Mix, Vector, as_vector
 
 MAX_MODELS = 256  # a server could send ever more
 

@@ -15,7 +15,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Interval
 
 from sofa_fl.deploy.machine.privacy import SitePrivacy
-from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig
+from sofa_fl.deploy.machine.site_records import SecureAggregationConfig
 from sofa_fl.deploy.masked_sum.plan import is_key
 from sofa_fl.deploy.transport.message_checks import flaw_of_name
 from sofa_fl.errors import ConfigError

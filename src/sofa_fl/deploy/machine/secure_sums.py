@@ -6,9 +6,9 @@ from functools import cached_property
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from sofa_fl.deploy.machine.sum_record import SecureAggregationConfig, SumRecord
+from sofa_fl.deploy.machine.site_records import SecureAggregationConfig, SumRecord
+from sofa_fl.deploy.masked_sum.masks import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE, masked, reveal
-from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
 from sofa_fl.deploy.masked_sum.plan import (
     SumPlan,
     flaw_of_keys,
@@ -17,9 +17,8 @@ from sofa_fl.deploy.masked_sum.plan import (
     survivors_of,
 )
 from sofa_fl.deploy.transport.message_checks import RefusalError
-from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.run_setup import RunSetup, work_digest
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
-from sofa_fl.deploy.transport.work import work_digest
 from sofa_fl.engine.base import Task
 from sofa_fl.engine.task_codec import Header
 from sofa_fl.models.flat import Vector

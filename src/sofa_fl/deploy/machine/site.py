@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.deploy.machine.disclosure import DisclosureLedger
 from sofa_fl.deploy.machine.policy import policy_text
 from sofa_fl.deploy.machine.sealed_log import Log, MemoryLog, SealedLog
-from sofa_fl.deploy.masked_sum.pair_keys import public_of, sum_key_of
+from sofa_fl.deploy.machine.site_records import DisclosureLedger
+from sofa_fl.deploy.masked_sum.masks import public_of, sum_key_of
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.storage.disk import append_bytes, write_bytes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from sofa_fl.deploy.machine.policy import Policy
 from sofa_fl.deploy.machine.privacy import Budget
 from sofa_fl.deploy.machine.site import AUDIT_FILE, open_site
-from sofa_fl.deploy.machine.sum_record import SumRecord
+from sofa_fl.deploy.machine.site_records import SumRecord
 
 WORDS = {  # of one, and of several
     "models": ("model in the clear", "models in the clear"),

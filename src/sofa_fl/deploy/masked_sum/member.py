@@ -12,12 +12,21 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
-from sofa_fl.deploy.masked_sum import shamir
-from sofa_fl.deploy.masked_sum.numbers import Masked, encoded, mask
-from sofa_fl.deploy.masked_sum.pair_keys import pair_seed, public_of, sealed_share, unsealed_share
+from sofa_fl.deploy.masked_sum.masks import (
+    SIZE,
+    Masked,
+    encoded,
+    mask,
+    new_secret,
+    pair_seed,
+    public_of,
+    sealed_share,
+    split_secret,
+    unsealed_share,
+)
 from sofa_fl.deploy.masked_sum.plan import SumPlan
 
-SEALED_SIZE = shamir.SIZE + 16  # bytes of an encrypted share
+SEALED_SIZE = SIZE + 16  # bytes of an encrypted share
 Bytes = NDArray[np.uint8]
 
 
@@ -58,13 +67,13 @@ def masked(plan: SumPlan, key: X25519PrivateKey, model: NDArray[np.float32]) -> 
     own = plan.keys.index(public_of(key))
     weights = plan.weights
     numbers = encoded(model, weights[own], sum(weights))
-    secret = shamir.new_secret()
-    numbers += mask(secret.to_bytes(shamir.SIZE), len(numbers))
+    secret = new_secret()
+    numbers += mask(secret.to_bytes(SIZE), len(numbers))
     for member, other in enumerate(plan.keys):
         if member != own:
             pair = mask(pair_seed(key, other, plan.digest), len(numbers))
             numbers = numbers + pair if own < member else numbers - pair
-    shares = shamir.split_secret(secret, plan.threshold, len(plan.keys))
+    shares = split_secret(secret, plan.threshold, len(plan.keys))
     rows = [sealed_share(share, key, to, plan.digest) for share, to in zip(shares, plan.keys)]
     return MaskedModel(numbers, byte_rows(rows, SEALED_SIZE))
 
@@ -83,8 +92,8 @@ def reveal(
     unread = tuple(one for one, share in zip(survivors, found) if share is None)
     gone = [one for one in range(len(plan.keys)) if one not in survivors]
     seeds = [pair_seed(key, plan.keys[one], plan.digest) for one in gone]
-    rows = [share or bytes(shamir.SIZE) for share in found]
-    return Revealed(byte_rows(rows, shamir.SIZE), unread, byte_rows(seeds, shamir.SIZE))
+    rows = [share or bytes(SIZE) for share in found]
+    return Revealed(byte_rows(rows, SIZE), unread, byte_rows(seeds, SIZE))
 
 
 def byte_rows(rows: list[bytes], size: int) -> Bytes:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.deploy.masked_sum import shamir
+from sofa_fl.deploy.masked_sum.masks import SIZE, Masked, combine_shares, decoded, mask
 from sofa_fl.deploy.masked_sum.member import Revealed
-from sofa_fl.deploy.masked_sum.numbers import Masked, decoded, mask
 from sofa_fl.deploy.masked_sum.plan import SumPlan
 
 
@@ -55,8 +54,8 @@ def unmasked_mean(
             raise SumError(
                 f"{plan.threshold} members must agree on a sum, but {len(shares)} answered"
             )
-        secret = shamir.combine_shares(shares, plan.threshold)
-        total += numbers[member] - mask(secret.to_bytes(shamir.SIZE), len(total))
+        secret = combine_shares(shares, plan.threshold)
+        total += numbers[member] - mask(secret.to_bytes(SIZE), len(total))
         for seed, other in zip(revealed[member].seeds if gone else (), gone):
             pair = mask(seed.tobytes(), len(total))
             total = total - pair if member < other else total + pair

@@ -11,8 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.deploy.transport.contents import left_in
-from sofa_fl.deploy.transport.wire_message import WireMessage
+from sofa_fl.deploy.transport.wire_message import WireMessage, left_in
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.topology.tree import NodeId
 

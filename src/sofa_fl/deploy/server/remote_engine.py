@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Arrays, Samples
 from sofa_fl.deploy.server.exchange import Exchange, accepted, flaw_of_answer
-from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.received import Received
 from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.server.sample_relay import SampleRelay, train_on_pool
 from sofa_fl.deploy.server.task_messages import (
+    KnownModels,
     mean_score,
     pack_exam,
     pack_request,
@@ -31,8 +31,8 @@ from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.deploy.transport.wire_message import MessageBuilder, WireMessage
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.task_codec import Embedding, Header
-from sofa_fl.models.flat import FlatNetwork, Vector
-from sofa_fl.models.mix import IdentityDict
+from sofa_fl.models.flat import IdentityDict, Vector
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build
 
 NO_ROWS: Samples = np.empty(0, dtype=np.int64)

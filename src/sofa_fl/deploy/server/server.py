@@ -32,7 +32,7 @@ from sofa_fl.experiment.run.loop import Own, RunResult
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.tracking.observers import Observer, all_observers
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build
 
 ROSTER_FILE = "nodes.json"

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sofa_fl.deploy.masked_sum.masks import NUM_CHECKS
+from sofa_fl.deploy.masked_sum.masks import SIZE as SHARE_SIZE
 from sofa_fl.deploy.masked_sum.member import SEALED_SIZE, MaskedModel, Revealed
-from sofa_fl.deploy.masked_sum.numbers import NUM_CHECKS
 from sofa_fl.deploy.masked_sum.plan import MAX_MEMBERS, SMALLEST, SumPlan, threshold_for
-from sofa_fl.deploy.masked_sum.shamir import SIZE as SHARE_SIZE
 from sofa_fl.deploy.masked_sum.unmask import SumError, unmasked_mean
 from sofa_fl.deploy.server.exchange import Exchange
 from sofa_fl.deploy.server.received import Received
@@ -28,9 +28,8 @@ from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.message_checks import MessageError, checked_value, shown
-from sofa_fl.deploy.transport.run_setup import RunSetup
+from sofa_fl.deploy.transport.run_setup import RunSetup, as_it_arrives, work_digest
 from sofa_fl.deploy.transport.wire_message import WireMessage
-from sofa_fl.deploy.transport.work import as_it_arrives, work_digest
 from sofa_fl.engine.base import Outcome, Task
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.topology.tree import NodeId

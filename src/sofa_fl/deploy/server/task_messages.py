@@ -3,6 +3,9 @@
 The form is that of `engine/task_codec.py`, but no request names rows: a machine trains on all that
 it has to train on and evaluates a whole split. It adds its own class mix, so a prior becomes a
 flag.
+
+A resident machine keeps what it trained and the models it was sent since, until it trains again.
+The server knows from its answers which these are, so that they need not travel again.
 """
 
 from __future__ import annotations
@@ -13,17 +16,51 @@ from typing import Any
 import numpy as np
 
 from sofa_fl.data.federated_data import ClientData, Samples, SplitName
-from sofa_fl.deploy.server.known_models import KnownModels
 from sofa_fl.deploy.server.row_owners import RowOwners
 from sofa_fl.deploy.server.sample_relay import SampleRelay
 from sofa_fl.deploy.transport.message_checks import MessageError, shown
-from sofa_fl.deploy.transport.wire_message import MessageBuilder, ModelType, WireMessage
+from sofa_fl.deploy.transport.wire_message import MessageBuilder, ModelName, ModelType, WireMessage
 from sofa_fl.engine.base import Exam, Outcome, Score, Task
 from sofa_fl.engine.task_codec import Header, Request, encode
 from sofa_fl.errors import RunError
+from sofa_fl.models.flat import IdentityDict, Mix, Model
 
 LARGEST_SCORE = 1e30  # larger ones could not be added up
 NOT_SCORED = Score(float("nan"), float("nan"), 0)
+
+
+class KnownModels:
+    """The models that one machine holds, and what they are called there."""
+
+    def __init__(self) -> None:
+        self._names: IdentityDict[str] = IdentityDict()
+
+    def name(self, model: Model, builder: MessageBuilder) -> ModelName:
+        """Name a model in a message; it travels along only if the machine cannot compute it."""
+        if model in self._names:
+            return self._names[model]
+        if self._names and isinstance(model, Mix):
+            missing = [part for part in model.models if part not in self._names]
+            if len(missing) <= 1:  # later messages can use the missing part, but not the mix
+                parts = [self.name(part, builder) for part in model.models]
+                return [[part, float(weight)] for part, weight in zip(parts, model.weights)]
+        return builder.add_model(model)
+
+    def add_sent(self, builder: MessageBuilder, answer: WireMessage) -> None:
+        """Add the models of a message that, as the answer says, the machine has cached."""
+        cached = answer.header.get("cached")
+        if isinstance(cached, Mapping):
+            for model, name in builder.models.items():
+                self._add(model, cached.get(name))
+
+    def add_trained(self, outcomes: Sequence[Outcome], answer: WireMessage) -> None:
+        """Add the models that, as the answer says, the machine has trained and cached."""
+        for outcome, header in zip(outcomes, answer.header["outcomes"]):
+            self._add(outcome.params, header.get("cached"))
+
+    def _add(self, model: Model, name: object) -> None:
+        if isinstance(name, str):
+            self._names[model] = name
 
 
 def pack_request(request: Request, builder: MessageBuilder, known: KnownModels) -> Header:

@@ -1,23 +1,34 @@
-"""What a machine must know of a run: how it trains, and how models travel."""
+"""What a machine must know of a run: how it trains, how models travel, and a hash of its work.
+
+The hash is the same for all members of a sum. Otherwise a server could make the models of all
+others known beforehand, by another model to start from, a pace of 0 or a strong pull, and would
+find a single one in the sum (Pasquini et al. 2022).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from sofa_fl.deploy.transport.message_checks import MessageError, checked_value, shown
 from sofa_fl.deploy.transport.wire_message import ModelType
-from sofa_fl.engine.base import LocalConfig
+from sofa_fl.engine.base import LocalConfig, Task
+from sofa_fl.engine.task_codec import decode, encode
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import parse_config
 from sofa_fl.models.config import ModelConfig
+from sofa_fl.models.flat import Model, Vector, as_vector
 from sofa_fl.models.networks import NetworkFactory, network_factory
 
 # A user's own network, of the shape of an input and the number of outputs.
 MakeNetwork = Callable[[tuple[int, ...], int], nn.Module]
+SIZE = 16  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,3 +79,29 @@ class RunSetup:
         if make_network is None:
             return network_factory(self.model, input_shape, self.num_outputs)
         return lambda: make_network(input_shape, self.num_outputs)
+
+
+def work_digest(task: Task, setup: RunSetup) -> str:
+    """A hash of all but whose samples a task is on, and in which order; of a task as it arrives."""
+    plain = {
+        "setup": setup.to_dict(),
+        "batches": task.batches,
+        "pace": float(task.pace),
+        "part": task.part,
+        "prior": task.prior is not None,
+        "pulls": [float(pull.weight) for pull in task.pulls],
+    }
+    digest = hashlib.blake2b(json.dumps(plain, sort_keys=True).encode(), digest_size=SIZE)
+    for vector in (as_vector(task.start), *(pull.target for pull in task.pulls)):
+        digest.update(np.ascontiguousarray(vector.cpu().numpy()).data)
+    return digest.hexdigest()
+
+
+def as_it_arrives(task: Task, setup: RunSetup) -> Task:
+    """A task as a machine decodes it: one sum of all pulls, and models as they travel."""
+
+    def travelled(model: Model) -> Vector:
+        vector = as_vector(model)
+        return vector.half().float() if setup.transport == "float16" else vector.float()
+
+    return decode(Task, encode(task, travelled), lambda vector: vector)

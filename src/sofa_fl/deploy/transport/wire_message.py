@@ -20,8 +20,7 @@ from sofa_fl.deploy.transport.message_checks import (
     checked_value,
     shown,
 )
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import IdentityDict, Model, as_vector
+from sofa_fl.models.flat import IdentityDict, Model, Vector, as_vector
 
 VERSION = 5  # of the content of messages; both sides must have the same
 ModelType = Literal["float32", "float16"]  # in which models travel
@@ -29,6 +28,7 @@ ARRAY_TYPES = ("float32", "float16", "float64", "uint8", "uint32", "int32", "int
 ModelName = str | list[list[Any]]  # an array's name; for a mix, pairs of such a name and a weight
 UNREADABLE = "unreadable"  # the header's key for what was wrong with the bytes of a message
 REFUSED = "refused"  # the header's key for why a machine declined
+KINDS = ("tasks", "exams", "embeds", "unmask")
 
 
 def refusal(why: str) -> WireMessage:
@@ -118,3 +118,36 @@ class MessageBuilder:
 
     def message(self, **header: Any) -> WireMessage:
         return WireMessage({"version": VERSION, **header}, self.arrays)
+
+
+def asked_in(question: WireMessage) -> dict[str, int]:
+    """How many trainings, evaluations, embeddings and samples a message asks for."""
+    header = question.header
+    asked = {name: _length(header.get(name)) for name in KINDS}
+    asked["samples"] = _length(question.arrays.get("give")) if header.get("give") else 0
+    asked["hello"] = int(header.get("ask") == "hello")
+    return {name: number for name, number in asked.items() if number}
+
+
+def left_in(reply: WireMessage) -> dict[str, int]:
+    """How many models, scores, features, samples and bytes an answer holds."""
+    header = reply.header
+    outcomes = header.get("outcomes")
+    known = [one for one in outcomes if isinstance(one, dict)] if isinstance(outcomes, list) else []
+    masked = sum("masked" in one for one in known)
+    left = {
+        "models": _length(outcomes) - masked,
+        "masked_models": masked,
+        "unmasked_sums": _length(header.get("revealed")),
+        "scores": _length(header.get("scores")),
+        "embeds": _length(header.get("embeds")),
+        "samples": _length(reply.arrays.get("gave")),
+        "bytes": reply.nbytes,
+    }
+    return {name: number for name, number in left.items() if number}
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return int(value.size if value.ndim < 2 else len(value))
+    return len(value) if isinstance(value, list) else 0

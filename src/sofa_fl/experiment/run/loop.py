@@ -44,7 +44,7 @@ from sofa_fl.experiment.tracking.observers import Observer, notify
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import Method, Notes, View
 from sofa_fl.methods.registry import find_method, info_of, make_method
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build, network_factory
 from sofa_fl.privacy.private_engine import PrivateEngine
 from sofa_fl.sharing import traffic

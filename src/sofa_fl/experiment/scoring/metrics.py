@@ -14,7 +14,7 @@ from sofa_fl.errors import DataError
 from sofa_fl.experiment.storage.events import R2
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import View
-from sofa_fl.models.mix import Model, identity
+from sofa_fl.models.flat import Model, identity
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId, Tree
 

@@ -23,8 +23,8 @@ from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
 from sofa_fl.experiment.storage.events import Event
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import View
-from sofa_fl.models.flat import FlatNetwork
-from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.flat import Model, as_vector
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build
 from sofa_fl.topology.tree import NodeId
 

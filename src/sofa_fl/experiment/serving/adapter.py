@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from sofa_fl.errors import RunError
-from sofa_fl.models.flat import FlatNetwork
+from sofa_fl.experiment.storage.disk import explained
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.pretrained import Pretrained
 
 
@@ -29,9 +30,7 @@ def write_adapter(flat: FlatNetwork, folder: Path, prior: Sequence[float]) -> tu
     is_bias = head.ndim == 1 and len(head) >= len(prior) > 0
     if is_bias:
         head[: len(prior)] += torch.tensor(prior, device=head.device)
-    try:
+    with explained(f"cannot write {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(str(folder), save_embedding_layers=False)
-    except OSError as error:
-        raise RunError(f"cannot write {folder}: {error.strerror}") from None
     return () if is_bias else tuple(prior)

@@ -31,8 +31,8 @@ from sofa_fl.experiment.storage.frozen_file import with_frozen_of
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.storage.saving import Serving, state_type
 from sofa_fl.methods.registry import make_method
-from sofa_fl.models.flat import FlatNetwork, check_size
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import as_vector, check_size
+from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build, network_factory
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from sofa_fl.experiment.serving.model_files import OpenRun, format_of, open_run
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError
 from sofa_fl.experiment.storage.saving import MeanInputs
-from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.flat import Model, as_vector
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.present import mean_input
 from sofa_fl.topology.tree import NodeId

@@ -41,6 +41,15 @@ class DamagedError(RunError):
     """A file of a run is not as it was written."""
 
 
+@contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Say in one sentence what the operating system refuses in here: `what`, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{what}: {error.strerror}") from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file completely or not at all."""
     write_bytes(path, text.encode())
@@ -78,12 +87,9 @@ def replacing(
 
 def append_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Append to a file, which is created if there is none; return once the data are on disk."""
-    try:
-        with io.FileIO(path, "ab", opener=_opener(mode)) as file:
-            write_all(file, data)
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from None
+    with explained(f"cannot write {path}"), io.FileIO(path, "ab", opener=_opener(mode)) as file:
+        write_all(file, data)
+        os.fsync(file.fileno())
 
 
 def _opener(mode: int = 0o666) -> Callable[[str, int], int]:
@@ -111,10 +117,8 @@ def locked(path: Path, refusal: str | None = None, patience: float = 0.0) -> Ite
 
     Wait for it; with a `refusal`, wait no more than `patience` seconds and raise that then.
     """
-    try:
+    with explained(f"cannot lock {path}"):
         opened = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o600)
-    except OSError as error:
-        raise RunError(f"cannot lock {path}: {error.strerror}") from None
     try:
         end = time.monotonic() + patience
         while fcntl is not None:

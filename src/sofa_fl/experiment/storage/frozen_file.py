@@ -15,8 +15,9 @@ from torch import Tensor
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import DamagedError, discard, sync_folder, temporary_for
-from sofa_fl.models.flat import FlatNetwork
-from sofa_fl.models.networks import NetworkFactory, build, digest_of, with_frozen
+from sofa_fl.models.flat_network import FlatNetwork
+from sofa_fl.models.frozen import digest_of, with_frozen
+from sofa_fl.models.networks import NetworkFactory, build
 
 PREFIX = "frozen-"
 

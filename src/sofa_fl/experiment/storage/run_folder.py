@@ -31,6 +31,7 @@ from sofa_fl.experiment.storage.disk import (
     PARTIAL,
     DamagedError,
     discard,
+    explained,
     locked,
     sync_folder,
     write_all,
@@ -59,7 +60,7 @@ class RunFolder:
     def create(cls, path: Path, config: dict[str, Any]) -> RunFolder:
         """Make a new run folder; the folder must be empty or not exist."""
         folder = cls(path)
-        try:
+        with explained(f"cannot write the run folder {path}"):
             # A kill while the folder was made may have left the first file unfinished.
             left = {folder.lock_file, folder.error_file, *folder.unfinished()}
             if path.exists() and set(path.iterdir()) - left:
@@ -69,8 +70,6 @@ class RunFolder:
                 )
             path.mkdir(parents=True, exist_ok=True)
             sync_folder(path.parent)
-        except OSError as error:
-            raise RunError(f"cannot write the run folder {path}: {error.strerror}") from None
         write_text(folder.config_file, yaml.safe_dump(config, sort_keys=False))
         return folder
 
@@ -92,10 +91,8 @@ class RunFolder:
         Raises:
             RunError: Another process runs here, and still does after `patience` seconds.
         """
-        try:
+        with explained(f"cannot write the run folder {self.path}"):
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"cannot write the run folder {self.path}: {error.strerror}") from None
         refusal = (
             f"another process is running in {self.path}; wait until it has ended, or choose "
             "another folder with 'out'"
@@ -112,14 +109,12 @@ class RunFolder:
 
     def clear(self) -> None:
         """Delete everything but the configuration, so that the run begins."""
-        try:
+        with explained(f"cannot write the run folder {self.path}"):
             self._marked.clear()
             self.events_file.unlink(missing_ok=True)
             self.checkpoints.mkdir(exist_ok=True)
             self.forget_after(-1)
             sync_folder(self.path)
-        except OSError as error:
-            raise RunError(f"cannot write the run folder {self.path}: {error.strerror}") from None
 
     @property
     def lock_file(self) -> Path:
@@ -170,38 +165,34 @@ class RunFolder:
 
         What is not flushed is lost in a power cut; the next `mark` flushes it.
         """
-        try:
-            with self.events_file.open("ab", buffering=0) as file:
-                before = file.tell()
-                try:
-                    write_all(file, json.dumps(line).encode() + b"\n")
-                    if flush:
-                        os.fsync(file.fileno())
-                        self._unflushed.clear()
-                    else:
-                        self._unflushed.append(before)
-                except OSError:
-                    file.truncate(before)
-                    raise
-                if not before:
-                    sync_folder(self.path)
-                return file.tell()
-        except OSError as error:
-            raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
+        path = self.events_file
+        with explained(f"cannot write {path}"), path.open("ab", buffering=0) as file:
+            before = file.tell()
+            try:
+                write_all(file, json.dumps(line).encode() + b"\n")
+                if flush:
+                    os.fsync(file.fileno())
+                    self._unflushed.clear()
+                else:
+                    self._unflushed.append(before)
+            except OSError:
+                file.truncate(before)
+                raise
+            if not before:
+                sync_folder(self.path)
+            return file.tell()
 
     def mark(self) -> tuple[int, int]:
         """The length of the events so far, all of them on disk, and their checksum."""
         length, checksum = self._marked or (0, 0)
         if self.events_file.exists():
-            try:
-                with self.events_file.open("r+b") as file:
-                    if self._unflushed:
-                        os.fsync(file.fileno())
-                        self._unflushed.clear()
-                    file.seek(length)  # only what was appended since the last mark is read
-                    new = file.read()
-            except OSError as error:
-                raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
+            path = self.events_file
+            with explained(f"cannot write {path}"), path.open("r+b") as file:
+                if self._unflushed:
+                    os.fsync(file.fileno())
+                    self._unflushed.clear()
+                file.seek(length)  # only what was appended since the last mark is read
+                new = file.read()
             length, checksum = length + len(new), zlib.crc32(new, checksum)
         self._marked[:] = length, checksum
         return length, checksum
@@ -214,13 +205,11 @@ class RunFolder:
             raise DamagedError(f"{self.events_file} is shorter than its checkpoint says")
         if zlib.crc32(recorded) != checksum:
             raise DamagedError(f"{self.events_file} is damaged: its checksum does not match")
-        try:
+        with explained(f"cannot write {self.events_file}"):
             if length:
                 os.truncate(self.events_file, length)
             else:
                 self.events_file.unlink(missing_ok=True)
-        except OSError as error:
-            raise RunError(f"cannot write {self.events_file}: {error.strerror}") from None
 
     def num_recorded(self) -> int:
         """The number of recorded rounds and the warm-up, without an incomplete last line."""

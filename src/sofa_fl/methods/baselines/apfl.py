@@ -15,8 +15,7 @@ from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import PersonalMethod, PersonalState, two_parts, view_of
 from sofa_fl.methods.registry import register
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Mix, as_vector
+from sofa_fl.models.flat import Mix, Vector, as_vector
 from sofa_fl.sharing import SharingConfig, training_sets
 
 

@@ -8,8 +8,7 @@ from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.local_update import blend
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model
+from sofa_fl.models.flat import Model, Vector
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation, answered
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.models.flat import Vector, mean
-from sofa_fl.models.mix import Model
+from sofa_fl.models.flat import Model, Vector, mean
 from sofa_fl.sharing import Pools, still_owned
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 from sofa_fl.topology.tree.edits import (

@@ -20,8 +20,7 @@ from sofa_fl.methods.rules.clusters import Models, Update, Updates
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.state import ModelStore, SofaState, search_down
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import IdentityDict, Mix, Model, as_vector
+from sofa_fl.models.flat import IdentityDict, Mix, Model, Vector, as_vector
 from sofa_fl.sharing import training_sets
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 

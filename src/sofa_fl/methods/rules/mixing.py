@@ -18,8 +18,7 @@ import numpy as np
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Mix, Model, as_vector
+from sofa_fl.models.flat import Mix, Model, Vector, as_vector
 from sofa_fl.topology.geometry.space import Floats
 from sofa_fl.topology.tree import NodeId, Tree
 

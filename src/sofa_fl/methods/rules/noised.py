@@ -21,8 +21,7 @@ from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.positions import coordinates
 from sofa_fl.methods.rules.rule_set import Rules
-from sofa_fl.models.flat import Vector, inner_products
-from sofa_fl.models.mix import as_vector
+from sofa_fl.models.flat import Vector, as_vector, inner_products
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.shape import Build
 from sofa_fl.topology.geometry.space import Floats, Space, unit_rows

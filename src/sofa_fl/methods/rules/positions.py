@@ -10,8 +10,7 @@ import torch
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Updates
 from sofa_fl.methods.rules.config import PositionKind, SofaConfig
-from sofa_fl.models.flat import Vector, inner_products, products_with
-from sofa_fl.models.mix import Model, as_vector
+from sofa_fl.models.flat import Model, Vector, as_vector, inner_products, products_with
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Space, unit_rows
 from sofa_fl.topology.tree import NodeId

@@ -19,8 +19,7 @@ from sofa_fl.methods.rules.local_update import (
 from sofa_fl.methods.rules.losses import Losses
 from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
 from sofa_fl.methods.rules.positions import embed
-from sofa_fl.models.flat import Vector
-from sofa_fl.models.mix import Model
+from sofa_fl.models.flat import Model, Vector
 from sofa_fl.topology.clustering.config import Operation
 from sofa_fl.topology.clustering.shape import TreeRules, default_tree_rules, paper_tree_rules
 from sofa_fl.topology.geometry.space import Space

@@ -80,10 +80,9 @@ class ClusterModels:
     """The clusters' models, as nodes to take the mean of."""
 
     def __init__(self, tree: Tree, evidence: Evidence) -> None:
-        below = known_below(tree, evidence)
-        known = {cluster: below.get(cluster, []) for cluster in tree.clusters}
-        self._whole = {cluster: (cluster,) for cluster in known}  # there may be millions of pairs
-        self._few = {c: clients for c, clients in known.items() if 1 < len(clients) <= FEW_CLIENTS}
+        below = known_below(tree, evidence).items()
+        self._whole = {c: (c,) for c in tree.clusters}  # there may be millions of pairs
+        self._few = {node: clients for node, clients in below if 1 < len(clients) <= FEW_CLIENTS}
 
     def without(self, cluster: NodeId, client: NodeId) -> tuple[NodeId, ...]:
         """The cluster's model, or what others made of it, if the client is one of few in it.
@@ -135,12 +134,11 @@ def find_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edi
             times.update((a, b))
             if is_due(NodeId(a + b), evidence, config) and (min(a, b), max(a, b)) not in apart:
                 pairs.append((a, b))
-    known = known_below(tree, evidence)
-    below = {node: known.get(node, []) for pair in pairs for node in pair}
-    questions = [
+    below = known_below(tree, evidence)
+    questions: list[Question] = [
         (client, (model,)) for a, b in pairs for client in below[a] + below[b] for model in (a, b)
     ]
-    losses = asked(evidence, questions)
+    losses = dict(zip(questions, evidence.losses(questions).tolist()))
     costs = dict[tuple[NodeId, NodeId], float]()
     for a, b in pairs:
         more = [
@@ -193,11 +191,3 @@ def known_below(tree: Tree, evidence: Evidence) -> dict[NodeId, list[NodeId]]:
 def sample_counts(evidence: Evidence, clients: Sequence[NodeId]) -> Floats:
     """The samples that each client is asked on."""
     return np.array([evidence.samples(client) for client in clients], dtype=np.float64)
-
-
-def asked(
-    evidence: Evidence, questions: Sequence[Question], *, more: bool = False
-) -> dict[Question, float]:
-    """The losses by question, each asked once."""
-    each = list(dict.fromkeys(questions))
-    return dict(zip(each, evidence.losses(each, more=more).tolist()))

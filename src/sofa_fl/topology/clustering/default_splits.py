@@ -12,12 +12,11 @@ from sofa_fl.topology.clustering.default_edits import (
     ERRORS,
     MUCH,
     NOTABLE,
-    asked,
     known_below,
     mean_and_error,
     sample_counts,
 )
-from sofa_fl.topology.clustering.dmac import Nearness, dmac
+from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.separation import student, without_noise
 from sofa_fl.topology.geometry.space import Floats, Space
@@ -30,41 +29,34 @@ Part = tuple[NodeId, ...]  # children of a cluster, to become one
 Children = dict[NodeId, list[NodeId]]  # of a cluster, and the clients below each
 
 
-def find_splits(
-    tree: Tree, evidence: Evidence, config: ShapeConfig, neighbors: Nearness | None = None
-) -> list[Edit]:
+def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
     """Put together the children of a cluster that DMAC sees as one.
 
     For every cluster, DMAC looks at the clients below it as they are now. What it is certain of, as
     in the first tree, becomes a part: one that is of no use costs nothing, since how far it goes
     its own way is chosen by its losses. Other clients that it sees as one must gain by a model of
     their own.
-    With the plain `Neighbors` the edits are the same as by default, and it takes longer.
     """
     families = families_of(tree, evidence)
-    asked(evidence, about_parents(families), more=True)  # which tells held-out losses as well
+    evidence.losses(about_parents(families), more=True)  # which tells held-out losses as well
     least = NOTABLE * evidence.blind_loss  # no part gains more than its clients lose
     proposed = {
-        cluster: groups_of_clients(below, evidence, neighbors)
+        cluster: groups_of_clients(below, evidence)
         if lost_by(lone_clients(below), cluster, evidence).max(initial=0.0) > least
         else []
         for cluster, below in families.items()
     }
     gaining = parts_that_gain(proposed, families, evidence)
     others = {cluster: below for cluster, below in families.items() if not gaining[cluster]}
-    ask_ahead(others, evidence)
+    beside = beside_clusters(others, evidence)
     splits: dict[NodeId, list[Part]] = {}
     for cluster, children in families.items():  # parents before children
-        parts = (
-            gaining[cluster]
-            or suited(cluster, children, evidence)
-            or beside_clusters(cluster, children, evidence)
-        )
+        parts = gaining[cluster] or suited(cluster, children, evidence) or beside[cluster]
         taken = {child for part in parts for child in part}
         rest = tuple(child for child in tree.children[cluster] if child not in taken)
         if parts and rest and tree.parent[cluster] is not None:  # nothing stays between
             parts.append(rest)
-        parts = parts or outermost(certain_parts(children, evidence, neighbors))
+        parts = parts or outermost(certain_parts(children, evidence))
         if parts:
             splits[cluster] = parts
     return splits_of(tree, splits)
@@ -90,9 +82,7 @@ def families_of(tree: Tree, evidence: Evidence) -> dict[NodeId, Children]:
     return {cluster: children for cluster, children in families.items() if len(children) > 2}
 
 
-def groups_of_clients(
-    children: Children, evidence: Evidence, neighbors: Nearness | None = None
-) -> list[Part]:
+def groups_of_clients(children: Children, evidence: Evidence) -> list[Part]:
     """The sets of several clients, not of all children, that DMAC sees as one; outer ones first.
 
     DMAC looks at what differs by more than noise (`without_noise`).
@@ -100,14 +90,11 @@ def groups_of_clients(
     lone = set(lone_clients(children))
     if len(lone) < 2:
         return []
-    space = space_of(children, evidence)
-    tree = dmac(without_noise(space), DmacConfig(certain=False), 0, neighbors)
+    tree = dmac(without_noise(space_of(children, evidence)), DmacConfig(certain=False))
     return [part for part in parts_of(tree, children) if lone.issuperset(part)]
 
 
-def certain_parts(
-    children: Children, evidence: Evidence, neighbors: Nearness | None = None
-) -> list[Part]:
+def certain_parts(children: Children, evidence: Evidence) -> list[Part]:
     """The sets of several clients, or of several clusters, that DMAC is certain of; outer first.
 
     Clients that moved in this round are where their old siblings are.
@@ -115,8 +102,7 @@ def certain_parts(
     if any(child in evidence.moved for child in children):
         return []
     lone = set(lone_clients(children))
-    tree = dmac(space_of(children, evidence), DmacConfig(), 0, neighbors)
-    parts = parts_of(tree, children)
+    parts = parts_of(dmac(space_of(children, evidence), DmacConfig()), children)
     return [part for part in parts if lone.isdisjoint(part) or lone.issuperset(part)]
 
 
@@ -145,6 +131,7 @@ def parts_that_gain(
     proposed: Mapping[NodeId, Sequence[Part]],
     families: Mapping[NodeId, Children],
     evidence: Evidence,
+    least: float = NOTABLE,
 ) -> dict[NodeId, list[Part]]:
     """The parts of clusters that gain by being one; what is inside of one that gains stays in it.
 
@@ -158,13 +145,13 @@ def parts_that_gain(
             question
             for cluster, parts in outer.items()
             for part in parts
-            if may_gain(part, cluster, evidence)
+            if may_gain(part, cluster, evidence, least)
             for question in questions_of(part, cluster, families[cluster])
         ]
-        asked(evidence, questions)
+        evidence.losses(questions)
         for cluster, parts in outer.items():
             children = families[cluster]
-            gaining = [part for part in parts if is_gain(part, cluster, children, evidence)]
+            gaining = [part for part in parts if is_gain(part, cluster, children, evidence, least)]
             found[cluster] += gaining
             taken = {child for part in gaining for child in part}
             inner = [part for part in left[cluster] if part not in parts]
@@ -187,29 +174,23 @@ def suited(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part
 
     One client that contradicts many need not stand out by where it is, and it spoils their model.
     """
-    losses = asked(evidence, about_parents({cluster: children}), more=True)
-    stay = sorted(c for (c, _), loss in losses.items() if loss <= evidence.blind_loss)
-    return [tuple(stay)] if 2 <= len(stay) < len(losses) else []
+    lone = lone_clients(children)
+    losses = evidence.losses([(client, (cluster,)) for client in lone], more=True)
+    stay = sorted(c for c, loss in zip(lone, losses) if loss <= evidence.blind_loss)
+    return [tuple(stay)] if 2 <= len(stay) < len(lone) else []
 
 
-def beside_clusters(cluster: NodeId, children: Children, evidence: Evidence) -> list[Part]:
+def beside_clusters(
+    families: Mapping[NodeId, Children], evidence: Evidence
+) -> dict[NodeId, list[Part]]:
     """The clients beside clusters, as one part, if they gain much by a model without these.
 
     DMAC need not see them as one: what they have in common is that they are in no cluster. But the
     model above them has learned from the clusters, too, and these may contradict it.
     """
-    part = tuple(sorted(lone_clients(children)))
-    if not 2 <= len(part) < len(children):
-        return []
-    return [part] if is_gain(part, cluster, children, evidence, MUCH) else []
-
-
-def ask_ahead(families: Mapping[NodeId, Children], evidence: Evidence) -> None:
-    """Ask what `beside_clusters` wants to know, of all clusters at once."""
     lone = {cluster: tuple(sorted(lone_clients(below))) for cluster, below in families.items()}
-    beside = {k: part for k, part in lone.items() if 2 <= len(part) < len(families[k])}
-    parts = [part for k, part in beside.items() if may_gain(part, k, evidence, MUCH)]
-    asked(evidence, [(client, part) for part in parts for client in part])
+    beside = {k: [part] if 2 <= len(part) < len(families[k]) else [] for k, part in lone.items()}
+    return parts_that_gain(beside, families, evidence, MUCH)
 
 
 def is_gain(

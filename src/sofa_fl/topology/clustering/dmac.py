@@ -6,7 +6,7 @@ threshold: it joins the nearest nodes, and a join becomes a cluster if there is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +19,7 @@ from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.fast import fast_neighbors
 from sofa_fl.topology.clustering.separation import (
+    Nearness,
     PairDistances,
     Separation,
     plain_neighbors,
@@ -29,7 +30,6 @@ from sofa_fl.topology.geometry.space import TIE, Neighbors, Space, linked
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
 NO_PAIRS = PairDistances(0, 0.0, 0.0)
-Nearness = Callable[[Space], tuple[Neighbors, Separation]]
 FEW = 300  # clients: up to this number, plain neighbors are as fast
 _controller = cache(ThreadpoolController)  # finding all libraries takes milliseconds
 

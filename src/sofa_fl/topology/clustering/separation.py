@@ -9,7 +9,7 @@ weight.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations
@@ -27,7 +27,6 @@ DEVIATIONS = 1.5  # and larger by this many standard deviations of the distances
 CHANCE = 0.002  # and by more than equal distances would differ with this probability
 FAMILY = 0.05  # the same probability for all groups of this size that could have been picked
 
-MANY = 1000  # clients; the distances of more are not kept
 FEW_DIRECTIONS = 8  # too few to say which of them are noise
 RARELY = 2.02  # Tracy and Widom's largest variance exceeds this with a probability of 1%
 VANISHING = 1e-9  # variances below this fraction of the largest count as zero
@@ -125,16 +124,16 @@ class Separation:
 
     def distances(self, a: Rows, b: Rows) -> Floats:
         """The distances, raised to the power in which noise adds up."""
-        if len(self.space.clients) <= MANY:
-            return self._all[a[:, None], b]
-        x, y = self.space.positions[a], self.space.positions[b]
-        return self.space.distances(x, y) ** power_of(self.space)
+        return self._all[a[:, None], b]
 
     @cached_property
     def _all(self) -> Floats:
         """The distances of all clients: joins ask for each of them several times."""
         positions = self.space.positions
         return self.space.distances(positions, positions) ** power_of(self.space)
+
+
+Nearness = Callable[[Space], tuple[Neighbors, Separation]]
 
 
 def plain_neighbors(space: Space) -> tuple[Neighbors, Separation]:

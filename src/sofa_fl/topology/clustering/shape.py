@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 from sofa_fl.topology.clustering.config import DmacConfig, Operation, ShapeConfig
 from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges, foresee_grafts
 from sofa_fl.topology.clustering.default_splits import find_splits, foresee_splits
-from sofa_fl.topology.clustering.dmac import Nearness, dmac, one_thread, paper_dmac
+from sofa_fl.topology.clustering.dmac import dmac, one_thread, paper_dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.geometry.space import Space
@@ -67,29 +66,24 @@ class TreeRules:
     foresight: Mapping[Operation, Foresight] = field(default_factory=dict)
 
 
-def default_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
-    """Our rules; with `plain_neighbors` they are slower and give the same trees."""
+def default_tree_rules() -> TreeRules:
+    """Our rules."""
     return TreeRules(
-        build=partial(dmac, neighbors=neighbors),
+        build=dmac,
         graft=find_grafts,
         merge=find_merges,
-        split=partial(find_splits, neighbors=neighbors),
+        split=find_splits,
         foresight={"graft": foresee_grafts, "split": foresee_splits},
     )
 
 
-def paper_tree_rules(neighbors: Nearness | None = None) -> TreeRules:
+def paper_tree_rules() -> TreeRules:
     """The rules as the paper writes them: Algorithms 1 to 5. They use no losses.
 
     Chosen: the order of the operations, with pruning last, so that no cluster of one child
     outlives a round. They need a space with `linkage="centroid"`.
     """
-    return TreeRules(
-        build=partial(paper_dmac, neighbors=neighbors),
-        graft=paper_grafts,
-        merge=paper_merges,
-        split=paper_splits,
-    )
+    return TreeRules(paper_dmac, paper_grafts, paper_merges, paper_splits)
 
 
 def foresee(
