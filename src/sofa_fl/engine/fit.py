@@ -51,18 +51,17 @@ def habits_of(flat: FlatNetwork, x: Tensor) -> Habits:
     return Habits(out.shape[1], watch.has_seen_draws)
 
 
-def draws_in_training(flat: FlatNetwork, x: Tensor, num_outputs: int) -> tuple[bool, bool]:
-    """Whether a network draws at random forward, and backward; raise if it cannot be trained.
+def draws_backwards(flat: FlatNetwork, x: Tensor, num_outputs: int) -> bool:
+    """Whether a network draws at random in its backward pass; raise if it cannot be trained.
 
-    It draws backward where a checkpoint computes a part of the forward pass again. After this no
-    process can be forked that trains.
+    It does where a checkpoint computes a part of the forward pass again. After this no process
+    can be forked that trains.
     """
     flat.network.train()
     watch = _Watch(flat.device)
     with _trying(flat), naming(f"the network cannot be trained on a batch of {len(x)}"):
         frozen = _frozen_numbers(flat)
         out = watch.during(lambda: flat.network(x))
-        draws_forward = watch.has_seen_draws
         if not isinstance(out, Tensor) or out.shape != (len(x), num_outputs):
             raise ModelError(
                 "the network must return the same kind of outputs in training as in evaluation, "
@@ -82,7 +81,7 @@ def draws_in_training(flat: FlatNetwork, x: Tensor, num_outputs: int) -> tuple[b
             )
         loss = out.float().square().mean()
         watch.during(lambda: _go_back(loss))
-    return draws_forward, watch.has_seen_draws
+    return watch.has_seen_draws
 
 
 def _frozen_numbers(flat: FlatNetwork) -> dict[str, tuple[int, int]]:

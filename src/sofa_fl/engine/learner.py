@@ -14,7 +14,7 @@ from sofa_fl.data.federated_data import Arrays, Samples, SplitName
 from sofa_fl.engine.base import Exam, LocalConfig, Outcome, Prior, Pull, Score, Task, batch_order
 from sofa_fl.engine.draws import Draws, Rewriting
 from sofa_fl.engine.exams import Sums
-from sofa_fl.engine.fit import DRAWN, SAMPLES, draws_in_training, habits_of
+from sofa_fl.engine.fit import DRAWN, SAMPLES, draws_backwards, habits_of
 from sofa_fl.errors import ModelError
 from sofa_fl.models.flat import Model, Vector, as_vector, on_device, reading
 from sofa_fl.models.flat_network import FlatNetwork
@@ -87,8 +87,8 @@ class Learner:
         """See once what the network does in training; raise if it cannot be trained."""
         if self.draws_backwards is None:
             some, num = x[:SAMPLES], self.num_outputs
-            tried = self.flat.home.trying(lambda: draws_in_training(self.flat, some, num))
-            self.draws_forward, self.draws_backwards = tried
+            tried = self.flat.home.trying(lambda: draws_backwards(self.flat, some, num))
+            self.draws_backwards = tried
 
     def initial(self, seed: int) -> Vector:
         return FlatNetwork(build(self.factory, seed)).vector.to(self.device)
@@ -115,8 +115,7 @@ class Learner:
             for step, batch in enumerate(rows):
                 x, y = self.stores["train"].batch(batch)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):
-                    is_drawn = self.draws_forward
-                    out = self.forward(x, Draws.at(seed, step)) if is_drawn else self.network(x)
+                    out = self.forward(x, Draws.at(seed, step))
                 loss = self.loss(out.float() + prior, y)
                 # Made anew by every pass: cheaper than to be zeroed and summed up.
                 self.network.zero_grad(set_to_none=True)
