@@ -19,7 +19,7 @@ from sofa_fl.methods.rules.positions import map_of
 from sofa_fl.methods.rules.rule_set import Rules, rules_of
 from sofa_fl.methods.rules.state import SofaState, adapt_membership, told_apart_after
 from sofa_fl.models.flat import Vector
-from sofa_fl.present import Lazy
+from sofa_fl.present import Late, Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
 from sofa_fl.topology.clustering.shape import find_joins, foresee, shape
 from sofa_fl.topology.geometry.space import Space
@@ -136,6 +136,6 @@ class Sofa:
             edits=tuple(edits),
             local_loss={client: update.outcome.losses for client, update in updates.items()},
             path_loss=state.losses,
-            positions=map_of(space),
+            positions=Late(partial(map_of, space)),
             objective=objective,
         )
