@@ -1,7 +1,6 @@
 """What a method sees of the world: the clients, whose samples are whose, and an engine.
 
-Everything a round costs (samples trained on, bytes a network would carry) is counted here,
-the same way for all methods.
+What a round costs (samples trained on, bytes sent) is counted here, alike for all methods.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 
 from sofa_fl.data.federated_data import FederatedData, Samples, Stage
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
+from sofa_fl.engine.spare import SpareTime
 from sofa_fl.guard import GuardConfig, Register, Roll, draw, flaws_of, refuse_divergence
 from sofa_fl.models.flat import Vector
 from sofa_fl.models.mix import Model
@@ -55,6 +55,7 @@ class Federation:
         stages: What was found out of the stage that a round was in last; for `present`.
         privacy: The part of the engine that noises what clients answer, if any does.
         has_scores: Whether clients tell what models lose on their held-out samples.
+        spare: What can be done while they are asked.
     """
 
     data: FederatedData
@@ -75,6 +76,7 @@ class Federation:
     stages: list[Present] = field(default_factory=list, repr=False)
     privacy: PrivateEngine | None = None
     has_scores: bool = True
+    spare: SpareTime = field(default_factory=SpareTime, repr=False)
 
     def at(self, round: int) -> Federation:
         """The same federation at another round."""
@@ -190,15 +192,14 @@ class Federation:
         purpose: str = "train",
     ) -> Task:
         """A task for this round: the usual budget, the site's own samples, draws of its own."""
-        if batches is None:
-            batches = self.local.batches if self.round else self.warmup
+        usual = self.local.batches if self.round else self.warmup
         samples = self.owned[site] if samples is None else samples
         is_own = self.privacy is not None or samples is self.owned.get(site)
         return Task(
             site=site,
             start=start,
             samples=samples,
-            batches=batches,
+            batches=usual if batches is None else batches,
             seed=seed_for(self.seed, self.round, site, purpose),
             pulls=tuple(pull for pull in pulls if pull.weight),
             pace=self.pace,

@@ -21,7 +21,7 @@ from sofa_fl.methods.rules.state import SofaState, adapt_membership, told_apart_
 from sofa_fl.models.flat import Vector
 from sofa_fl.present import Late, Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
-from sofa_fl.topology.clustering.shape import find_joins, foresee, shape
+from sofa_fl.topology.clustering.shape import find_joins, foresee, prepare, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, apply_all
@@ -68,7 +68,9 @@ class Sofa:
         evidence = FederationEvidence(tree, space, models, fed, told_apart=state.told_apart)
         foreseen = foresee(tree, evidence, self.config.shape, rules)
         ask = partial(evidence.path_losses, foreseen=foreseen)  # one exchange for both
-        losses = compare_losses(tree, models, fed, known, updates, ask)
+        ahead = partial(prepare, tree, evidence, self.config.shape, rules)
+        with fed.spare.offered(ahead):
+            losses = compare_losses(tree, models, fed, known, updates, ask)
         evidence, edits = self.reshape(evidence, rules)  # line 6: SHAPE
         if tree is not evidence.tree:
             tree, models = evidence.tree, dict(evidence.models)

@@ -78,6 +78,11 @@ def rules_of(config: SofaConfig) -> Rules:
         foresight={
             name: rules.foresight[name] for name, rules in chosen.items() if name in rules.foresight
         },
+        preparation={
+            name: rules.preparation[name]
+            for name, rules in chosen.items()
+            if name in rules.preparation
+        },
         embed=embed,
         start=START[config.start],
         serve=SERVE[config.serve],
