@@ -15,6 +15,8 @@ import numpy as np
 
 from sofa_fl.data.federated_data import FederatedData, Samples, Stage
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
+from sofa_fl.engine.foreseen import Foreseen
+from sofa_fl.engine.meter import Meter
 from sofa_fl.engine.spare import SpareTime
 from sofa_fl.guard import GuardConfig, Register, Roll, draw, flaws_of, refuse_divergence
 from sofa_fl.models.flat import Vector
@@ -27,15 +29,6 @@ from sofa_fl.topology.tree import NodeId
 
 Key = TypeVar("Key")
 Asks = Sequence[tuple[NodeId, Model]]  # pairs of a client and a model
-
-
-@dataclass(slots=True)
-class Meter:
-    """What a run has cost so far."""
-
-    samples_trained: int = 0
-    bytes_down: int = 0  # to the clients
-    bytes_up: int = 0  # from the clients
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class Federation:
         stages: What was found out of the stage that a round was in last; for `present`.
         privacy: The part of the engine that noises what clients answer, if any does.
         has_scores: Whether clients tell what models lose on their held-out samples.
-        spare: What can be done while they are asked.
+        spare, foreseen: What can be done while they are asked, and what they will be asked.
     """
 
     data: FederatedData
@@ -77,10 +70,11 @@ class Federation:
     privacy: PrivateEngine | None = None
     has_scores: bool = True
     spare: SpareTime = field(default_factory=SpareTime, repr=False)
+    foreseen: Foreseen = field(default_factory=Foreseen, repr=False)
 
     def at(self, round: int) -> Federation:
         """The same federation at another round."""
-        return replace(self, round=round, roll=Roll())
+        return replace(self, round=round, roll=Roll(), foreseen=Foreseen())
 
     @cached_property
     def stage(self) -> Stage:
@@ -248,10 +242,9 @@ class Federation:
         # A few clients may be faulty; if most are, the training itself diverges.
         if 2 * len({sites[at] for at in replied}) > len(self.clients):
             refuse_divergence(flaws, len(replied), self.round)
-        for at, (start, _) in replied.items():
-            self.meter.bytes_up += start.nbytes
-            if at in flaws:
-                outcomes[at] = None
+        self.meter.bytes_up += sum(start.nbytes for start, _ in replied.values())
+        for at in flaws:
+            outcomes[at] = None
         found = {sites[at]: flaw for at, flaw in flaws.items()}
         for client in dict.fromkeys(sites[at] for at in replied if sites[at] in self.owned):
             self.register.note(client, found.get(client), self.round, self.guard)
@@ -269,9 +262,16 @@ class Federation:
         if not self.has_scores:
             return [NOT_SCORED] * len(asks)
         self.meter.bytes_down += 0 if sent else sum(model.nbytes for _, model in asks)
+        return self.foreseen.scored(self._exams(asks, samples), self.engine.evaluate)
+
+    def foresee(self, asks: Asks) -> None:
+        """Score models that are `sent` anyway in the next exchange, where answers are free."""
+        if not self.lossy and self.privacy is None:
+            self.foreseen.add(self._exams(asks))
+
+    def _exams(self, asks: Asks, samples: Sequence[Samples] | None = None) -> list[Exam]:
         samples = samples or [self.judged_on(client) for client, _ in asks]
-        exams = [Exam(m, rows, prior=self.priors[c]) for (c, m), rows in zip(asks, samples)]
-        return self.engine.evaluate(exams)
+        return [Exam(m, rows, prior=self.priors[c]) for (c, m), rows in zip(asks, samples)]
 
     def count_shared(self, up: int, down: int) -> None:
         """Count samples sent up by clients and down to them."""

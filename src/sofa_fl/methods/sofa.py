@@ -68,6 +68,7 @@ class Sofa:
         evidence = FederationEvidence(tree, space, models, fed, told_apart=state.told_apart)
         foreseen = foresee(tree, evidence, self.config.shape, rules)
         ask = partial(evidence.path_losses, foreseen=foreseen)  # one exchange for both
+        fed.foresee(rules.weighed(tree, models, updates))
         ahead = partial(prepare, tree, evidence, self.config.shape, rules)
         with fed.spare.offered(ahead):
             losses = compare_losses(tree, models, fed, known, updates, ask)
