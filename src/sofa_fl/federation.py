@@ -1,7 +1,6 @@
 """What a method sees of the world: the clients, whose samples are whose, and an engine.
 
-Everything a round costs (samples trained on, bytes a network would carry) is counted here,
-the same way for all methods.
+What a round costs (samples trained on, bytes sent) is counted here, alike for all methods.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from typing import TypeVar
 import numpy as np
 
 from sofa_fl.data.federated_data import FederatedData, Samples, Stage
+from sofa_fl.engine.ahead import Foreseen, SpareTime
 from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
+from sofa_fl.engine.meter import Meter
 from sofa_fl.guard import GuardConfig, Register, Roll, draw, flaws_of, refuse_divergence
 from sofa_fl.models.flat import Model, Vector, aggregate
 from sofa_fl.present import EvaluateConfig, Present
@@ -25,15 +26,6 @@ from sofa_fl.topology.tree import NodeId
 
 Key = TypeVar("Key")
 Asks = Sequence[tuple[NodeId, Model]]  # pairs of a client and a model
-
-
-@dataclass(slots=True)
-class Meter:
-    """What a run has cost so far."""
-
-    samples_trained: int = 0
-    bytes_down: int = 0  # to the clients
-    bytes_up: int = 0  # from the clients
 
 
 @dataclass(frozen=True)
@@ -53,6 +45,7 @@ class Federation:
         stages: What was found out of the stage that a round was in last; for `present`.
         privacy: The part of the engine that noises what clients answer, if any does.
         has_scores: Whether clients tell what models lose on their held-out samples.
+        spare, foreseen: What can be done while they are asked, and what they will be asked.
     """
 
     data: FederatedData
@@ -73,10 +66,12 @@ class Federation:
     stages: list[Present] = field(default_factory=list, repr=False)
     privacy: PrivateEngine | None = None
     has_scores: bool = True
+    spare: SpareTime = field(default_factory=SpareTime, repr=False)
+    foreseen: Foreseen = field(default_factory=Foreseen, repr=False)
 
     def at(self, round: int) -> Federation:
         """The same federation at another round."""
-        return replace(self, round=round, roll=Roll())
+        return replace(self, round=round, roll=Roll(), foreseen=Foreseen())
 
     @cached_property
     def stage(self) -> Stage:
@@ -188,15 +183,14 @@ class Federation:
         purpose: str = "train",
     ) -> Task:
         """A task for this round: the usual budget, the site's own samples, draws of its own."""
-        if batches is None:
-            batches = self.local.batches if self.round else self.warmup
+        usual = self.local.batches if self.round else self.warmup
         samples = self.owned[site] if samples is None else samples
         is_own = self.privacy is not None or samples is self.owned.get(site)
         return Task(
             site=site,
             start=start,
             samples=samples,
-            batches=batches,
+            batches=usual if batches is None else batches,
             seed=seed_for(self.seed, self.round, site, purpose),
             pulls=tuple(pull for pull in pulls if pull.weight),
             pace=self.pace,
@@ -245,10 +239,9 @@ class Federation:
         # A few clients may be faulty; if most are, the training itself diverges.
         if 2 * len({sites[at] for at in replied}) > len(self.clients):
             refuse_divergence(flaws, len(replied), self.round)
-        for at, (start, _) in replied.items():
-            self.meter.bytes_up += start.nbytes
-            if at in flaws:
-                outcomes[at] = None
+        self.meter.bytes_up += sum(start.nbytes for start, _ in replied.values())
+        for at in flaws:
+            outcomes[at] = None
         found = {sites[at]: flaw for at, flaw in flaws.items()}
         for client in dict.fromkeys(sites[at] for at in replied if sites[at] in self.owned):
             self.register.note(client, found.get(client), self.round, self.guard)
@@ -266,9 +259,16 @@ class Federation:
         if not self.has_scores:
             return [NOT_SCORED] * len(asks)
         self.meter.bytes_down += 0 if sent else sum(model.nbytes for _, model in asks)
+        return self.foreseen.scored(self._exams(asks, samples), self.engine.evaluate)
+
+    def foresee(self, asks: Asks) -> None:
+        """Score models that are `sent` anyway in the next exchange, where answers are free."""
+        if not self.lossy and self.privacy is None:
+            self.foreseen.add(self._exams(asks))
+
+    def _exams(self, asks: Asks, samples: Sequence[Samples] | None = None) -> list[Exam]:
         samples = samples or [self.judged_on(client) for client, _ in asks]
-        exams = [Exam(m, rows, prior=self.priors[c]) for (c, m), rows in zip(asks, samples)]
-        return self.engine.evaluate(exams)
+        return [Exam(m, rows, prior=self.priors[c]) for (c, m), rows in zip(asks, samples)]
 
     def count_shared(self, up: int, down: int) -> None:
         """Count samples sent up by clients and down to them."""

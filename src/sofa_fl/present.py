@@ -88,6 +88,26 @@ class Lazy(Mapping[NodeId, T]):
         return len(self._clients)
 
 
+class Late(Mapping[NodeId, T]):
+    """A mapping that is made as a whole when somebody looks at it."""
+
+    def __init__(self, make: Callable[[], Mapping[NodeId, T]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Mapping[NodeId, T]:
+        return self._make()
+
+    def __getitem__(self, client: NodeId) -> T:
+        return self._made[client]
+
+    def __iter__(self) -> Iterator[NodeId]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
 class Present:
     """The clients of a stage of `data`, and what each has; `noised` changes class counts."""
 

@@ -7,6 +7,7 @@ from threading import Event, Timer, get_ident
 
 import pytest
 
+from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.saving import Writer
 
 
@@ -100,3 +101,17 @@ def test_what_is_put_off_is_done_once_and_before_what_comes_next() -> None:
     writer.start(lambda: done.append(4))
     writer.wait()
     assert done == [1, 2, 3, 4]
+
+
+def test_an_error_of_what_was_put_off_is_raised_by_who_waits() -> None:
+    """It is done in a training, and a training must not fail for a full disk."""
+    writer = Writer()
+
+    def fail() -> None:
+        raise RunError("the disk is full")
+
+    writer.put_off(fail)
+    writer.catch_up()
+    with pytest.raises(RunError, match="the disk is full"):
+        writer.wait()
+    writer.wait()

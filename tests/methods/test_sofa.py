@@ -281,7 +281,7 @@ def test_positions_keep_the_distances_of_what_they_stand_for(kind: str) -> None:
 def test_a_round_in_which_nobody_can_gain_takes_few_exchanges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One for what clients lose by their paths and parents, and one a level for the mixtures."""
+    """What clients lose by their paths, parents and mixtures with the root, then one a level."""
     fed, calls = in_units(federation(spy=True), 1e4), list[int]()  # nobody loses a fiftieth of it
     spy = fed.engine
     assert isinstance(spy, Spy)
@@ -295,4 +295,4 @@ def test_a_round_in_which_nobody_can_gain_takes_few_exchanges(
     state, notes = method.round(stale_state(fed), fed.at(1))
     assert notes.edits == ()
     levels = len(state.tree.path(NodeId(0))) - 1
-    assert len(calls) == 1 + levels
+    assert len(calls) == levels

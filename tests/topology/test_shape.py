@@ -10,12 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.experiment.storage.events import count_edits
+from sofa_fl.topology.clustering import default_splits
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges
 from sofa_fl.topology.clustering.default_splits import find_splits
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence, moved_between
-from sofa_fl.topology.clustering.shape import find_prunes, shape
+from sofa_fl.topology.clustering.shape import (
+    default_tree_rules,
+    find_prunes,
+    prepare,
+    shape,
+)
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from sofa_fl.topology.tree.edits import Graft, Merge, apply_all
@@ -50,6 +56,23 @@ def worlds(
     """A tree over clients somewhere, and losses that are squared distances."""
     case = draw(cases(ties=ties, hostile=hostile))
     return case, DistanceEvidence(case.tree, case.space, draw(BLIND), draw(st.integers(0, 3)))
+
+
+@examples(50)
+@given(worlds())
+def test_what_was_prepared_changes_nothing(world: tuple[Case, DistanceEvidence]) -> None:
+    case, evidence = world
+    fresh = replace(evidence, space=replace(case.space))
+    prepare(case.tree, evidence, ALL, default_tree_rules())
+    assert shape(case.tree, evidence, ALL)[:2] == shape(case.tree, fresh, ALL)[:2]
+
+
+def test_dmac_is_done_when_its_trees_were_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, space = flat_tree(ids(*range(12))), space_of(np.eye(12), linkage="average")
+    evidence = DistanceEvidence(tree, space, blind_loss=1e9)  # no part gains a notable part of it
+    prepare(tree, evidence, ALL, default_tree_rules())
+    monkeypatch.setattr(default_splits, "dmac", None)
+    assert find_splits(tree, evidence, ALL) == []
 
 
 @examples(150)

@@ -62,7 +62,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
     stack later on. `way` says which it is.
 
     Attributes:
-        meanwhile: Called in a training that a GPU is busy with, while there is nothing else to do.
+        meanwhile, while_scoring: Called while a GPU is busy with a training, or with exams.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
         self._steppers: dict[tuple[int, Pulls, TrainedPart], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
         self.meanwhile: Callable[[], None] = lambda: None
+        self.while_scoring: Callable[[], None] = lambda: None
         self._make, self._exams_alone, self.way = choose_way(self._learner)
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
@@ -185,6 +186,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
                 started |= self._in_chunks(
                     same[run], lambda some: self._started([asked[i] for i in some])
                 )
+        self.while_scoring()
         stacks: dict[int, tuple[Tensor, list[int]]] = {}
         for i, each in started.items():
             stacks.setdefault(id(each), (each, []))[1].append(i)
@@ -196,8 +198,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
     @torch.no_grad()
     def _started(self, asked: Sequence[Sitting]) -> list[Tensor]:
         """For each sitting, where loss and hits of all will be, (2, sittings, samples)."""
-        learner, num = self._learner, len(asked)
-        num = round_up(num)  # few sizes of stacks, so that they are made once
+        learner, num = self._learner, round_up(len(asked))  # few sizes of stacks: each made once
         stack = self._stack(num)
         models = [sitting.model for sitting in asked]
         stack.load(rows_of(models + models[-1:] * (num - len(models)), stack.size))

@@ -19,9 +19,9 @@ from sofa_fl.methods.rules.positions import map_of
 from sofa_fl.methods.rules.rule_set import Rules, rules_of
 from sofa_fl.methods.rules.state import SofaState, adapt_membership, told_apart_after
 from sofa_fl.models.flat import Vector
-from sofa_fl.present import Lazy
+from sofa_fl.present import Late, Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share
-from sofa_fl.topology.clustering.shape import find_joins, foresee, shape
+from sofa_fl.topology.clustering.shape import find_joins, foresee, prepare, shape
 from sofa_fl.topology.geometry.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit, apply_all
@@ -68,7 +68,10 @@ class Sofa:
         evidence = FederationEvidence(tree, space, models, fed, told_apart=state.told_apart)
         foreseen = foresee(tree, evidence, self.config.shape, rules)
         ask = partial(evidence.path_losses, foreseen=foreseen)  # one exchange for both
-        losses = compare_losses(tree, models, fed, known, updates, ask)
+        fed.foresee(rules.weighed(tree, models, updates))
+        ahead = partial(prepare, tree, evidence, self.config.shape, rules)
+        with fed.spare.offered(ahead):
+            losses = compare_losses(tree, models, fed, known, updates, ask)
         evidence, edits = self.reshape(evidence, rules)  # line 6: SHAPE
         if tree is not evidence.tree:
             tree, models = evidence.tree, dict(evidence.models)
@@ -136,6 +139,6 @@ class Sofa:
             edits=tuple(edits),
             local_loss={client: update.outcome.losses for client, update in updates.items()},
             path_loss=state.losses,
-            positions=map_of(space),
+            positions=Late(partial(map_of, space)),
             objective=objective,
         )

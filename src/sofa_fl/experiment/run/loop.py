@@ -21,12 +21,14 @@ from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, OwnPart, check_private_config
-from sofa_fl.experiment.run.records import describe_round, summarize
+from sofa_fl.experiment.run.recorder import Recorder, record_round
+from sofa_fl.experiment.run.records import summarize
+from sofa_fl.experiment.run.round_end import RoundEnd
 from sofa_fl.experiment.scoring.metrics import Examiner
-from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics, warn_of_missing
+from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import write_text
-from sofa_fl.experiment.storage.events import Event, edit_from_json, to_line
+from sofa_fl.experiment.storage.events import Event, edit_from_json
 from sofa_fl.experiment.storage.frozen_file import write_frozen
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.storage.saving import (
@@ -93,7 +95,7 @@ class Experiment:
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
         self.factory = factory
-        self.own_metrics = OwnMetrics(own.metrics, factory) if own.metrics else None
+        self.recorder = Recorder(OwnMetrics(own.metrics, factory) if own.metrics else None)
         if own.engine is None:
             self.pick = pick_engine(config.engine, factory, data, config.local)
             # The choice is recorded, so that a resumed run gives the same bits.
@@ -131,10 +133,10 @@ class Experiment:
         self.serving = partial(serving_of, own=own.parts)
         self.mean_inputs = partial(mean_inputs_of, own=own.parts)
         self.state: Any = None
-        self.last_event: Event = {}
         self.writer = Writer()
         if isinstance(self.pick.engine, StackedEngine):
             self.pick.engine.meanwhile = self.writer.catch_up
+            self.pick.engine.while_scoring = self.fed.spare.use
         self.seconds = 0.0
         self.started = time.perf_counter()
         self.frozen = FlatNetwork(build(factory, 0)).frozen_digest
@@ -224,16 +226,18 @@ class Experiment:
         """Score a round and save the state; then record the round and notify observers."""
         view, round = self.method.view(self.state), fed.round
         fed.count_shared(*traffic(view.tree, view.shared.pools, fed.owned))
-        event = describe_round(view, notes, self.examiner, self.last_event, self.elapsed())
-        if self.own_metrics is not None and fed.measured:
-            event |= self.own_metrics.measure(view, fed)
-        line, self.last_event = to_line(event, self.last_event), event
+        end, saved = RoundEnd.of(fed, self.elapsed()), is_saved(self.config, round)
         self.writer.wait()
-        if not is_saved(self.config, round):
+        if self.can_wait and fed.may_miss and not saved:  # where models outlive the next training
+            described = partial(self.recorder.describe, view, notes, Examiner(fed), end)
+            self.writer.put_off(lambda: record_round(folder, *described(), observers))
+            return
+        line, event = self.recorder.describe(view, notes, self.examiner, end)
+        if not saved:
             # A resumed run makes this round again anyway, so there is no haste.
-            self.writer.put_off(partial(record_round, folder, line, observers, event))
+            self.writer.put_off(partial(record_round, folder, line, event, observers))
             if not isinstance(self.pick.engine, StackedEngine):
-                self.writer.catch_up()
+                self.writer.wait()
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # else the writer would wait for later computations too
@@ -249,6 +253,11 @@ class Experiment:
         self.writer.start(work, partial(notify, observers, event))
         if is_awaited:
             self.writer.wait()
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether rounds can be described in the next training, while a GPU is busy with it."""
+        return isinstance(self.pick.engine, StackedEngine) and not self.recorder.own_metrics
 
     def progress(self, folder: RunFolder, line: Event) -> RunProgress:
         meter = self.fed.meter
@@ -274,10 +283,9 @@ class Experiment:
         device = str(self.fed.initial().device)
         self.state = checkpoint.load(path, "state", state_type(self.method), device)
         progress.restore_events(folder)
-        *_, self.last_event = folder.events()
+        *_, self.recorder.last_event = folder.events()
         if round < self.config.rounds:
-            given = self.own_metrics.metrics if self.own_metrics else ()
-            warn_of_missing(self.last_event, given)
+            self.recorder.warn_of_missing()
         self.seconds = progress.seconds
         meter = self.fed.meter
         meter.samples_trained = progress.samples_trained
@@ -289,11 +297,3 @@ class Experiment:
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.started
-
-
-def record_round(
-    folder: RunFolder, line: Event, observers: Sequence[Observer], event: Event
-) -> None:
-    """Record a round that gets no checkpoint, and notify observers."""
-    folder.append(line, flush=False)
-    notify(observers, event)

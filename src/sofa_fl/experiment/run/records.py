@@ -9,6 +9,7 @@ import numpy as np
 
 from sofa_fl.data.federated_data import ClientData
 from sofa_fl.experiment.run.config import Config, provenance
+from sofa_fl.experiment.run.round_end import RoundEnd
 from sofa_fl.experiment.scoring.agreement import ari, fscore, purity
 from sofa_fl.experiment.scoring.metrics import (
     Examiner,
@@ -37,11 +38,12 @@ from sofa_fl.topology.tree.edits import Edit
 
 
 def describe_round(
-    view: View, notes: Notes, examiner: Examiner, before: Event, seconds: float
+    view: View, notes: Notes, examiner: Examiner, before: Event, end: RoundEnd
 ) -> Event:
     """Describe the federation's round in one line of `events.jsonl`.
 
     `before` is the event of the round before; it has the scores that are not taken in this one.
+    Only `end` depends on what the next round changes, so a round can be described during it.
     """
     fed = examiner.fed
     listed = lists_of(fed)
@@ -54,7 +56,7 @@ def describe_round(
         **data_changes(fed),
         **scores(view, examiner, before),
         "samples": listed["samples"],
-        **attendance(fed),
+        **end.attendance,
         **group_agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
         "path_loss": {
@@ -68,10 +70,7 @@ def describe_round(
         "shared": {str(c): n for c, n in contributions(view.tree, view.shared.pools, fed.owned)},
         "disclosed": disclosed(view, fed),
         "positions": {str(client): place for client, place in notes.positions.items()},
-        "samples_trained": fed.meter.samples_trained,
-        "bytes_down": fed.meter.bytes_down,
-        "bytes_up": fed.meter.bytes_up,
-        "seconds": round(seconds, 3),
+        **end.costs,
     }
 
 
@@ -257,30 +256,6 @@ def objective(notes: Notes) -> dict[str, Any]:
     """The value of the objective and its terms; nothing for methods without one."""
     terms = {name: value for name, value in notes.objective.items() if np.isfinite(value)}
     return {"objective": {"value": sum(terms.values()), **terms}} if terms else {}
-
-
-def attendance(fed: Federation) -> dict[str, Any]:
-    """The clients whose update was not used in a round, by reason; empty if all were used.
-
-    Clients in quarantine count as absent too. A client whose last permitted flaw was in this round
-    is set aside now, and in quarantine from the next round on. Of many clients only
-    those who were `asked` can be absent.
-    """
-
-    def is_quarantined(client: NodeId) -> bool:
-        is_heard = client in fed.roll.heard or client in fed.roll.set_aside
-        return not is_heard and client in fed.owned and fed.register.is_out(client, fed.round)
-
-    asked = fed.cohort if are_many(fed.clients) else ()
-    expected = set(asked or fed.clients)
-    absent = sorted(expected - fed.roll.heard - fed.roll.set_aside.keys())
-    lists = {
-        "asked": list(asked),
-        "absent": absent,
-        "set_aside": {str(client): flaw for client, flaw in fed.roll.set_aside.items()},
-        "quarantined": sorted(c for c in fed.register.back_at if is_quarantined(c)),
-    }
-    return {key: value for key, value in lists.items() if value}
 
 
 def disclosed(view: View, fed: Federation) -> list[float]:

@@ -195,8 +195,8 @@ class Writer:
     """Writes one checkpoint at a time in a thread, a large one while the next round runs.
 
     What is written never changes afterwards, since every round makes a new state, so it needs
-    no copy; writing and flushing leave Python free to train. An error is raised by the next
-    `start` or `wait`. Work that needs Python can be put off to when there is nothing else to do.
+    no copy; writing and flushing leave Python free to train. Work that needs Python can be put off
+    to when there is nothing else to do. An error of either is raised by the next `start` or `wait`.
     """
 
     def __init__(self) -> None:
@@ -212,10 +212,10 @@ class Writer:
         self._put_off = work
 
     def catch_up(self) -> None:
-        """Do what was put off."""
+        """Do what was put off; no error of it is one of the training that it is done in."""
         work, self._put_off = self._put_off, None
         if work is not None:
-            work()
+            self._run(work)
 
     def start(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
         """Begin `work` once the work before it has ended.

@@ -140,6 +140,23 @@ def mixture_losses(
     return {judge: row for judge, row in table.items() if np.isfinite(row).all()}
 
 
+def foresee_mixtures(
+    tree: Tree, models: Mapping[NodeId, Vector], asked: Collection[NodeId]
+) -> list[tuple[NodeId, Model]]:
+    """What `weigh_by_losses` asks about the root's children, if the tree stays: clients, mixtures.
+
+    What the root stands for is its own model. What others do is not known before they are weighed.
+    """
+    top = models[tree.root]
+    return [
+        (client, mixed)
+        for child in (tree.children[tree.root] if tree.root not in tree.members else ())
+        if (heard := [c for c in tree.clients_of(child) if c in asked])
+        for mixed in [mixture(top, models[child], a) for a in WEIGHTS[1:-1]]
+        for client in heard
+    ]
+
+
 def levels(tree: Tree) -> list[dict[NodeId, NodeId]]:
     """The clusters below the root by depth, each with its parent."""
     levels: list[dict[NodeId, NodeId]] = []

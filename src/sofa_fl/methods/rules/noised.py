@@ -20,7 +20,7 @@ from sofa_fl.methods.rules.clusters import Updates
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.positions import coordinates
-from sofa_fl.methods.rules.rule_set import Rules
+from sofa_fl.methods.rules.rule_set import Rules, no_mixtures
 from sofa_fl.models.flat import Vector, as_vector, inner_products
 from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.shape import Build
@@ -56,7 +56,9 @@ def rules_by_models(rules: Rules, learned: Learned, config: SofaConfig, fed: Fed
         split=split,
         order=("split",),
         foresight={},
+        preparation={},
         weigh=parent_models,
+        weighed=no_mixtures,
     )
 
 

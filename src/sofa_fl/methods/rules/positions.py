@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from sofa_fl.methods.rules.clusters import Updates
 from sofa_fl.methods.rules.config import PositionKind, SofaConfig
 from sofa_fl.models.flat import Model, Vector, as_vector, inner_products, products_with
 from sofa_fl.models.sketch import Sketch
+from sofa_fl.topology.clustering.dmac import one_thread
 from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Space, unit_rows
 from sofa_fl.topology.tree import NodeId
 
@@ -72,7 +74,8 @@ def coordinates(products: Floats) -> Floats:
     A thousand models of a million weights span a thousand dimensions; in these, euclidean and
     cosine distances, means and k-means are the same.
     """
-    values, axes = np.linalg.eigh(products)
+    with one_thread() if len(products) <= NUM_EXACT else nullcontext():
+        values, axes = np.linalg.eigh(products)
     noise = 16 * np.finfo(np.float64).eps * values.max()  # its root would separate equal rows
     return np.asarray(axes * np.sqrt(np.where(values > noise, values, 0)), dtype=np.float64)
 
@@ -149,7 +152,8 @@ def map_of(space: Space) -> dict[NodeId, tuple[float, float]]:
     reflection; the report aligns maps of successive rounds.
     With the manhattan metric, distances are treated as euclidean.
     """
-    flat = _round(plane(space.positions, space.weights))
+    with one_thread() if len(space.clients) <= NUM_EXACT else nullcontext():
+        flat = _round(plane(space.positions, space.weights))
     return {client: (x, y) for client, (x, y) in zip(space.clients, flat.tolist())}
 
 

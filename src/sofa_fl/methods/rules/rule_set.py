@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 
 from sofa_fl.engine.base import Pull
-from sofa_fl.federation import Federation
+from sofa_fl.federation import Asks, Federation
 from sofa_fl.methods.rules.clusters import Models, Updates, mean_of_clients, regularized_mean
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import (
@@ -17,7 +17,12 @@ from sofa_fl.methods.rules.local_update import (
     start_from_own,
 )
 from sofa_fl.methods.rules.losses import Losses
-from sofa_fl.methods.rules.mixing import Mixing, own_models, weigh_by_losses
+from sofa_fl.methods.rules.mixing import (
+    Mixing,
+    foresee_mixtures,
+    own_models,
+    weigh_by_losses,
+)
 from sofa_fl.methods.rules.positions import embed
 from sofa_fl.models.flat import Model, Vector
 from sofa_fl.topology.clustering.config import Operation
@@ -31,7 +36,13 @@ PullRule = Callable[[Tree, Path, NodeId, Vector, SofaConfig], list[Pull]]
 WeighRule = Callable[
     [Tree, Models, Losses, Mixing, Collection[NodeId], SofaConfig, Federation], Mixing
 ]
+MixturesRule = Callable[[Tree, Models, Collection[NodeId]], Asks]
 ClusterRule = Callable[[Tree, Updates, SofaConfig, Federation], dict[NodeId, Vector]]
+
+
+def no_mixtures(*_: object) -> Asks:
+    """Nothing is known before."""
+    return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +56,7 @@ class Rules(TreeRules):
         pulls: Returns the objective's terms for a client that trains for a cluster.
         clusters: Returns the models of the clusters after the local update.
         weigh: Returns the mixing weights of all nodes, for `start` and `serve`.
+        weighed: Returns what `weigh` will ask of clients, as far as it is known before SHAPE.
     """
 
     embed: EmbedRule
@@ -53,6 +65,7 @@ class Rules(TreeRules):
     pulls: PullRule
     clusters: ClusterRule
     weigh: WeighRule
+    weighed: MixturesRule = no_mixtures
 
 
 START = {"path": mix_path, "own": start_from_own}
@@ -77,12 +90,18 @@ def rules_of(config: SofaConfig) -> Rules:
         foresight={
             name: rules.foresight[name] for name, rules in chosen.items() if name in rules.foresight
         },
+        preparation={
+            name: rules.preparation[name]
+            for name, rules in chosen.items()
+            if name in rules.preparation
+        },
         embed=embed,
         start=START[config.start],
         serve=SERVE[config.serve],
         pulls=pulls_on_client,
         clusters=CLUSTERS[config.clusters],
         weigh=own_models if alone else weigh_by_losses,
+        weighed=no_mixtures if alone else foresee_mixtures,
     )
 
 

@@ -16,7 +16,7 @@ from sofa_fl.topology.clustering.default_edits import (
     mean_and_error,
     sample_counts,
 )
-from sofa_fl.topology.clustering.dmac import dmac
+from sofa_fl.topology.clustering.dmac import FEW, dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.separation import student, without_noise
 from sofa_fl.topology.geometry.space import Floats, Space
@@ -67,6 +67,13 @@ def foresee_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[
     return about_parents(families_of(tree, evidence))
 
 
+def prepare_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> None:
+    """Build the trees that `find_splits` looks at whatever models lose; none that take long."""
+    for children in families_of(tree, evidence).values():
+        if sum(map(len, children.values())) <= FEW:
+            certain_tree(children, evidence)
+
+
 def about_parents(families: Mapping[NodeId, Children]) -> list[Question]:
     """What clients lose by the models of their parents."""
     return [(c, (cluster,)) for cluster, below in families.items() for c in lone_clients(below)]
@@ -102,8 +109,16 @@ def certain_parts(children: Children, evidence: Evidence) -> list[Part]:
     if any(child in evidence.moved for child in children):
         return []
     lone = set(lone_clients(children))
-    parts = parts_of(dmac(space_of(children, evidence), DmacConfig()), children)
+    parts = parts_of(certain_tree(children, evidence), children)
     return [part for part in parts if lone.isdisjoint(part) or lone.issuperset(part)]
+
+
+def certain_tree(children: Children, evidence: Evidence) -> Tree:
+    """The tree that DMAC builds of the clients below some children; it is built once."""
+    space, trees = space_of(children, evidence), evidence.space.trees
+    if space.clients not in trees:
+        trees[space.clients] = dmac(space, DmacConfig())
+    return trees[space.clients]
 
 
 def space_of(children: Children, evidence: Evidence) -> Space:

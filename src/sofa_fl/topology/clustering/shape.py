@@ -12,7 +12,11 @@ from typing import TypeVar
 
 from sofa_fl.topology.clustering.config import DmacConfig, Operation, ShapeConfig
 from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges, foresee_grafts
-from sofa_fl.topology.clustering.default_splits import find_splits, foresee_splits
+from sofa_fl.topology.clustering.default_splits import (
+    find_splits,
+    foresee_splits,
+    prepare_splits,
+)
 from sofa_fl.topology.clustering.dmac import dmac, one_thread, paper_dmac
 from sofa_fl.topology.clustering.evidence import Evidence, Question
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
@@ -23,6 +27,7 @@ from sofa_fl.topology.tree.edits import Edit, Join, Leave, Prune, apply_all
 Build = Callable[[Space, DmacConfig, int], Tree]
 EditRule = Callable[[Tree, Evidence, ShapeConfig], list[Edit]]
 Foresight = Callable[[Tree, Evidence, ShapeConfig], list[Question]]
+Preparation = Callable[[Tree, Evidence, ShapeConfig], None]
 E = TypeVar("E", bound=Evidence)
 
 
@@ -55,6 +60,7 @@ class TreeRules:
         order: The order of the operations.
         foresight: For some operations, the losses that they will certainly ask for, so that these
             can be measured together with others.
+        preparation: For some operations, what they can work out before these losses are known.
     """
 
     build: Build
@@ -64,6 +70,7 @@ class TreeRules:
     prune: EditRule = find_prunes
     order: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
     foresight: Mapping[Operation, Foresight] = field(default_factory=dict)
+    preparation: Mapping[Operation, Preparation] = field(default_factory=dict)
 
 
 def default_tree_rules() -> TreeRules:
@@ -74,6 +81,7 @@ def default_tree_rules() -> TreeRules:
         merge=find_merges,
         split=find_splits,
         foresight={"graft": foresee_grafts, "split": foresee_splits},
+        preparation={"split": prepare_splits},
     )
 
 
@@ -92,6 +100,14 @@ def foresee(
     """The losses that `shape` will certainly ask for, to be measured together with others."""
     looks = [rules.foresight.get(name) for name in rules.order if name in config.operations]
     return [question for look in looks if look for question in look(tree, evidence, config)]
+
+
+@one_thread()
+def prepare(tree: Tree, evidence: Evidence, config: ShapeConfig, rules: TreeRules) -> None:
+    """Work out what `shape` needs whatever models lose; evidence on the same space has it then."""
+    for name in rules.order:
+        if name in config.operations and name in rules.preparation:
+            rules.preparation[name](tree, evidence, config)
 
 
 @one_thread()

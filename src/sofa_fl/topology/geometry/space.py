@@ -237,6 +237,11 @@ class Space:
         """The row of each client."""
         return {client: row for row, client in enumerate(self.clients)}
 
+    @cached_property
+    def trees(self) -> dict[tuple[NodeId, ...], Tree]:
+        """What DMAC made of some of the clients: it can be asked before the tree is needed."""
+        return {}
+
     def locate(self, tree: Tree) -> NodePositions:
         """The positions of all nodes of `tree`."""
         return NodePositions(self, tree)
