@@ -9,14 +9,22 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 
 from sofa_fl.data.federated_data import FederatedData, Samples, Stage
 from sofa_fl.engine.ahead import Foreseen, SpareTime
-from sofa_fl.engine.base import Engine, Exam, LocalConfig, Outcome, Prior, Pull, Score, Task
-from sofa_fl.engine.meter import Meter
+from sofa_fl.engine.base import (
+    Engine,
+    Exam,
+    LocalConfig,
+    Meter,
+    Outcome,
+    Prior,
+    Pull,
+    Score,
+    Task,
+)
 from sofa_fl.guard import GuardConfig, Register, Roll, draw, flaws_of, refuse_divergence
 from sofa_fl.models.flat import Model, Vector, aggregate
 from sofa_fl.present import EvaluateConfig, Present
@@ -24,7 +32,6 @@ from sofa_fl.privacy.private_engine import NOT_SCORED, PrivateEngine
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId
 
-Key = TypeVar("Key")
 Asks = Sequence[tuple[NodeId, Model]]  # pairs of a client and a model
 
 
@@ -290,8 +297,3 @@ class Federation:
     def fingerprint(self) -> str:
         """The same for the same samples, dealt out alike, and a model of the same size."""
         return f"{len(self.initial())} {self.data.digest()}"
-
-
-def answered(keys: Iterable[Key], outcomes: Iterable[Outcome | None]) -> dict[Key, Outcome]:
-    """The outcomes there are, by key."""
-    return {key: outcome for key, outcome in zip(keys, outcomes) if outcome is not None}

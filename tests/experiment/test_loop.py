@@ -24,7 +24,8 @@ from sofa_fl.experiment.run.launch import old_objects_spared
 from sofa_fl.experiment.run.loop import Experiment
 from sofa_fl.experiment.storage.events import edit_from_json
 from sofa_fl.experiment.storage.run_folder import RunFolder
-from sofa_fl.federation import Federation, answered
+from sofa_fl.federation import Federation
+from sofa_fl.guard import answered
 from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import title_of
 from sofa_fl.models.flat import Vector, as_vector

@@ -16,7 +16,8 @@ import sofa_fl.methods.method
 from sofa_fl.engine.base import LocalConfig, batch_order
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.run.config import Config
-from sofa_fl.federation import Federation, answered
+from sofa_fl.federation import Federation
+from sofa_fl.guard import answered
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.clustered import choose, clusters_tree

@@ -139,6 +139,15 @@ class Score:
     num_samples: int
 
 
+@dataclass(slots=True)
+class Meter:
+    """What a run has cost so far."""
+
+    samples_trained: int = 0
+    bytes_down: int = 0  # to the clients
+    bytes_up: int = 0  # from the clients
+
+
 class Engine(Protocol):
     """Runs tasks and exams; results come in the order asked and depend on nothing but the ask."""
 

@@ -21,9 +21,8 @@ from sofa_fl.engine.select import Pick, pick_engine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, OwnPart, check_private_config
-from sofa_fl.experiment.run.recorder import Recorder, record_round
-from sofa_fl.experiment.run.records import summarize
-from sofa_fl.experiment.run.round_end import RoundEnd
+from sofa_fl.experiment.run.records import Recorder, RoundEnd, record_round
+from sofa_fl.experiment.run.summary import summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics
 from sofa_fl.experiment.storage import checkpoint

@@ -1,40 +1,91 @@
-"""The record of a run: a line per round, and a summary at the end."""
+"""The record of a run, a line per round: each is described by what was known before it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sofa_fl.data.federated_data import ClientData
-from sofa_fl.experiment.run.config import Config, provenance
-from sofa_fl.experiment.run.round_end import RoundEnd
 from sofa_fl.experiment.scoring.agreement import ari, fscore, purity
 from sofa_fl.experiment.scoring.metrics import (
     Examiner,
-    by_level,
     client_accuracies,
     fairness,
-    full_accuracies,
     mean_curve,
     measured_accuracies,
     regression,
-    scored_levels,
 )
+from sofa_fl.experiment.scoring.own_metrics import OwnMetrics, warn_of_missing
 from sofa_fl.experiment.storage.events import (
     Event,
     are_many,
-    count_edits,
     edit_to_json,
     remembered,
+    to_line,
 )
+from sofa_fl.experiment.storage.run_folder import RunFolder
+from sofa_fl.experiment.tracking.observers import Observer, notify
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import Notes, View
-from sofa_fl.methods.registry import MethodInfo
 from sofa_fl.sharing import contributions
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEnd:
+    """What an event tells that is not the same any more when the next round has begun.
+
+    Attributes:
+        attendance: The clients whose update was not used, by reason.
+        costs: What the run has cost so far: samples, bytes and seconds.
+    """
+
+    attendance: dict[str, Any]
+    costs: dict[str, Any]
+
+    @classmethod
+    def of(cls, fed: Federation, seconds: float) -> RoundEnd:
+        """The end of the federation's round, `seconds` after the run began."""
+        costs = {
+            "samples_trained": fed.meter.samples_trained,
+            "bytes_down": fed.meter.bytes_down,
+            "bytes_up": fed.meter.bytes_up,
+            "seconds": round(seconds, 3),
+        }
+        return cls(attendance(fed), costs)
+
+
+class Recorder:
+    """Describes rounds in their order, and remembers the last."""
+
+    def __init__(self, own_metrics: OwnMetrics | None) -> None:
+        self.own_metrics = own_metrics
+        self.last_event: Event = {}
+
+    def describe(
+        self, view: View, notes: Notes, examiner: Examiner, end: RoundEnd
+    ) -> tuple[Event, Event]:
+        """Score a round; return its line of `events.jsonl` and its event."""
+        event = describe_round(view, notes, examiner, self.last_event, end)
+        if self.own_metrics is not None and examiner.fed.measured:
+            event |= self.own_metrics.measure(view, examiner.fed)
+        line, self.last_event = to_line(event, self.last_event), event
+        return line, event
+
+    def warn_of_missing(self) -> None:
+        """Warn of metrics that the last round had, and that the next one will not have."""
+        warn_of_missing(self.last_event, self.own_metrics.metrics if self.own_metrics else ())
+
+
+def record_round(
+    folder: RunFolder, line: Event, event: Event, observers: Sequence[Observer]
+) -> None:
+    """Record a round that gets no checkpoint, and notify observers."""
+    folder.append(line, flush=False)
+    notify(observers, event)
 
 
 def describe_round(
@@ -85,7 +136,7 @@ def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
     used = view.used_by(fed.measured)
     if fed.evaluate.is_complete:
         accuracies = client_accuracies(used, examiner)
-        new = {"client": fairness(accuracies), "accuracies": _plain(accuracies)}
+        new = {"client": fairness(accuracies), "accuracies": plain_numbers(accuracies)}
         return {**new, **regression(used, examiner)}
     old = old_accuracies(fed, before)
     if not fed.measured:
@@ -93,9 +144,9 @@ def scores(view: View, examiner: Examiner, before: Event) -> dict[str, Any]:
         return {**kept, "accuracies": old, "measured": []}
     now = measured_accuracies(used, examiner)
     known, place = old.copy(), fed.present.place
-    for client, score in zip(fed.measured, _plain(now)):
+    for client, score in zip(fed.measured, plain_numbers(now)):
         known[place[client]] = score
-    alone = {"scores": _plain(now)} if are_many(fed.clients) else {}
+    alone = {"scores": plain_numbers(now)} if are_many(fed.clients) else {}
     return {
         **alone,
         "client": fairness(now),
@@ -128,91 +179,6 @@ def parents_of(parent: Mapping[NodeId, NodeId | None]) -> dict[str, NodeId | Non
 
 
 SCORED = ("client", "metric", "rmse", "unscored")
-
-
-def summarize(
-    config: Config,
-    info: MethodInfo,
-    view: View,
-    edits: Sequence[Edit],
-    examiner: Examiner,
-    elapsed: Callable[[], float],
-    on_step: Callable[[int, int], None] = lambda _done, _of: None,
-) -> dict[str, Any]:
-    """Summarize a run that has ended; fractions are in [0, 1].
-
-    If the true groups are known, `groups` says how well the tree agrees with them, level by level
-    from the finest. All models are scored on the whole test set, which may take long: `on_step`
-    is called with how many of how many steps are done, and `elapsed` when all are.
-    """
-    fed = examiner.fed
-    used = view.used_by(fed.clients)
-    accuracies = client_accuracies(used, examiner)
-    whole = score_whole(view, examiner, on_step) if config.score_levels else NOT_SCORED
-    given = disclosed(view, fed)
-    return {
-        "method": info.name,
-        "title": config.title or info.title,
-        "data": config.data.label,
-        "own": list(config.own),
-        "seed": config.seed,
-        "engine": config.engine,
-        "rounds": config.rounds,
-        "seconds": round(elapsed(), 3),
-        "samples_trained": fed.meter.samples_trained,
-        "bytes_down": fed.meter.bytes_down,
-        "bytes_up": fed.meter.bytes_up,
-        "client": {
-            **fairness(accuracies),
-            "clients": list(fed.clients),
-            **names(fed),
-            "accuracies": _plain(accuracies),
-        },
-        **regression(used, examiner),
-        **whole,
-        "test_samples": len(fed.data.test),
-        "tree": {"num_clusters": len(view.tree.clusters), "depth": view.tree.depth},
-        "edits": count_edits(edits),
-        "sharing": {
-            "disclosed_mean": float(np.mean(given)),
-            "disclosed_max": float(np.max(given)),
-        },
-        **group_agreement(view.tree, fed.stage.truth),
-        **privacy_spent(fed),
-        "provenance": provenance(config, fed.data.digest()),
-    }
-
-
-def privacy_spent(fed: Federation) -> dict[str, Any]:
-    """What the answers of clients have cost of their privacy budgets, if there are any."""
-    if fed.privacy is None:
-        return {}
-    config, noise = fed.privacy.config, fed.privacy.noise.values()
-    spent = fed.privacy.budgets.epsilon_spent()
-    limits = {"epsilon": config.epsilon, "delta": config.delta}
-    return {"privacy": {**limits, "spent": spent, "noise": [min(noise), max(noise)]}}
-
-
-NOT_SCORED: dict[str, Any] = {"full": None, "full_samples": 0, "root": None, "levels": []}
-
-
-def score_whole(
-    view: View, examiner: Examiner, on_step: Callable[[int, int], None]
-) -> dict[str, Any]:
-    """The scores on the whole test set: of what clients use, of every level, and of the root."""
-    fed, levels_there = examiner.fed, scored_levels(view)
-    num_steps = 1 + len(levels_there)
-    on_step(0, num_steps)
-    used = list(view.used_by(fed.clients).values())
-    full = full_accuracies(used, examiner, [fed.priors[client] for client in fed.clients])
-    rows = by_level(view, examiner, lambda level: on_step(1 + levels_there.index(level), num_steps))
-    levels = [{**row, "full": _plain([row["full"]])[0]} for row in rows]
-    return {
-        "full": _plain([float(np.mean(full))])[0],
-        "full_samples": len(examiner.test_set(len(full))),
-        "root": levels[-1]["full"],
-        "levels": levels,
-    }
 
 
 def names(fed: Federation) -> dict[str, list[str]]:
@@ -267,6 +233,30 @@ def disclosed(view: View, fed: Federation) -> list[float]:
     return [len(given[client]) / fed.size(client) for client in fed.clients]
 
 
-def _plain(values: Sequence[float]) -> list[float | None]:
+def plain_numbers(values: Sequence[float]) -> list[float | None]:
     """None for NaN (the score of a client without test samples), which JSON does not have."""
     return [None if np.isnan(value) else value for value in values]
+
+
+def attendance(fed: Federation) -> dict[str, Any]:
+    """The clients whose update was not used in a round, by reason; empty if all were used.
+
+    Clients in quarantine count as absent too. A client whose last permitted flaw was in this round
+    is set aside now, and in quarantine from the next round on. Of many clients only
+    those who were `asked` can be absent.
+    """
+
+    def is_quarantined(client: NodeId) -> bool:
+        is_heard = client in fed.roll.heard or client in fed.roll.set_aside
+        return not is_heard and client in fed.owned and fed.register.is_out(client, fed.round)
+
+    asked = fed.cohort if are_many(fed.clients) else ()
+    expected = set(asked or fed.clients)
+    absent = sorted(expected - fed.roll.heard - fed.roll.set_aside.keys())
+    lists = {
+        "asked": list(asked),
+        "absent": absent,
+        "set_aside": {str(client): flaw for client, flaw in fed.roll.set_aside.items()},
+        "quarantined": sorted(c for c in fed.register.back_at if is_quarantined(c)),
+    }
+    return {key: value for key, value in lists.items() if value}
