@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from sofa_fl.models.flat import Aggregate, Model, Vector, as_vector, distances, 
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
 
-Key = TypeVar("Key")
 NOT_FINITE = "not finite"
 FEWEST = 4  # updates of which it can be said that one is out of scale
 APART = 3.0  # median distances of starts from their mean: as far as a client may move
@@ -148,8 +147,3 @@ def refuse_divergence(flaws: Mapping[int, str], num_answers: int, round: int) ->
             f"every model trained in round {round} has values that are not finite; lower "
             "local.learning_rate"
         )
-
-
-def answered(keys: Iterable[Key], outcomes: Iterable[Outcome | None]) -> dict[Key, Outcome]:
-    """The outcomes there are, by key."""
-    return {key: outcome for key, outcome in zip(keys, outcomes) if outcome is not None}

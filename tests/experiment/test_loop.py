@@ -17,7 +17,7 @@ from torch import nn
 
 from sofa_fl.api.runs import resume, run
 from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData
-from sofa_fl.engine.base import LocalConfig
+from sofa_fl.engine.base import LocalConfig, answered
 from sofa_fl.errors import DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config, parse_config
 from sofa_fl.experiment.run.launch import old_objects_spared
@@ -25,7 +25,6 @@ from sofa_fl.experiment.run.loop import Experiment
 from sofa_fl.experiment.storage.events import edit_from_json
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import title_of
 from sofa_fl.models.flat import Vector, as_vector

@@ -9,8 +9,8 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from sofa_fl.engine.base import answered
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.method import Notes, View
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import Tree, flat_tree

@@ -13,11 +13,10 @@ import torch
 from torch import nn
 
 import sofa_fl.methods.method
-from sofa_fl.engine.base import LocalConfig, batch_order
+from sofa_fl.engine.base import LocalConfig, answered, batch_order
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.clustered import choose, clusters_tree

@@ -18,6 +18,7 @@ from sofa_fl.data.federated_data import Samples, SplitName
 from sofa_fl.models.flat import Model, Vector
 from sofa_fl.topology.tree import NodeId
 
+Key = TypeVar("Key")
 Precision = Literal["float32", "tf32", "bf16"]
 TrainedPart = Literal["all", "body", "head"]  # the head is the output layer, the body all below it
 Prior = NDArray[np.float32]  # log of how common each class is; is added to a network's outputs
@@ -114,6 +115,11 @@ class Outcome:
 
     params: Vector
     losses: NDArray[np.float32]
+
+
+def answered(keys: Iterable[Key], outcomes: Iterable[Outcome | None]) -> dict[Key, Outcome]:
+    """The outcomes there are, by key."""
+    return {key: outcome for key, outcome in zip(keys, outcomes) if outcome is not None}
 
 
 @dataclass(frozen=True, slots=True)

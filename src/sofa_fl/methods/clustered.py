@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sofa_fl.engine.base import Outcome, Pull
+from sofa_fl.engine.base import Outcome, Pull, answered
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.models.flat import Mix, Model, Vector, inner_products
 from sofa_fl.present import Lazy

@@ -6,9 +6,8 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sofa_fl.engine.base import Outcome, Task
+from sofa_fl.engine.base import Outcome, Task, answered
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.clustered import ClusteredState
 from sofa_fl.methods.method import Notes, View

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from sofa_fl.engine.base import answered
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import PersonalMethod, PersonalState, two_parts, view_of
 from sofa_fl.methods.registry import register

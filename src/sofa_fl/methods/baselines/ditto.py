@@ -10,9 +10,8 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from sofa_fl.engine.base import Pull
+from sofa_fl.engine.base import Pull, answered
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import PersonalMethod, PersonalState, view_of
 from sofa_fl.methods.registry import register

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sofa_fl.engine.base import answered
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.registry import register
 from sofa_fl.methods.rules.local_update import blend

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sofa_fl.engine.base import Outcome
+from sofa_fl.engine.base import Outcome, answered
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.models.flat import Model, Vector, mean
 from sofa_fl.sharing import Pools, still_owned

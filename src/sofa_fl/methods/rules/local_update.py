@@ -13,10 +13,9 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from sofa_fl.data.federated_data import Samples
-from sofa_fl.engine.base import Pull, Task
+from sofa_fl.engine.base import Pull, Task, answered
 from sofa_fl.errors import RunError
 from sofa_fl.federation import Federation
-from sofa_fl.guard import answered
 from sofa_fl.methods.rules.clusters import Models, Update, Updates
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.mixing import Mixing
