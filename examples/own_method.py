@@ -28,9 +28,7 @@ class Momentum:
 
     def round(self, state, fed):
         outcomes = fed.train([fed.task(client, state.model) for client in fed.clients])
-        heard = {
-            c: o for c, o in zip(fed.clients, outcomes) if o is not None
-        }  # some may not answer
+        heard = sofa_fl.answered(fed.clients, outcomes)  # some clients may not answer
         losses = {client: outcome.losses for client, outcome in heard.items()}
         if not heard:
             return state, sofa_fl.Notes()

@@ -61,6 +61,7 @@ PUBLIC = [
     "Stage",
     "Tree",
     "View",
+    "answered",
     "as_vector",
     "assign",
     "compare",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sofa_fl.data.tables import from_csv as from_csv
     from sofa_fl.data.tables import from_partitions as from_partitions
     from sofa_fl.engine.base import LocalConfig as LocalConfig
+    from sofa_fl.engine.base import answered as answered
     from sofa_fl.engine.faulty import FaultsConfig as FaultsConfig
     from sofa_fl.errors import SofaError as SofaError
     from sofa_fl.experiment.run.config import Config as Config
@@ -111,7 +112,7 @@ _NAMES = {  # of every module, those that are public
     "data.preprocess": "Preprocessing",
     "data.scenarios": "ScenarioConfig",
     "data.tables": "from_columns from_csv from_partitions",
-    "engine.base": "LocalConfig",
+    "engine.base": "LocalConfig answered",
     "engine.faulty": "FaultsConfig",
     "errors": "SofaError",
     "experiment.run.config": "Config load_config preset",
