@@ -10,7 +10,7 @@ import pytest
 
 from sofa_fl.api.runs import resume, run
 from sofa_fl.cli.show import show_run
-from sofa_fl.experiment.run import records
+from sofa_fl.experiment.run import summary
 from sofa_fl.experiment.scoring.metrics import full_accuracies
 from sofa_fl.report.history import read_round
 from tests.experiment.cases import own_data, tiny
@@ -25,7 +25,7 @@ def test_it_is_told_step_by_step_and_counted(
         time.sleep(0.4)
         return whole(*given)
 
-    monkeypatch.setattr(records, "full_accuracies", slow)
+    monkeypatch.setattr(summary, "full_accuracies", slow)
     told: list[tuple[int, int]] = []
 
     def note(event: dict[str, Any]) -> None:

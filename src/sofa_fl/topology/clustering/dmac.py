@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.config import DmacConfig
@@ -29,9 +29,11 @@ from sofa_fl.topology.clustering.separation import (
 from sofa_fl.topology.geometry.space import TIE, Neighbors, Space, linked
 from sofa_fl.topology.tree import NodeId, Rows, Tree
 
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
+
 NO_PAIRS = PairDistances(0, 0.0, 0.0)
 FEW = 300  # clients: up to this number, plain neighbors are as fast
-_controller = cache(ThreadpoolController)  # finding all libraries takes milliseconds
 
 
 @contextmanager
@@ -43,6 +45,13 @@ def one_thread() -> Iterator[None]:
     """
     with _controller().limit(limits=1):
         yield
+
+
+@cache  # finding all libraries takes milliseconds
+def _controller() -> ThreadpoolController:
+    from threadpoolctl import ThreadpoolController  # a machine of a deployment may not have it
+
+    return ThreadpoolController()
 
 
 def quickest(space: Space) -> tuple[Neighbors, Separation]:
