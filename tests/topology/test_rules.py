@@ -73,8 +73,11 @@ def test_a_rule_sees_what_the_rules_before_it_have_changed() -> None:
     assert evidence == DistanceEvidence(tree, SPACE, moved={node(2)})
 
 
-def test_a_user_replaces_one_rule() -> None:
+def test_a_user_replaces_one_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shape(TREE, EVIDENCE, ALL)[1] == GRAFTS
+    with monkeypatch.context() as patch:
+        patch.setattr("sofa_fl.topology.clustering.dmac.quickest", plain_neighbors)
+        assert shape(TREE, replace(EVIDENCE, space=replace(SPACE)), ALL)[1] == GRAFTS
     calm = replace(default_tree_rules(), graft=never)
     assert shape(TREE, EVIDENCE, ALL, calm) == (TREE, [], EVIDENCE)
 

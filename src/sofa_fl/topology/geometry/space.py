@@ -206,8 +206,9 @@ class Space:
 
     def lengths(self, positions: Floats) -> Floats:
         """The norms of positions; for the cosine metric, the euclidean ones."""
-        order = 1 if self.metric == "manhattan" else 2
-        return np.asarray(np.linalg.norm(positions, order, axis=1))
+        if self.metric == "manhattan":
+            return np.asarray(np.abs(positions).sum(axis=1))
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", positions, positions)))
 
     def spread(self, positions: Floats, weights: Floats) -> float:
         """RMS distance of the positions to their mean, corrected for their number.
