@@ -51,7 +51,8 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     yield (
         "The rows of *SOFA-FL* and, where data change, of *SHAPE only* were made with the present "
         "rules.\n"
-        "Those of the *frozen tree* and *DMAC every round* are older.\n"
+        "So were those of the *frozen tree* and *DMAC every round* in swap, emerge, converge and "
+        "rotate, and in recur but for one seed; the others are older.\n"
         "In these, a client mostly started from its parent's effective model, and a split needed "
         "only a gain of 0.1.\n"
         "The rows of the other methods, and all rows on faults, come from version 0.1.0.\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def _sections(out: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce natural` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(rows)}"
-    yield f"## In short\n\n{in_short(rows)}\n{SEEDS}\n{behind(rows)}\n{standing(rows)}"
+    yield f"## In short\n\n{in_short(rows)}\n{_fewer_seeds(rows)}{behind(rows)}\n{standing(rows)}"
     if has_setting(rows, "heart"):
         yield f"## Beside FLamby's numbers\n\n{FLAMBY}{published(rows)}"
     if without := without_tables(parts := read_rows(out / WITHOUT)):
@@ -112,7 +113,7 @@ READING = """\
 Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t).
 """
 
-SEEDS = """\
+FEWER_SEEDS = """\
 Some methods were run with fewer seeds than others; differences cover the seeds that both methods have, and a method's own numbers cover all of its seeds.
 """
 
@@ -123,6 +124,12 @@ Patients, inputs, split, model, optimizer, learning rate and batches are the sam
 There are 15 rounds of 100 batches, as in FLamby.
 Two things differ: a client holds out 5% of its training samples, and inputs are standardized with the training samples of each hospital.
 """
+
+
+def _fewer_seeds(rows: Sequence[Row]) -> str:
+    """What differences cover, where some methods were run with fewer seeds than others."""
+    seeds = Counter((row["setting"], row["method"]) for row in rows)
+    return f"{FEWER_SEEDS}\n" if len(set(seeds.values())) > 1 else ""
 
 
 def _parts_run(rows: Sequence[Row]) -> str:

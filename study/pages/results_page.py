@@ -33,14 +33,10 @@ from study.pages.sharing_words import shared
 from study.rows.figure_data import read_figures
 from study.rows.row_files import Row, of_method, read_rows
 
-OLDER = (
-    "In the comparison of all methods, the rows of SOFA-FL were made with the present rules.\n"
-    "Its rows on sharing are older.\n"
-    "In these, a client mostly started from its parent's effective model, and a split needed only a "
-    "gain of 0.1.\n"
-    "Those compared with HypCluster are older still: grafts were rare.\n"
-    "The figures and the ablation were made with the rules of version 0.1.0 and have not been run "
-    "again."
+WHICH_RULES = (
+    "In the comparison of all methods, the rows of SOFA-FL were made with the present rules, and so "
+    "were all rows of the paper's two tables and of the ablation.\n"
+    "Those of the baselines in the comparison come from version 0.1.0."
 )
 
 
@@ -101,7 +97,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(found, read_rows(out / TRIED), choices)}"
-    yield f"{OLDER}\n"
+    yield f"{WHICH_RULES}\n"
     if rows := found["benchmark"]:
         yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
         yield from picture(pages, "benchmark")
