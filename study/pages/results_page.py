@@ -36,7 +36,8 @@ from study.rows.row_files import Row, of_method, read_rows
 WHICH_RULES = (
     "In the comparison of all methods, the rows of SOFA-FL were made with the present rules, and so "
     "were all rows of the paper's two tables and of the ablation.\n"
-    "Those of the baselines in the comparison come from version 0.1.0."
+    "Those of the baselines in the comparison come from version 0.1.0.\n"
+    "The figures of losses were made with the rules of that version and have not been drawn again."
 )
 
 
