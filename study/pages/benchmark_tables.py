@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Setting
@@ -66,9 +67,9 @@ def one_table(by: By) -> str:
     }
     best = {key: max(values) for key, values in known.items() if len(values) > 1}
     trained = {label: {row["samples_trained"] for row in rows} for label, rows in by.items()}
-    samples, seeds = set().union(*trained.values()), {len(rows) for rows in by.values()}
+    seeds = {len(rows) for rows in by.values()}
     # What is the same in all rows is told below, not in a column.
-    columns = [name for name, of in (("samples", samples), ("seeds", seeds)) if len(of) > 1]
+    columns = ["seeds"] if len(seeds) > 1 else []
     head = ["", *(name for _, name, _ in measures), *columns]
     head += ["SOFA-FL − it: mean", "worst", "ahead in seeds: mean", "worst"]
     lines = []
@@ -80,18 +81,25 @@ def one_table(by: By) -> str:
             else _number(key, x)
             for key, _, better in measures
         ]
-        made = {
-            "samples": " / ".join(f"{n:,}" for n in sorted(trained[label])),
-            "seeds": str(len(rows)),
-        }
-        cells += [made[name] for name in columns]
+        cells += [str(len(rows)) for _ in columns]
         gaps = [of.get(label) for of in corrected.values()]
         cells += ["" if label == "sofa" else difference(gap) for gap in gaps]
         cells += [f"{gap.wins} of {gap.estimate.n}" if gap else "" for gap in gaps]
         lines.append([title(label), *cells])
-    told = [f"Samples trained per run: {num:,}." for num in samples if "samples" not in columns]
-    told += [f"Seeds: {num}." for num in seeds if "seeds" not in columns]
+    told = [f"Samples trained per run: {_samples_told(trained)}."]
+    told += [f"Seeds: {num}." for num in seeds if not columns]
     return "\n".join([table(head, lines), *told, ""]) if told else table(head, lines)
+
+
+def _samples_told(trained: Mapping[str, Set[int]]) -> str:
+    """What most contenders trained on, and then those that trained on something else."""
+    numbers = {
+        label: " to ".join(f"{num:,}" for num in sorted({min(of), max(of)}))
+        for label, of in trained.items()
+    }
+    ((usual, _),) = Counter(numbers.values()).most_common(1)
+    others = [f"{title(label)} {num}" for label, num in numbers.items() if num != usual]
+    return "; ".join([usual, *others])
 
 
 def against(by: By, label: str, key: str) -> Paired | None:
