@@ -11,13 +11,13 @@ import numpy as np
 from situations import SITUATIONS, gaussian, models
 from timing import space_of, timed
 
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.fast import fast_neighbors
 from sofa_fl.topology.clustering.fast.block_distances import FastSeparation
 from sofa_fl.topology.clustering.fast.nearest import FastNeighbors
 from sofa_fl.topology.clustering.separation import Nearness, Separation, plain_neighbors
-from sofa_fl.topology.geometry.space import Floats, Neighbors, Space
+from sofa_fl.topology.space import Floats, Neighbors, Space
 from sofa_fl.topology.tree import Tree
 
 LARGEST_REPEATED = 3000  # clients; above, plain neighbors take minutes, and once is enough

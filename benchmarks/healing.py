@@ -23,8 +23,8 @@ from sofa_fl.data.federate import dealt_out
 from sofa_fl.experiment.run.launch import run as launch
 from sofa_fl.experiment.run.loop import Own
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.config import DmacConfig
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from study.design.contenders import CONTENDERS
 from study.design.drift_settings import EVERY

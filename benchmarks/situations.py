@@ -19,9 +19,9 @@ from timing import shape_at, space_of, timed
 from sofa_fl.experiment.storage.events import count_edits
 from sofa_fl.methods.rules.positions import NUM_EXACT, coordinates, sketch_size, sketched
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import Tree
 
 WEIGHTS = 5000  # of a model

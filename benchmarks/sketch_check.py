@@ -14,7 +14,7 @@ from sofa_fl.methods.rules.positions import coordinates, sketch_size, sketched
 from sofa_fl.models.flat import Vector, inner_products
 from sofa_fl.models.sketch import Sketch
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.space import Floats, Space
 from sofa_fl.topology.tree import NodeId
 
 # How many landmarks, and how many numbers for what they leave. The first are the numbers that 20

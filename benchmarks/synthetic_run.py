@@ -11,7 +11,7 @@ import yaml
 
 from sofa_fl.experiment.storage.events import edit_to_json
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 
 CONFIG = {"method": "sofa", "seed": 0, "data": {"name": "mnist"}, "sharing": {"ratio": 0.1}}
 

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from sofa_fl.topology.clustering.config import ShapeConfig
+from sofa_fl.topology.config import ShapeConfig
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
+from sofa_fl.topology.edits import Edit
 
 T = TypeVar("T")
 

@@ -29,9 +29,9 @@ from situations import table as ratios
 from timing import shape_at, space_of, timed
 
 from sofa_fl.experiment.storage.events import count_edits
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.space import Floats
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 COMPARED = (200, 1000, 10_000)  # clients in all situations

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from svg import COLOURS, line, node, picture, text
 
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import paper_dmac
-from sofa_fl.topology.geometry.space import Neighbors, Space, linked
+from sofa_fl.topology.space import Neighbors, Space, linked
 from sofa_fl.topology.tree import NodeId, Tree
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"

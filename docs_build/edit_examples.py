@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sofa_fl.topology.clustering.config import ShapeConfig
+from sofa_fl.topology.config import ShapeConfig
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
+from sofa_fl.topology.edits import Edit
 
 Place = tuple[float, float]
 Positions = tuple[Place, ...]

@@ -19,7 +19,7 @@ from sharing_picture import draw as draw_sharing
 
 import sofa_fl
 from sofa_fl.experiment.run.config import Config, load_config
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import paper_dmac
 from tests.docs.blocks import DOCS
 

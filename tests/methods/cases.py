@@ -38,7 +38,7 @@ from sofa_fl.methods.rules.clusters import Update
 from sofa_fl.methods.rules.config import RulesConfig, SofaConfig
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.tree import NodeId
 from tests.engine.quadratic import quadratic_data
 

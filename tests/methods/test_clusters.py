@@ -10,7 +10,7 @@ from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up, trained_o
 from sofa_fl.methods.rules.losses import compare_losses
 from sofa_fl.models.flat import Vector, as_vector, mean
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from tests.methods.cases import Spy, federation
 
 FED = federation(6, spy=True)

@@ -22,7 +22,7 @@ from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Join, Leave, Split
+from sofa_fl.topology.edits import Edit, Join, Leave, Split
 from tests.methods.cases import METHODS, after_rounds, in_units
 from tests.methods.living import THREE_GROUPS, A, B, check_view, living
 

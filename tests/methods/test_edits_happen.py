@@ -26,9 +26,9 @@ from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import Shared, SharingConfig
-from sofa_fl.topology.clustering.config import ShapeConfig
+from sofa_fl.topology.config import ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
 
 LOCAL = LocalConfig(batches=20, batch_size=50, learning_rate=2e-3)
 METHOD = Sofa(

@@ -27,7 +27,7 @@ from sofa_fl.methods.rules.mixing import (
 )
 from sofa_fl.models.flat import Mix, as_vector
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Graft, Leave, apply_all
+from sofa_fl.topology.edits import Graft, Leave, apply_all
 from tests.methods.cases import Spy, federation, in_units
 from tests.topology.strategies import ids, node, tree_of
 

@@ -23,11 +23,11 @@ from sofa_fl.methods.rules.noised import (
 )
 from sofa_fl.methods.rules.rule_set import default_rules
 from sofa_fl.models.flat import Vector
-from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import default_tree_rules, shape
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Split, apply_all
+from sofa_fl.topology.edits import Split, apply_all
 
 SIZE = 4000  # numbers of a model
 BUILD = default_tree_rules().build

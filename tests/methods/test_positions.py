@@ -21,9 +21,9 @@ from sofa_fl.methods.rules.positions import (
     sketched,
 )
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import DistanceMetric, Space
+from sofa_fl.topology.space import DistanceMetric, Space
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import federation, updates_of
 from tests.topology.strategies import examples, ids, nested

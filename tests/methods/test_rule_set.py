@@ -20,10 +20,10 @@ from sofa_fl.methods.rules.rule_set import default_rules, paper_rules, rules_of
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.evidence import Evidence
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
+from sofa_fl.topology.edits import Edit
 from tests.methods.cases import Spy, after_rounds, federation, updates_of
 
 NO_SHARING = SharingConfig(ratio=0)

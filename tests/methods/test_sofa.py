@@ -22,9 +22,9 @@ from sofa_fl.methods.rules.state import ModelStore, SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Mix, as_vector, mean
 from sofa_fl.sharing import Shared, SharingConfig
-from sofa_fl.topology.clustering.config import Operation, ShapeConfig
+from sofa_fl.topology.config import Operation, ShapeConfig
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Graft
+from sofa_fl.topology.edits import Graft
 from tests.methods.cases import LOCAL, Spy, federation, in_units, updates_of
 
 NO_SHARING = SharingConfig(ratio=0)

@@ -18,7 +18,7 @@ from sofa_fl.report.words import (
     tell,
 )
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
+from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 
 N = NodeId
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from sofa_fl.topology.clustering.config import ShapeConfig
+from sofa_fl.topology.config import ShapeConfig
 from sofa_fl.topology.clustering.paper_edits import partitions
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
 
 Point = list[float]
 

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from sofa_fl.topology.clustering.config import Operation, ShapeConfig
-from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, NodePositions, Space
+from sofa_fl.topology.config import Operation, ShapeConfig
+from sofa_fl.topology.space import DistanceMetric, Floats, Linkage, NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Nested: TypeAlias = "int | frozenset[Nested]"

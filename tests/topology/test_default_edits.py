@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering.config import ShapeConfig
+from sofa_fl.topology.config import ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
     descend,
     find_grafts,
@@ -16,9 +16,9 @@ from sofa_fl.topology.clustering.default_edits import (
 )
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import find_prunes
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, apply_all
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, apply_all
 from tests.topology.strategies import ALL, ids, nested, node, only, space_of, tree_of
 from tests.topology.worlds import MadeUp, made_up
 

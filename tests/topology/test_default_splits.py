@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sofa_fl.topology.clustering import default_splits
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import (
     about_parents,
     beside_clusters,
@@ -30,9 +30,9 @@ from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.separation import student
 from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Split, apply_all
+from sofa_fl.topology.edits import Edit, Graft, Split, apply_all
 from tests.topology.strategies import ALL, Drawn, ids, nested, node, space_of, tree_of
 from tests.topology.worlds import MadeUp, blobs
 

@@ -9,10 +9,10 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dendrogram, dmac
 from sofa_fl.topology.clustering.separation import Separation, without_chance
-from sofa_fl.topology.geometry.space import Neighbors
+from sofa_fl.topology.space import Neighbors
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import generic_places, like_models, nested, space_of, tree_of
 from tests.topology.worlds import apart

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sofa_fl.topology.clustering.evidence import DistanceEvidence, moved_between
-from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.tree.edits import Graft, Join, Leave, Merge, Prune, Split, apply_all
+from sofa_fl.topology.space import Space
+from sofa_fl.topology.edits import Graft, Join, Leave, Merge, Prune, Split, apply_all
 from tests.topology.strategies import ids, node, space_of, tree_of
 
 TREE = tree_of([[0, 1], [2, 3]])  # 4: 5 and 6

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.default_splits import certain_parts, groups_of_clients
 from sofa_fl.topology.clustering.dmac import dmac, quickest
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
@@ -18,9 +18,9 @@ from sofa_fl.topology.clustering.fast.block_distances import FastSeparation
 from sofa_fl.topology.clustering.fast.nearest import FastNeighbors
 from sofa_fl.topology.clustering.separation import Nearness, Separation, plain_neighbors
 from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, Neighbors, Space
+from sofa_fl.topology.space import DistanceMetric, Floats, Linkage, Neighbors, Space
 from sofa_fl.topology.tree import NodeId, Rows, Tree
-from sofa_fl.topology.tree.edits import Split
+from sofa_fl.topology.edits import Split
 from tests.topology.strategies import ALL, WAYS, Drawn, ids, node, space_of, tied_places, tree_of
 
 PLAIN, FAST = plain_neighbors, fast_neighbors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import Branch, dmac, outer_pairs
 from sofa_fl.topology.clustering.separation import PairDistances, Separation
 from tests.topology.strategies import ids, node, space_of

@@ -13,9 +13,9 @@ from sofa_fl.topology.clustering.shape import (
     find_takeover,
     with_prunes,
 )
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId
-from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Prune, apply_all
+from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Prune, apply_all
 from tests.topology.strategies import WAYS, examples, ids, nested, node, tree_of, trees
 
 

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from sofa_fl.topology.clustering.dmac import dendrogram
 from sofa_fl.topology.clustering.fast.nearest import FastNeighbors
-from sofa_fl.topology.geometry.space import Linkage, Neighbors, linked
+from sofa_fl.topology.space import Linkage, Neighbors, linked
 from tests.topology.strategies import space_of
 
 LINKAGES: tuple[Linkage, ...] = ("centroid", "average")

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import paper_dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.fast import fast_neighbors
 from sofa_fl.topology.clustering.paper_edits import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.clustering.separation import plain_neighbors
 from sofa_fl.topology.clustering.shape import paper_tree_rules, shape
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from tests.topology.paper_reference import (
     algorithm_1,
     algorithm_2,

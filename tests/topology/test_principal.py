@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sofa_fl.topology.clustering.separation import most_by_noise, num_signals, without_noise
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.space import Floats
 from tests.topology.strategies import space_of
 
 

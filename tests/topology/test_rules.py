@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import dmac
 from sofa_fl.topology.clustering.evidence import DistanceEvidence, Evidence
 from sofa_fl.topology.clustering.separation import Separation, plain_neighbors
@@ -17,9 +17,9 @@ from sofa_fl.topology.clustering.shape import (
     paper_tree_rules,
     shape,
 )
-from sofa_fl.topology.geometry.space import Neighbors, Space
+from sofa_fl.topology.space import Neighbors, Space
 from sofa_fl.topology.tree import Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, apply_all
+from sofa_fl.topology.edits import Edit, Graft, apply_all
 from tests.topology.strategies import ALL, CLOUDS, node, only, space_of, tree_of
 
 TREE, SPACE = tree_of([[0, 1, 2], [3, 4, 5]]), space_of(CLOUDS)

@@ -17,7 +17,7 @@ from sofa_fl.topology.clustering.separation import (
     picked,
     stands_out,
 )
-from sofa_fl.topology.geometry.space import DistanceMetric
+from sofa_fl.topology.space import DistanceMetric
 from tests.topology.strategies import space_of
 
 

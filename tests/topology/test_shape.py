@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sofa_fl.experiment.storage.events import count_edits
 from sofa_fl.topology.clustering import default_splits
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.default_edits import find_grafts, find_merges
 from sofa_fl.topology.clustering.default_splits import find_splits
 from sofa_fl.topology.clustering.dmac import dmac
@@ -22,9 +22,9 @@ from sofa_fl.topology.clustering.shape import (
     prepare,
     shape,
 )
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Graft, Merge, apply_all
+from sofa_fl.topology.edits import Graft, Merge, apply_all
 from tests.topology.strategies import (
     ALL,
     OPERATIONS,

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.clustering.fast.nearest import paired_distances
-from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, Space
+from sofa_fl.topology.space import DistanceMetric, Floats, Linkage, Space
 from tests.topology.strategies import METRICS, WAYS, ids, node, rows_of, tree_of
 
 SCIPY_NAMES: dict[DistanceMetric, Literal["euclidean", "cityblock", "cosine"]] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac, one_thread
 from sofa_fl.topology.clustering.separation import Separation, plain_neighbors
-from sofa_fl.topology.geometry.space import Neighbors, Space
+from sofa_fl.topology.space import Neighbors, Space
 from tests.topology.strategies import space_of
 
 

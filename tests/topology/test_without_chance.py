@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.topology.clustering.separation import FAMILY, Separation, without_chance
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.topology.strategies import examples, ids, space_of, tree_of, trees
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sofa_fl.topology.clustering.evidence import Question
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
+from sofa_fl.topology.edits import Edit
 from tests.topology.strategies import space_of
 
 

@@ -15,8 +15,8 @@ from sofa_fl.methods.method import Method
 from sofa_fl.methods.registry import make_method
 from sofa_fl.methods.rules.rule_set import rules_of
 from sofa_fl.methods.sofa import Sofa
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.config import DmacConfig
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
 ALWAYS_SUMMED = ("fedavg", "fedprox", "fedadam", "fedyogi", "hypcluster")

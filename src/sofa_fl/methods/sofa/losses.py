@@ -28,9 +28,9 @@ from sofa_fl.methods.rules.clusters import Models, inherit, mean_of
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.models.flat import Vector, distances, mean
 from sofa_fl.topology.clustering.evidence import Question, ToldApart, moved_between
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.edits import Edit
+from sofa_fl.topology.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
-from sofa_fl.topology.tree.edits import Edit
 
 Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
 Pairs = Sequence[tuple[NodeId, NodeId]]  # of a client, and a node whose model it is asked about

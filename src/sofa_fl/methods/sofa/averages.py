@@ -1,17 +1,16 @@
-"""Line 5 of Algorithm 6, first half: the models of clusters, and what new clusters inherit."""
+"""Line 5 of Algorithm 6: the models of clusters, and what new clusters inherit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sofa_fl.engine.base import Outcome, answered
+from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.models.flat import Model, Vector, mean
-from sofa_fl.sharing import Pools, still_owned
-from sofa_fl.topology.tree import NodeId, Tree, value_at_level
-from sofa_fl.topology.tree.edits import (
+from sofa_fl.guard import GuardConfig
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.models.flat import IdentityDict, Mix, Model, Vector, as_vector, mean
+from sofa_fl.topology.edits import (
     AnyTree,
     Edit,
     Graft,
@@ -22,6 +21,7 @@ from sofa_fl.topology.tree.edits import (
     Prune,
     Split,
 )
+from sofa_fl.topology.tree import NodeId, Tree
 
 Models = Mapping[NodeId, Vector]
 
@@ -65,59 +65,10 @@ def mean_of_clients(
     return models
 
 
-def regularized_mean(
-    tree: Tree, updates: Updates, config: SofaConfig, fed: Federation
-) -> dict[NodeId, Vector]:
-    """As `mean_of_clients`, with terms (2) and (3) of the objective above the client level too.
-
-    The paper does not say how a cluster u below a cluster j minimizes its terms. Chosen: its loss
-    is taken as ½‖x_u − m_u‖² around the mean m_u of its clients, so that the minimum is
-
-        x_u = (m_u + 2 α_j / |C_j| Σ m_v + 2 β_j x_j) / (1 + 2 α_j (|C_j| − 1) / |C_j| + 2 β_j)
-
-    over the siblings v of u; from the root down, so that x_j is the parent's new model.
-    """
-    models = mean_of_clients(tree, updates, config, fed)
-    means = dict(models)
-    for cluster in tree.clusters:  # parents first
-        parent = tree.parent[cluster]
-        if parent is None or cluster not in means or parent not in means:
-            continue
-        alpha = value_at_level(config.pull_siblings, tree.level[parent])
-        beta = value_at_level(config.pull_parent, tree.level[parent])
-        siblings = [node for node in tree.siblings(cluster) if node in means]
-        if not alpha and not beta:
-            continue
-        share = 2 * alpha / (1 + len(siblings))
-        parts = [means[cluster], *(means[node] for node in siblings), models[parent]]
-        models[cluster] = mean(parts, [1.0, *[share] * len(siblings), 2 * beta])
-    return models
-
-
-def trained_on_pools(
-    tree: Tree, models: Models, pools: Pools, eta: float, fed: Federation
-) -> dict[NodeId, Vector]:
-    """The models that clusters train on their own pools, if `eta` is below 1.
-
-    They do not train on rows that no client has any more: data change, and clients leave. The model
-    of a cluster without clients does not change.
-    """
-    trained = {c: models[c] for c in tree.clusters if not tree.clients_of(c)}
-    if eta < 1:
-        pools = still_owned(pools, fed.owned)
-        clusters = [cluster for cluster in tree.clusters if len(pools[cluster])]
-        outcomes = fed.train(fed.task(c, models[c], pools[c]) for c in clusters)
-        trained |= {c: outcome.params for c, outcome in answered(clusters, outcomes).items()}
-    return trained
-
-
-def mixed(taught: Models, trained: Models, eta: float) -> dict[NodeId, Vector]:
-    """η · (what its clients taught a cluster) + (1 − η) · (what it learned from its pool)."""
-    blended = {
-        node: eta * taught[node] + (1 - eta) * model if node in taught else model
-        for node, model in trained.items()
-    }
-    return {**taught, **blended}
+def made_by(tree: Tree, updates: Updates, fed: Federation) -> dict[NodeId, Vector]:
+    """By node, the mean of what the clients below it have learned in this round."""
+    models = {client: update.model for client, update in updates.items()}
+    return means_up(tree, models, replace(fed, guard=GuardConfig()))
 
 
 def mean_of(nodes: Sequence[NodeId], tree: AnyTree, models: Models, fed: Federation) -> Vector:
@@ -171,3 +122,38 @@ def inherit(
                 pass
         edit.apply(draft)
     return {node: model for node, model in models.items() if node in draft.parent}
+
+
+def moved_by_updates(
+    tree: Tree, before: Models, models: Models, updates: Updates, fed: Federation
+) -> dict[NodeId, Vector]:
+    """The clusters of which not all clients trained: they move by what the others learned.
+
+        x_j ← x_j + Σ w_u (x_u − s_u)
+
+    over the clients u that trained, s_u being what they started from. `models` has the mean of x_u.
+    If all clients train, that is the cluster's model: what sets clients apart cancels in it. If
+    only some train, it does not, and the mean would depend on who was asked. Buffers, such as
+    running variances, are means in any case.
+    """
+    moved: dict[NodeId, Vector] = {}
+    for cluster in tree.clusters:
+        below = tree.clients_of(cluster)
+        trained = [client for client in below if client in updates]
+        if not trained or len(trained) == len(below) or cluster not in before:
+            continue
+        starts = mean_of_mixes([updates[c].start for c in trained], [fed.size(c) for c in trained])
+        moved[cluster] = models[cluster].clone()
+        n = fed.engine.num_trainable
+        moved[cluster][:n] += before[cluster][:n] - starts[:n]
+    return moved
+
+
+def mean_of_mixes(models: Sequence[Model], weights: Sequence[float]) -> Vector:
+    """The weighted mean of mixes of the same few models, each of which is read once."""
+    shares = IdentityDict[float]()
+    for model, weight in zip(models, weights):
+        parts = model if isinstance(model, Mix) else Mix((model,), (1.0,))
+        for part, share in zip(parts.models, parts.weights):
+            shares[part] = shares.get(part, 0.0) + weight * share / sum(parts.weights)
+    return as_vector(Mix(tuple(shares), tuple(shares.values())))

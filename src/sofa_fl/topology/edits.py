@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.tree.tree import NodeId, Tree, walk
+from sofa_fl.topology.tree import NodeId, Tree, walk
 
 
 class MutableTree:
@@ -81,7 +81,7 @@ class Graft:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """Remove a cluster with at most one child; that child takes its place."""
+    """Remove a cluster; its children take its place. The root must have at most one."""
 
     node: NodeId
 
@@ -90,8 +90,8 @@ class Prune:
         if self.node in tree.members:
             raise TopologyError(f"cannot prune {self.node}: it is a client")
         children = tree.children[self.node]
-        if len(children) > 1:
-            raise TopologyError(f"cannot prune {self.node}: it has {len(children)} children")
+        if tree.parent[self.node] is None and len(children) > 1:
+            raise TopologyError(f"cannot prune {self.node}: a root of {len(children)} children")
         tree.reparent(dict.fromkeys(children, tree.parent[self.node]), drop=[self.node])
 
 

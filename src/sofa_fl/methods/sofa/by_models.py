@@ -1,4 +1,4 @@
-"""The rules of SOFA-FL by models alone, for models with noise and clients that report no losses.
+"""SOFA-FL by models alone, for models with noise and clients that report no losses.
 
 Noise makes every model long, but two models have in common only what was learned. So positions
 follow from the inner products of updates, without those of an update with itself, which are mostly
@@ -9,78 +9,78 @@ cancels.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from scipy.special import gammaln, stdtr
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import Updates
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.mixing import Mixing
-from sofa_fl.methods.rules.positions import coordinates
-from sofa_fl.methods.rules.rule_set import Rules, no_mixtures
+from sofa_fl.methods.positions import coordinates
+from sofa_fl.methods.sofa.averages import Models, Updates
+from sofa_fl.methods.sofa.method import Sofa
+from sofa_fl.methods.sofa.mixing import Mixing
+from sofa_fl.methods.sofa.questions import Answers
+from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.models.flat import Vector, as_vector, inner_products
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.shape import Build
-from sofa_fl.topology.geometry.space import Floats, Space, unit_rows
+from sofa_fl.topology.config import DmacConfig
+from sofa_fl.topology.dmac import dmac
+from sofa_fl.topology.edits import Edit, apply_all, splits_of
+from sofa_fl.topology.shape import Proposal
+from sofa_fl.topology.space import Floats, Space, unit_rows
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, apply_all, splits_of
 
-Learned = Mapping[NodeId, Vector]  # the sum of a client's updates so far
 FEWEST = 4  # clients of a cluster that may be divided: two groups of two
 FALSE_ALARM = 0.001  # with which parts are seen that are none, at a look
 
 
-def rules_by_models(rules: Rules, learned: Learned, config: SofaConfig, fed: Federation) -> Rules:
-    """The rules of a round in which clients report no losses, given the sums of their updates.
+class SofaByModels(Sofa):
+    """Clusters are only split, and clients use the models of their clusters."""
 
-    Clusters are only split, and clients use the models of their clusters.
-    """
+    def learned(self, before: Models, updates: Updates, fed: Federation) -> dict[NodeId, Vector]:
+        """The sum of every client's updates, with those of this round."""
+        after, n = dict(before), fed.engine.num_trainable
+        for client, update in updates.items():
+            moved = update.model[:n] - as_vector(update.start)[:n]
+            after[client] = after[client] + moved if client in after else moved
+        return after
 
-    def embed(updates: Updates, *_: object) -> Space:
+    def positions(self, updates: Updates, learned: Models, fed: Federation) -> Space:
         return place(learned, tuple(updates), fed)
 
-    def build(space: Space, *_: object) -> Tree:
+    def grow(self, space: Space, learned: Models, fed: Federation) -> Tree:
         tree = flat_tree(space.clients, fed.first_id)
-        return apply_all(tree, split(tree))
+        return apply_all(tree, find_all_splits(tree, learned, self.config.dmac, fed))
 
-    def split(tree: Tree, *_: object) -> list[Edit]:
-        return find_all_splits(tree, learned, config.dmac, rules.build, fed)
+    def propose(self, *_: object) -> list[Proposal]:
+        return []
 
-    return replace(
-        rules,
-        embed=embed,
-        build=build,
-        split=split,
-        order=("split",),
-        foresight={},
-        preparation={},
-        weigh=parent_models,
-        weighed=no_mixtures,
-    )
+    def ask(self, *_: object) -> Answers:
+        """Clients report no losses."""
+        return Answers({}, {}, {})
 
+    def weighed(self, state: SofaState, answers: Answers, fed: Federation) -> SofaState:
+        """Weights of 1 for clusters and 0 for clients, which use their parents' models.
 
-def parent_models(tree: Tree, *_: object) -> Mixing:
-    """Mixing weights of 1 for clusters and 0 for clients, which use their parents' models.
+        A cluster's model has less noise than any of its clients'.
+        """
+        weights = {n: 0.0 if n in state.tree.members else 1.0 for n in state.tree.parent}
+        return replace(state.measured({}, fed.blind_loss), mixing=Mixing(weights))
 
-    A cluster's model has less noise than any of its clients'.
-    """
-    weights = {node: 0.0 if node in tree.members else 1.0 for node in tree.parent}
-    return Mixing(weights)
-
-
-def learned_so_far(before: Learned, updates: Updates, num_trainable: int) -> dict[NodeId, Vector]:
-    """The sum of every client's updates, with those of this round."""
-    after = dict(before)
-    for client, update in updates.items():
-        moved = update.model[:num_trainable] - as_vector(update.start)[:num_trainable]
-        after[client] = after[client] + moved if client in after else moved
-    return after
+    def edits(
+        self,
+        state: SofaState,
+        space: Space,
+        proposals: Sequence[Proposal],
+        answers: Answers,
+        fed: Federation,
+    ) -> list[Edit]:
+        if "split" not in self.config.shape.operations:
+            return []
+        return find_all_splits(state.tree, state.learned, self.config.dmac, fed)
 
 
-def place(learned: Learned, clients: Sequence[NodeId], fed: Federation) -> Space:
+def place(learned: Models, clients: Sequence[NodeId], fed: Federation) -> Space:
     """Positions: the directions in which the sums of updates differ from their mean."""
     products = inner_products([learned[client] for client in clients])
     weights = np.array([fed.size(client) for client in clients], dtype=np.float64)
@@ -99,24 +99,20 @@ def denoised(products: Floats) -> Floats:
     return np.asarray(centred @ filled @ centred)
 
 
-def find_all_splits(
-    tree: Tree, learned: Learned, config: DmacConfig, build: Build, fed: Federation
-) -> list[Edit]:
+def find_all_splits(tree: Tree, learned: Models, config: DmacConfig, fed: Federation) -> list[Edit]:
     """Split clusters until DMAC finds no groups in any, in rounds 0, 1, 2, 4, 8 and so on.
 
     Each test of evidence that has hardly changed is one more chance of an error, so there is a test
     only when there is twice as much evidence as at the last one.
     """
     edits: list[Edit] = []
-    while not fed.round & (fed.round - 1) and (
-        new := splits_by_models(tree, learned, config, build, fed)
-    ):
+    while not fed.round & (fed.round - 1) and (new := splits_by_models(tree, learned, config, fed)):
         tree, edits = apply_all(tree, new), [*edits, *new]
     return edits
 
 
 def splits_by_models(
-    tree: Tree, learned: Learned, config: DmacConfig, build: Build, fed: Federation
+    tree: Tree, learned: Models, config: DmacConfig, fed: Federation
 ) -> list[Edit]:
     """Split clusters of clients in which DMAC finds groups that are not due to chance."""
     splits: dict[NodeId, list[tuple[NodeId, ...]]] = {}
@@ -124,7 +120,7 @@ def splits_by_models(
         children = tree.children[cluster]
         if len(children) < FEWEST or not all(child in learned for child in children):
             continue
-        groups = build(place(learned, children, fed), config, tree.next_id)
+        groups = dmac(place(learned, children, fed), config, tree.next_id)
         tops = [part for part in groups.children[groups.root] if part not in groups.members]
         parts = [tuple(groups.clients_of(part)) for part in tops]
         if not parts or not agree_more(learned, children, parts):
@@ -136,7 +132,7 @@ def splits_by_models(
 
 
 def agree_more(
-    learned: Learned, clients: Sequence[NodeId], parts: Sequence[Sequence[NodeId]]
+    learned: Models, clients: Sequence[NodeId], parts: Sequence[Sequence[NodeId]]
 ) -> bool:
     """Whether clients of one part agree more than others, and not by chance.
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Interval
 
-from sofa_fl.errors import ConfigError
-from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.geometry.space import DistanceMetric, Linkage
+from sofa_fl.topology.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.space import DistanceMetric, Linkage
 
 PositionKind = Literal["directions", "weights", "updates", "latent"]
 PullWeight = Annotated[float, Ge(0)]
@@ -23,11 +22,10 @@ class RulesConfig:
     Attributes:
         graft: `default`: a client moves to a cluster whose model has a clearly lower loss for it.
             `paper`: a node moves to the nearest parent.
-        merge: `default`: siblings merge if their clients do no worse with each other's models,
-            unless they came from one split. `paper`: siblings merge if they are near.
-        split: `default`: groups of which DMAC is certain become clusters, and other groups that it
-            finds if their clients gain from a model of their own. `paper`: a wide cluster is
-            divided by k-means.
+        merge: `default`: siblings merge if their clients do no worse with one model of both.
+            `paper`: siblings merge if they are near.
+        split: `default`: a group that DMAC finds in a cluster becomes one of its own if its clients
+            lose clearly less by their model. `paper`: a wide cluster is divided by k-means.
     """
 
     graft: RuleSet = "default"
@@ -58,16 +56,9 @@ class SofaConfig:
         metric: The distance of two positions.
         linkage: The distance of two clusters: that of their positions (`centroid`), or that of
             their clients on `average`, which does not depend on the size of a cluster.
-        sketch: Above 256 clients, a position has exact coordinates in the span of 64 models, and a
-            sketch of the rest. This is the number of values in the sketches of all clients
-            together. At 0, all positions are exact, in quadratic time; with the manhattan metric,
-            they always are.
-        steadiness: Held-out losses of a client are steadied by those of its siblings, as if it had
-            this many samples more.
+        steadiness: Held-out losses of a node are shrunk towards those of its siblings, as if it had
+            this many samples more, like theirs.
         serve: A client uses the `blend` of its path that loses least for it, or its `own` model.
-        alert: A client whose parent's model loses more for it than when it was last measured, by
-            this fraction of what a blind guess loses, looks for another place in the tree at
-            once; at a large number it waits for SHAPE.
         evidence: What the tree and the mixing weights depend on: held-out `losses`, or `models`
             alone, for models with noise, as at private sites: clients report no losses, clusters
             are only split, and clients use their clusters' models.
@@ -85,15 +76,9 @@ class SofaConfig:
     position: PositionKind = "directions"
     metric: DistanceMetric = "euclidean"
     linkage: Linkage = "average"
-    sketch: Annotated[int, Ge(0)] = 1 << 24
     steadiness: Annotated[float, Ge(0)] = 100.0
     serve: Literal["blend", "own"] = "blend"
-    alert: Annotated[float, Gt(0)] = 0.2
     evidence: Literal["losses", "models"] = "losses"
     rules: RulesConfig = field(default_factory=RulesConfig)
     dmac: DmacConfig = field(default_factory=DmacConfig)
     shape: ShapeConfig = field(default_factory=ShapeConfig)
-
-    def __post_init__(self) -> None:
-        if self.metric == "manhattan" and self.linkage == "average":
-            raise ConfigError("the manhattan metric needs sofa.linkage=centroid")

@@ -6,7 +6,7 @@ A cluster's position is the weighted mean of its clients' positions: derived, ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -15,17 +15,19 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.tree import NodeId, Rows, Tree
+from sofa_fl.topology.tree import NodeId, Tree
 
 Floats = NDArray[np.float64]
-DistanceMetric = Literal["euclidean", "manhattan", "cosine"]
+DistanceMetric = Literal["euclidean", "cosine"]
 Linkage = Literal["centroid", "average"]
 ROUNDING = 1e-12  # the relative error that a position may have, by the order of its sums
 TIE = 1e-9  # distances that differ by less than this fraction count as equal
 
 
-class NodeArrays:
-    """The weights, positions and variances of nodes, by row.
+class NodePositions:
+    """The positions of the nodes of a tree; `row_of` has the row of each.
+
+    A client that is not in the space has no position, nor has a cluster of such clients only.
 
     Attributes:
         weights: The sum of the clients' weights; zero for a node without a position.
@@ -33,42 +35,22 @@ class NodeArrays:
         variances: The weighted mean of the clients' squared distances to that mean.
     """
 
-    def __init__(self, space: Space, num: int) -> None:
+    def __init__(self, space: Space, tree: Tree) -> None:
         self._space = space
+        self.row_of = {node: row for row, node in enumerate(tree.walk())}
+        num = len(self.row_of)
         self.weights, self.variances = np.zeros(num), np.zeros(num)
         self.positions = np.zeros((num, space.positions.shape[1]))
-
-    def aggregate(self, row: int, members: Rows | list[int]) -> None:
-        """Aggregate the rows of some nodes to the row of a node that has them as members."""
-        weights, positions = self.weights[members], self.positions[members]
-        total = weights.sum()
-        mean = (positions * weights[:, None]).sum(axis=0) / total
-        squares = ((positions - mean) ** 2).sum(axis=1) + self.variances[members]
-        self.weights[row], self.positions[row] = total, mean
-        self.variances[row] = (squares * weights).sum() / total
-
-    def between(self, a: Rows | list[int], b: Rows | list[int]) -> Floats:
-        """The distances D of all rows in `a` to all in `b`."""
-        variances = np.add.outer(self.variances[a], self.variances[b])
-        return self._space.distances(self.positions[a], self.positions[b], variances)
-
-
-class NodePositions(NodeArrays):
-    """The positions of the nodes of a tree; `row_of` has the row of each.
-
-    A client that is not in the space has no position, nor has a cluster of such clients only.
-    """
-
-    def __init__(self, space: Space, tree: Tree) -> None:
-        self.row_of = {node: row for row, node in enumerate(tree.walk())}
-        super().__init__(space, len(self.row_of))
         clients = [client for client in space.clients if client in tree.members]
         rows, in_space = self.rows(clients), [space.row_of[client] for client in clients]
         self.weights[rows] = space.weights[in_space]
         self.positions[rows] = space.positions[in_space]
         for cluster in reversed(tree.clusters):  # children before parents
-            if children := self.known(tree.children[cluster]):
-                self.aggregate(self.row_of[cluster], self.rows(children))
+            if children := self.rows(self.known(tree.children[cluster])):
+                row = self.row_of[cluster]
+                self.weights[row], self.positions[row], self.variances[row] = joined(
+                    self.weights[children], self.positions[children], self.variances[children]
+                )
 
     def known(self, nodes: Iterable[NodeId]) -> list[NodeId]:
         """Those of `nodes` that have a position."""
@@ -79,7 +61,9 @@ class NodePositions(NodeArrays):
 
     def distances(self, a: Iterable[NodeId], b: Iterable[NodeId]) -> Floats:
         """The distances D of all nodes in `a` to all in `b`."""
-        return self.between(self.rows(a), self.rows(b))
+        rows, columns = self.rows(a), self.rows(b)
+        variances = np.add.outer(self.variances[rows], self.variances[columns])
+        return self._space.distances(self.positions[rows], self.positions[columns], variances)
 
     def incoherence(self, nodes: Iterable[NodeId]) -> float:
         """The spread of some nodes as a fraction of the scale of all clients."""
@@ -88,57 +72,12 @@ class NodePositions(NodeArrays):
         return spread / scale if scale > 0 else 0.0
 
 
-class Neighbors(NodeArrays):
-    """The nodes that DMAC joins, by row: the clients of a space first, then every join.
-
-    Attributes:
-        alive: The rows that have not been joined to another, in ascending order.
-        size: The number of rows in use.
-    """
-
-    def __init__(self, space: Space) -> None:
-        n = len(space.clients)
-        super().__init__(space, 2 * n - 1)  # every join leaves fewer nodes than before
-        self.positions[:n], self.weights[:n] = space.positions, space.weights
-        self.size, self.alive = n, np.arange(n)
-        self._measured: Floats | None = None  # D of all that are alive, once `mutual` was asked
-
-    def distances(self, a: Rows, b: Rows) -> Floats:
-        """D of every node in `a` to every one in `b`; infinite to itself."""
-        distances = self.between(a, b)
-        distances[a[:, None] == b[None, :]] = np.inf
-        return distances
-
-    def within(self, gamma: float) -> Rows:
-        """Nodes among which are all that have another within `gamma` times the smallest D."""
-        return self.alive
-
-    def mutual(self) -> list[Rows]:
-        """The groups of nodes that are each other's nearest; several may be as near."""
-        if self._measured is None:
-            self._measured = self.distances(self.alive, self.alive)
-        distances = self._measured
-        near = distances <= distances.min(axis=1)[:, None] * (1 + TIE)
-        a, b = (near & near.T).nonzero()
-        return linked(self.alive[a], self.alive[b])
-
-    def join(self, groups: Sequence[Rows]) -> Rows:
-        """Aggregate each group to a new node; return the new nodes' rows."""
-        new = np.arange(self.size, self.size + len(groups))
-        for row, group in zip(new.tolist(), groups):
-            self.aggregate(row, group)
-        stay = np.ones(self.size, dtype=bool)
-        stay[np.concatenate(groups)] = False
-        stay = stay[self.alive]
-        self.size += len(groups)
-        self.alive = np.append(self.alive[stay], new)
-        if self._measured is not None:  # only the new nodes' distances are new
-            n = len(self.alive)
-            measured, self._measured = self._measured, np.empty((n, n))
-            self._measured[: -len(new), : -len(new)] = measured[np.ix_(stay, stay)]
-            self._measured[-len(new) :] = self.distances(new, self.alive)
-            self._measured[:, -len(new) :] = self._measured[-len(new) :].T
-        return new
+def joined(weights: Floats, positions: Floats, variances: Floats) -> tuple[float, Floats, float]:
+    """The weight, position and variance of a node that has nodes with these."""
+    total = weights.sum()
+    mean = (positions * weights[:, None]).sum(axis=0) / total
+    squares = ((positions - mean) ** 2).sum(axis=1) + variances
+    return float(total), mean, float((squares * weights).sum() / total)
 
 
 @dataclass(frozen=True)
@@ -169,8 +108,6 @@ class Space:
         rows = np.flatnonzero(~np.isfinite(self.positions).all(axis=1))
         if bad := [self.clients[row] for row in rows]:
             raise TopologyError(f"positions of clients {bad} are not finite")
-        if self.metric == "manhattan" and self.linkage == "average":
-            raise TopologyError("average linkage needs the euclidean or the cosine metric")
         if self.metric == "cosine":  # only directions count
             object.__setattr__(self, "positions", unit_rows(self.positions))
 
@@ -184,13 +121,11 @@ class Space:
             if self.linkage == "centroid":  # a mean of directions is shorter than these
                 a, b = unit_rows(a), unit_rows(b)
             distances = np.clip(1 - a @ b.T, 0, 2)
-        elif self.metric == "manhattan":
-            distances = np.asarray(cdist(a, b, "cityblock"))
         else:
             distances = np.asarray(cdist(a, b))
             if self.linkage == "average":
                 distances = np.sqrt(distances**2 + variances)
-        distances[distances <= ROUNDING * np.add.outer(self.lengths(a), self.lengths(b))] = 0.0
+        distances[distances <= ROUNDING * np.add.outer(norms(a), norms(b))] = 0.0
         return distances
 
     def sibling_pairs(self, tree: Tree) -> list[tuple[NodeId, NodeId, float]]:
@@ -203,12 +138,6 @@ class Space:
             for k in np.argsort(distances[a, b], kind="stable").tolist():
                 pairs.append((siblings[a[k]], siblings[b[k]], float(distances[a[k], b[k]])))
         return pairs
-
-    def lengths(self, positions: Floats) -> Floats:
-        """The norms of positions; for the cosine metric, the euclidean ones."""
-        if self.metric == "manhattan":
-            return np.asarray(np.abs(positions).sum(axis=1))
-        return np.asarray(np.sqrt(np.einsum("ij,ij->i", positions, positions)))
 
     def spread(self, positions: Floats, weights: Floats) -> float:
         """RMS distance of the positions to their mean, corrected for their number.
@@ -239,9 +168,30 @@ class Space:
         return {client: row for row, client in enumerate(self.clients)}
 
     @cached_property
-    def trees(self) -> dict[tuple[NodeId, ...], Tree]:
-        """What DMAC made of some of the clients: it can be asked before the tree is needed."""
-        return {}
+    def squares(self) -> Floats:
+        """The distances of all pairs of clients, in the power in which noise adds up.
+
+        The square of a euclidean distance is the true one plus the noise of both clients; one minus
+        the cosine is a square already.
+        """
+        if self.metric == "cosine":
+            return self.distances(self.positions, self.positions)
+        lengths = np.einsum("ij,ij->i", self.positions, self.positions)
+        squares = np.add.outer(lengths, lengths) - 2 * self.positions @ self.positions.T
+        squares[squares <= ROUNDING * np.add.outer(lengths, lengths)] = 0.0
+        return np.asarray(squares)
+
+    def of(self, clients: Sequence[NodeId]) -> Space:
+        """The space of some of the clients."""
+        rows = [self.row_of[client] for client in clients]
+        space = replace(
+            self,
+            clients=tuple(clients),
+            positions=self.positions[rows],
+            weights=self.weights[rows],
+        )
+        space.__dict__["squares"] = self.squares[np.ix_(rows, rows)]
+        return space
 
     def locate(self, tree: Tree) -> NodePositions:
         """The positions of all nodes of `tree`."""
@@ -254,15 +204,5 @@ def unit_rows(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.where(length > 0, length, 1))
 
 
-def linked(a: Rows, b: Rows) -> list[Rows]:
-    """The groups of nodes linked by `a` – `b`, each ascending, the groups by their first."""
-    if len(a) == 2 and a[0] == b[1] and a[1] == b[0]:  # one pair, from both sides: frequent
-        return [np.sort(a)]
-    first = np.arange(1 + max(a.max(), b.max()))  # the smallest node known to be linked to each
-    while (first[a] != first[b]).any():
-        np.minimum.at(first, a, first[b])
-        np.minimum.at(first, b, first[a])
-        first = first[first]
-    nodes = np.unique(np.concatenate([a, b]))
-    order = np.argsort(first[nodes], kind="stable")
-    return np.split(nodes[order], np.flatnonzero(np.diff(first[nodes][order])) + 1)
+def norms(vectors: Floats) -> Floats:
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))

@@ -8,25 +8,25 @@ are those of the paper with `linkage="centroid"`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.evidence import Evidence
-from sofa_fl.topology.geometry.space import NodePositions
+from sofa_fl.topology.config import Operation, ShapeConfig
+from sofa_fl.topology.edits import Edit, Graft, merges_of, splits_of
+from sofa_fl.topology.space import TIE, NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, merges_of, splits_of
 
 
-def paper_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+def paper_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """Algorithm 2: move n_c from n_pre to n_min = argmin d(n, n_c) if d_min (1 + ε) < d_pre.
 
     d_pre = d(n_pre, n_c), where n_pre includes n_c. Chosen: the candidate parents are the clusters
     on the level of n_pre. ε is `config.tolerance`.
     """
-    nodes = evidence.space.locate(tree)
+    nodes = space.locate(tree)
     on_level: dict[int, list[NodeId]] = {}
     for cluster in nodes.known(tree.clusters):
         on_level.setdefault(tree.level[cluster], []).append(cluster)
@@ -37,23 +37,23 @@ def paper_grafts(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Ed
             distances = nodes.distances(children, candidates)
             d_pre, d_min = distances[:, column], distances.min(axis=1)
             n_min = distances.argmin(axis=1)
-            for k in np.flatnonzero(d_min * (1 + config.tolerance) < d_pre):
+            for k in np.flatnonzero(d_min * (1 + config.tolerance) * (1 + TIE) < d_pre):
                 edits.append(Graft(children[k], candidates[n_min[k]]))
     return edits
 
 
-def paper_merges(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+def paper_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """Algorithm 4: merge siblings n_a and n_b with D(n_a, n_b) < τ.
 
     Chosen: τ is `config.merge` times the scale of the space; clients are not merged; the nearest
     pairs are merged first, and each cluster once in a pass.
     """
-    tau = config.merge * evidence.space.scale
-    siblings = evidence.space.sibling_pairs(tree)
+    tau = config.merge * space.scale
+    siblings = space.sibling_pairs(tree)
     return merges_of(tree, ((n_a, n_b) for n_a, n_b, distance in siblings if distance < tau))
 
 
-def paper_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
+def paper_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """Algorithm 5: split n by the first k = 2 … |Succ(n)| with Incoherence(n_j) ≤ θ for all parts.
 
     θ is `config.split`. Chosen: incoherence is the spread of the children by the scale of the
@@ -61,16 +61,16 @@ def paper_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Ed
     weight; a cluster of which a child has no position is not split. The root has no parent: it
     stays, above its parts, and is not split into single children, which would change nothing.
     """
-    nodes = evidence.space.locate(tree)
+    nodes, theta = space.locate(tree), config.split * (1 + TIE)
     splits: dict[NodeId, tuple[tuple[NodeId, ...], ...]] = {}
     for n in tree.clusters:
         successors = nodes.known(tree.children[n])
         is_complete = len(successors) == len(tree.children[n])
-        if not is_complete or nodes.incoherence(successors) <= config.split:
+        if not is_complete or nodes.incoherence(successors) <= theta:
             continue
         most = len(successors) - (n == tree.root)
         for parts in partitions(nodes, successors, range(2, most + 1)):
-            if all(nodes.incoherence(part) <= config.split for part in parts):
+            if all(nodes.incoherence(part) <= theta for part in parts):
                 splits[n] = parts
                 break
     return splits_of(tree, splits)
@@ -109,3 +109,9 @@ def partitions(
         if len(parts) < k:
             return
         yield tuple(tuple(sorted(part)) for part in parts.values())
+
+
+PaperRule = Callable[[Tree, Space, ShapeConfig], list[Edit]]
+PAPER_RULES: Mapping[Operation, PaperRule] = MappingProxyType(
+    {"graft": paper_grafts, "merge": paper_merges, "split": paper_splits}
+)
