@@ -33,7 +33,7 @@ from sofa_fl.topology.tree import NodeId, Tree
 
 Blend = tuple[tuple[NodeId, float], ...]  # nodes and weights: a mean of the models below them
 
-SPREAD = 0.3  # by how much the losses of one sample differ between models, of a constant's
+SPREAD = 0.15  # by how much the losses of one sample differ between models, of a constant's
 CLIENTS = 4  # as which that counts beside the spread over clients
 
 
@@ -125,7 +125,8 @@ class Proposer:
     def grafts(self) -> Iterator[Proposal]:
         """Algorithm 2: another parent for a node: one of the nearest, or one above its own.
 
-        A client may move to any cluster, a cluster to one on the level of its parent.
+        A client may move to any cluster, a cluster to one on the level of its parent. A node that
+        takes nothing from the root joins only what it would take from.
         """
         tree, clusters = self.tree, self.nodes.known(self.tree.clusters)
         movable = [n for n in self.below if n != tree.root and self.due(n)]
@@ -143,7 +144,7 @@ class Proposer:
                     yield Proposal("graft", node, (onto,), claims)
             beside = [clusters[k] for k in nearest if self._may_take(clusters[k], node, parent)]
             for onto in beside[: self.shape.nearest]:
-                yield Proposal("graft", node, (onto,), self._gains(node, ((onto, 1.0),), old))
+                yield Proposal("graft", node, (onto,), *self._gains([(node, ((onto, 1.0),), old)], parent))
 
     def _may_take(self, onto: NodeId, node: NodeId, parent: NodeId) -> bool:
         """Whether a cluster that is not on a node's path may become its parent."""
@@ -202,26 +203,31 @@ class Proposer:
         return dict.fromkeys(p for p in found if 1 < len(p) < len(children) and every)
 
     def _split(self, cluster: NodeId, part: tuple[NodeId, ...]) -> Proposal:
-        claims = list[Claim]()
-        for child in part:
-            old = self.without(cluster, child)
-            claims += self._gains(child, self.mean(part, child), old or ((cluster, 1.0),))
-        return Proposal("split", cluster, part, tuple(claims))
+        others = [self.without(cluster, child) or ((cluster, 1.0),) for child in part]
+        moves = [(child, self.mean(part, child), old) for child, old in zip(part, others)]
+        return Proposal("split", cluster, part, *self._gains(moves, self.tree.root))
 
-    def _gains(self, node: NodeId, new: Blend, old: Blend) -> tuple[Claim, ...]:
-        """A node's clients gain by a new parent; what is mixed half and half has seen them.
+    def _gains(
+        self, moves: Sequence[tuple[NodeId, Blend, Blend]], parent: NodeId
+    ) -> tuple[tuple[Claim, ...], tuple[tuple[Claim, ...], ...]]:
+        """What must hold if nodes get new parents, given what others make of the new and the old.
 
-        A node that takes nothing from its parent may take nothing from another, either: it must
-        gain on its own model.
+        Clients must gain; those of a cluster by what it could take from either, half and half, or
+        from the new one alone, if it takes nothing from the old. And a client that takes nothing
+        from the root must not lose by taking from another.
         """
-        own = ((node, 1.0),)
-        if node in self.selfish:
-            new, old = _half(new, own), own
-        elif node not in self.tree.members:
-            new, old = _half(new, own), _half(old, own)
-        else:
-            return (Claim(node, new, old),)
-        return tuple(Claim(client, new, old, unseen=False) for client in self.below[node])
+        gains, keeps = list[Claim](), list[Claim]()
+        for node, new, old in moves:
+            own, below = ((node, 1.0),), self.below[node]
+            half, is_selfish = _half(new, own), node in self.selfish
+            if node in self.tree.members:
+                gains.append(Claim(node, new, old))
+                if is_selfish and parent == self.tree.root:
+                    keeps.append(Claim(node, half, own, unseen=False))
+            else:
+                before = own if is_selfish else _half(old, own)
+                gains += [Claim(client, half, before, unseen=False) for client in below]
+        return tuple(gains), (tuple(keeps),) if keeps else ()
 
     @one_thread()
     def all(self) -> list[Proposal]:
@@ -259,17 +265,15 @@ def decide(
     """
     found = list[tuple[float, int, Proposal]]()
     for at, proposal in enumerate(proposals):
-        groups = [proposal.gains] if proposal.gains else proposal.keeps
-        heard = [[answers[claim] for claim in group if claim in answers] for group in groups]
-        if not all(heard):
+        gains, *keeps = (
+            [answers[claim] for claim in group if claim in answers]
+            for group in (proposal.gains, *proposal.keeps)
+        )
+        if not all(keeps) or bool(gains) != bool(proposal.gains):
             continue
-        least = min(map(mean_gain, heard))
-        if proposal.gains:
-            holds = is_less(heard[0], unit, config)
-        else:
-            holds = least >= -config.least / 2 * unit
-        if holds:
-            found.append((least, at, proposal))
+        least = min((mean_gain(each) for each in keeps), default=math.inf)
+        if least >= -config.least / 2 * unit and (not gains or is_less(gains, unit, config)):
+            found.append((mean_gain(gains) if gains else least, at, proposal))
     best = sorted(found, key=lambda each: (-each[0], each[1]))
     return _without_conflicts([proposal for _, _, proposal in best], tree)
 

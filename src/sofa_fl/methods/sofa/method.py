@@ -75,6 +75,7 @@ class Sofa:
         models = means_up(tree, {client: update.model for client, update in updates.items()}, fed)
         state = SofaState(tree, models, learned=learned)
         state = self.weighed(state, self.ask(state, (), updates, fed), fed)
+        state = replace(state, mixing=replace(state.mixing, idle={}))  # nobody has learned from it
         return self.shared(state, space, fed), self.notes(state, (), updates, space, fed)
 
     def go_on(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
@@ -134,10 +135,10 @@ class Sofa:
         config, rules = self.config.shape, self.config.rules
         by_losses = [name for name in config.operations if getattr(rules, name, "") == "default"]
         unit = fed.blind_loss
+        news = {client for client in space.clients if fed.has_new_data(client)}
 
         def is_due(node: NodeId) -> bool:
-            is_news = node in state.tree.members and fed.has_new_data(node)
-            return is_news or (node + fed.round) % config.every == 0
+            return node in news or (node + fed.round) % config.every == 0
 
         return Proposer(
             state.tree,
@@ -145,7 +146,7 @@ class Sofa:
             replace(config, operations=tuple(by_losses)),
             self.config.dmac,
             is_due,
-            state.mixing.selfish,
+            state.mixing.selfish - news,
             {c for c, path in state.losses.items() if [*path.values()][-2:][0] > unit},
         ).all()
 

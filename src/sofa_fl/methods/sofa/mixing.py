@@ -158,8 +158,14 @@ def weigh(
 
 
 def _is_idle(cluster: NodeId, tree: Tree, weights: Mapping[NodeId, float]) -> bool:
-    """Whether a cluster stands for its parent, or none of its children takes anything from it."""
-    return weights[cluster] == 0 or all(weights[child] == 1 for child in tree.children[cluster])
+    """Whether a cluster stands for its parent, or is above others that take nothing from it.
+
+    A cluster of clients that all take nothing is not above others: they may be alike, and each have
+    enough samples of its own.
+    """
+    children = tree.children[cluster]
+    is_above = not tree.members.issuperset(children)
+    return weights[cluster] == 0 or (is_above and all(weights[child] == 1 for child in children))
 
 
 def _steadied(losses: Floats, counts: Floats, samples: float) -> Floats:
