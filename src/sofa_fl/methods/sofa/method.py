@@ -146,7 +146,7 @@ class Sofa:
             replace(config, operations=tuple(by_losses)),
             self.config.dmac,
             is_due,
-            state.mixing.selfish - news,
+            state.mixing.selfish(config.least) - news,
             {c for c, path in state.losses.items() if [*path.values()][-2:][0] > unit},
         ).all()
 
@@ -169,6 +169,8 @@ class Sofa:
             samples,
             answers.paths,
             self.config.steadiness,
+            self.config.shape.least,
+            fed.blind_loss,
         )
         return replace(state, mixing=mixing)
 

@@ -33,11 +33,14 @@ class Mixing:
     Attributes:
         weights: a of every node but the root, when its clients were last asked.
         missed: For how many rounds a client has not been asked since, if for any.
+        costs: What a node would lose by taking a quarter of its parent's, when its clients were last
+            asked; negative if it gains. As fractions of the loss of a constant prediction.
         idle: For how many rounds in a row nobody has gained anything by a cluster, if for any.
     """
 
     weights: Mapping[NodeId, float] = field(default_factory=dict)
     missed: Mapping[NodeId, int] = field(default_factory=dict)
+    costs: Mapping[NodeId, float] = field(default_factory=dict)
     idle: Mapping[NodeId, int] = field(default_factory=dict)
 
     def of(self, node: NodeId) -> float:
@@ -48,10 +51,9 @@ class Mixing:
         """
         return self.weights.get(node, 1.0) ** (1 + self.missed.get(node, 0))
 
-    @property
-    def selfish(self) -> frozenset[NodeId]:
-        """The nodes that take nothing from their parents."""
-        return frozenset(node for node, a in self.weights.items() if a == 1)
+    def selfish(self, least: float) -> frozenset[NodeId]:
+        """The nodes that would lose clearly by taking anything from their parents."""
+        return frozenset(node for node, cost in self.costs.items() if cost > least)
 
     def after(self, before: Tree, after: Tree) -> Mixing:
         """The weights after a change of the tree: a client that moved stands for its new parent."""
@@ -61,6 +63,7 @@ class Mixing:
         return Mixing(
             {**kept, **dict.fromkeys(moved - same, 0.0)},
             {c: rounds for c, rounds in self.missed.items() if c in after.members},
+            {n: cost for n, cost in self.costs.items() if n in after.parent and n not in moved},
             {k: rounds for k, rounds in self.idle.items() if k in after.parent},
         )
 
@@ -125,13 +128,17 @@ def weigh(
     samples: Mapping[NodeId, int],
     asked: Collection[NodeId],
     steadiness: float,
+    least: float,
+    unit: float,
 ) -> Mixing:
     """Choose the weights that lose least; those who were not asked keep theirs.
 
     `table` has the losses of `mixtures`. A cluster goes by all its clients together. Siblings have
-    few held-out samples each, so their losses are shrunk towards the mean of all.
+    few held-out samples each, so their losses are shrunk towards the mean of all. What costs more
+    than `least` of `unit`, the loss of a constant prediction, counts as clear.
     """
     weights = {node: before.weights.get(node, 1.0) for node in tree.parent if node != tree.root}
+    costs = {node: cost for node, cost in before.costs.items() if node in tree.parent}
     rows: dict[NodeId, list[tuple[Floats, int]]] = {}
     for (client, node), losses in table.items():
         rows.setdefault(node, []).append((losses, samples[client]))
@@ -146,26 +153,35 @@ def weigh(
             means = np.stack(
                 [sum(num * losses for losses, num in rows[n]) / c for n, c in zip(siblings, counts)]
             )
-            best = _steadied(means, counts, steadiness).argmin(axis=1)
-            weights |= {node: WEIGHTS[k] for node, k in zip(siblings, best.tolist())}
+            losses = _steadied(means, counts, steadiness)
+            weights |= dict(zip(siblings, np.take(WEIGHTS, losses.argmin(axis=1)).tolist()))
+            quarter = (losses[:, WEIGHTS.index(0.75)] - losses[:, -1]) / unit
+            costs |= dict(zip(siblings, quarter.tolist()))
     missed = {c: 1 + before.missed.get(c, 0) for c in tree.clients if c not in asked}
     idle = {
         cluster: 1 + before.idle.get(cluster, 0)
         for cluster in tree.clusters
-        if cluster in rows and _is_idle(cluster, tree, weights)
+        if cluster in rows and _is_idle(cluster, tree, weights, costs, least)
     }
-    return Mixing(weights, missed, idle)
+    return Mixing(weights, missed, costs, idle)
 
 
-def _is_idle(cluster: NodeId, tree: Tree, weights: Mapping[NodeId, float]) -> bool:
-    """Whether a cluster stands for its parent, or is above others that take nothing from it.
+def _is_idle(
+    cluster: NodeId,
+    tree: Tree,
+    weights: Mapping[NodeId, float],
+    costs: Mapping[NodeId, float],
+    least: float,
+) -> bool:
+    """Whether a cluster stands for its parent, or all below it would lose by taking from it.
 
     A cluster of clients that all take nothing is not above others: they may be alike, and each have
     enough samples of its own.
     """
     children = tree.children[cluster]
     is_above = not tree.members.issuperset(children)
-    return weights[cluster] == 0 or (is_above and all(weights[child] == 1 for child in children))
+    would_lose = all(costs.get(child, 0.0) > least for child in children)
+    return weights[cluster] == 0 or (is_above and would_lose)
 
 
 def _steadied(losses: Floats, counts: Floats, samples: float) -> Floats:
