@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 import numpy as np
 from scipy.special import stdtrit
@@ -28,11 +27,12 @@ from sofa_fl.topology.edits import (
     merges_of,
     splits_of,
 )
-from sofa_fl.topology.space import NodePositions, Space
+from sofa_fl.topology.space import Floats, NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Blend = tuple[tuple[NodeId, float], ...]  # nodes and weights: a mean of the models below them
 
+CONSTANT: Blend = ()  # a constant prediction in place of a model
 SPREAD = 0.15  # by how much the losses of one sample differ between models, of a constant's
 CLIENTS = 4  # as which that counts beside the spread over clients
 
@@ -86,6 +86,8 @@ class Proposer:
         selfish: The nodes that take nothing from their parents.
         unsuited: The clients that lost more by their parent's model than by a constant prediction
             when they were last asked.
+        resting: The clusters that nodes from elsewhere have come to lately. Their models have not
+            learned together yet, so it is too early to divide them again.
     """
 
     tree: Tree
@@ -95,6 +97,7 @@ class Proposer:
     due: Callable[[NodeId], bool] = lambda _: True
     selfish: Collection[NodeId] = ()
     unsuited: Collection[NodeId] = ()
+    resting: Collection[NodeId] = ()
 
     def __post_init__(self) -> None:
         nodes, below = self.space.locate(self.tree), dict[NodeId, list[NodeId]]()
@@ -126,7 +129,8 @@ class Proposer:
         """Algorithm 2: another parent for a node: one of the nearest, or one above its own.
 
         A client may move to any cluster, a cluster to one on the level of its parent. A node that
-        takes nothing from the root joins only what it would take from.
+        takes nothing from the root joins only what it would take from. A client for which its
+        parent's model is worse than a constant prediction goes to the root.
         """
         tree, clusters = self.tree, self.nodes.known(self.tree.clusters)
         movable = [n for n in self.below if n != tree.root and self.due(n)]
@@ -142,15 +146,25 @@ class Proposer:
                 if new is not None:
                     claims = tuple(Claim(client, new, old) for client in self.below[node])
                     yield Proposal("graft", node, (onto,), claims)
+            if node in self.unsuited and above:
+                worse = Claim(node, CONSTANT, old)
+                yield Proposal("graft", node, (tree.root,), (worse,))
             beside = [clusters[k] for k in nearest if self._may_take(clusters[k], node, parent)]
             for onto in beside[: self.shape.nearest]:
-                yield Proposal("graft", node, (onto,), *self._gains([(node, ((onto, 1.0),), old)], parent))
+                move = node, ((onto, 1.0),), old
+                yield Proposal("graft", node, (onto,), *self._gains([move], parent))
 
     def _may_take(self, onto: NodeId, node: NodeId, parent: NodeId) -> bool:
         """Whether a cluster that is not on a node's path may become its parent."""
         if onto in self.tree.path(node) or node in self.tree.path(onto):
             return False
         return node in self.tree.members or self.tree.level[onto] == self.tree.level[parent]
+
+    def others(self) -> dict[NodeId, Blend]:
+        """By client, what others made of its parent's model."""
+        parents = {c: up for c in self.space.clients if (up := self.tree.parent[c]) is not None}
+        blends = {c: self.without(parent, c) for c, parent in parents.items()}
+        return {client: blend for client, blend in blends.items() if blend is not None}
 
     def merges(self) -> Iterator[Proposal]:
         """Algorithm 4: one cluster in place of two siblings, where nobody loses by it."""
@@ -179,7 +193,7 @@ class Proposer:
         for cluster in self.nodes.known(self.tree.clusters):
             children = [c for c in self.tree.children[cluster] if c in self.below]
             lone = [child for child in children if child in self.tree.members]
-            if len(children) < 3:
+            if len(children) < 3 or cluster in self.resting:
                 continue
             for part in self._parts(cluster, children, lone):
                 yield self._split(cluster, part)
@@ -285,29 +299,27 @@ def mean_gain(answers: Sequence[Answer]) -> float:
 
 
 def is_less(answers: Sequence[Answer], unit: float, config: ShapeConfig) -> bool:
-    """Whether clients lose clearly less, on average: by `least`, and by more than chance.
+    """Whether clients lose clearly less, on average: by `least`, and by more than chance."""
+    gains = np.array([answer.old - answer.new for answer in answers])
+    counts = np.array([answer.samples for answer in answers], dtype=np.float64)
+    mean = float(np.average(gains, weights=counts))
+    return mean > max(config.least * unit, by_chance(gains, counts, unit, config.chance))
+
+
+def by_chance(gains: Floats, counts: Floats, unit: float, chance: float) -> float:
+    """What the mean of clients' gains exceeds by chance, by Student's t.
 
     The error is known from the spread over clients. Of few clients that says little, so it counts
     beside what the losses of single samples spread.
     """
-    gains = np.array([answer.old - answer.new for answer in answers])
-    counts = np.array([answer.samples for answer in answers], dtype=np.float64)
     shares = counts / counts.sum()
     mean = float(shares @ gains)
-    if mean <= config.least * unit:
-        return False
     scatter = float((shares * (gains - mean) ** 2).sum()) * len(gains)
-    usual = (SPREAD * unit) ** 2 / counts.mean()
+    usual = (SPREAD * unit) ** 2 / float(counts.mean())
     degrees = len(gains) - 1 + CLIENTS
     variance = (scatter + CLIENTS * usual) / degrees
     error = math.sqrt(variance * float((shares**2).sum()))
-    return mean > _student(degrees, config.chance) * error
-
-
-@cache
-def _student(degrees: int, chance: float) -> float:
-    """The value that Student's t exceeds by chance."""
-    return float(stdtrit(degrees, 1 - chance))
+    return float(stdtrit(degrees, 1 - chance)) * error
 
 
 def _without_conflicts(proposals: Sequence[Proposal], tree: Tree) -> list[Proposal]:

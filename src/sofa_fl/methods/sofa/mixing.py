@@ -33,7 +33,7 @@ class Mixing:
     Attributes:
         weights: a of every node but the root, when its clients were last asked.
         missed: For how many rounds a client has not been asked since, if for any.
-        costs: What a node would lose by taking a quarter of its parent's, when its clients were last
+        costs: What a node would lose by taking a quarter of its parent's when its clients were last
             asked; negative if it gains. As fractions of the loss of a constant prediction.
         idle: For how many rounds in a row nobody has gained anything by a cluster, if for any.
     """
@@ -130,12 +130,14 @@ def weigh(
     steadiness: float,
     least: float,
     unit: float,
+    unlike: Collection[NodeId] = (),
 ) -> Mixing:
     """Choose the weights that lose least; those who were not asked keep theirs.
 
     `table` has the losses of `mixtures`. A cluster goes by all its clients together. Siblings have
     few held-out samples each, so their losses are shrunk towards the mean of all. What costs more
-    than `least` of `unit`, the loss of a constant prediction, counts as clear.
+    than `least` of `unit`, the loss of a constant prediction, counts as clear. Clients that are
+    `unlike` their siblings go by their own losses.
     """
     weights = {node: before.weights.get(node, 1.0) for node in tree.parent if node != tree.root}
     costs = {node: cost for node, cost in before.costs.items() if node in tree.parent}
@@ -143,10 +145,10 @@ def weigh(
     for (client, node), losses in table.items():
         rows.setdefault(node, []).append((losses, samples[client]))
     for parent in tree.clusters:
-        for is_client in (True, False):
-            siblings = [
-                n for n in tree.children[parent] if n in rows and (n in tree.members) == is_client
-            ]
+        children = [node for node in tree.children[parent] if node in rows]
+        lone = [node for node in children if node in tree.members and node not in unlike]
+        clusters = [node for node in children if node not in tree.members]
+        for siblings in (lone, clusters, *([node] for node in children if node in unlike)):
             if not siblings:
                 continue
             counts = np.array([sum(num for _, num in rows[n]) for n in siblings], dtype=float)
@@ -185,10 +187,9 @@ def _is_idle(
 
 
 def _steadied(losses: Floats, counts: Floats, samples: float) -> Floats:
-    """Shrink each node's losses towards the mean of all, as if by `samples` more.
+    """Shrink each node's losses towards the mean of its siblings, as if by `samples` more.
 
-    A client holds out few samples, and a model that is better by chance must not win. One that
-    is better by far, as for a client among others unlike it, still does.
+    A client holds out few samples, and a model that is better by chance must not win.
     """
     mean = np.average(losses, axis=0, weights=counts)
     return np.asarray((counts[:, None] * losses + samples * mean) / (counts[:, None] + samples))
