@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology.clustering.shape import (
-    find_joins,
-    find_leaves,
-    find_takeover,
-    with_prunes,
-)
+from sofa_fl.topology.shape import find_joins, find_leaves
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId
 from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Prune, apply_all
@@ -54,11 +49,6 @@ def test_of_two_clusters_as_near_a_newcomer_joins_the_tighter_one() -> None:
     assert joins == [Join(node(20), node(6)), Join(node(21), node(7))]
 
 
-def test_a_newcomer_joins_whom_it_suits_where_nothing_is_near() -> None:
-    unknown = space_at({20: 0.4})
-    assert find_joins(TREE, unknown, {node(20): node(7)}) == [Join(node(20), node(7))]
-
-
 def test_newcomers_do_not_wait_for_each_other() -> None:
     together = find_joins(TREE, space_at(THERE | {20: 0.5, 21: 10.5, 22: 9.5}))
     assert together == [Join(node(n), node(onto)) for n, onto in ((20, 6), (21, 7), (22, 7))]
@@ -71,16 +61,6 @@ def test_clusters_of_which_nobody_is_heard_are_nowhere() -> None:
     assert find_joins(TREE, space_at(heard | {20: 10.5})) == [Join(node(20), node(6))]
     nobody = space_at({20: 10.5, 21: 0.0})
     assert find_joins(TREE, nobody) == [Join(node(20), node(5)), Join(node(21), node(5))]
-
-
-def test_where_clusters_are_not_heard_newcomers_join_what_suits_them() -> None:
-    suited = {node(20): node(7)}
-    assert find_joins(TREE, space_at(THERE | {20: 0.5}), suited) == find_joins(
-        TREE, space_at(THERE | {20: 0.5})
-    )
-    for heard in ({}, {0: 0.0}):
-        joins = find_joins(TREE, space_at({**heard, 20: 0.5}), suited)
-        assert joins == [Join(node(20), node(7))]
 
 
 def test_no_newcomers_no_joins() -> None:
@@ -107,13 +87,6 @@ def test_who_is_not_present_leaves_and_empty_clusters_go() -> None:
     assert edits == [*(Leave(node(n)) for n in (1, 2, 3)), Prune(node(7)), Prune(node(6))]
     assert nested(apply_all(TREE, edits)) == nested(tree_of([0, 4]))
     assert nested(apply_all(TREE, find_leaves(TREE, ids(3)))) == 3
-
-
-def test_prunes_come_after_what_calls_for_them() -> None:
-    graft = Graft(node(0), node(7))
-    assert with_prunes(TREE, [graft]) == [graft, Prune(node(6))]
-    assert with_prunes(TREE, [Graft(node(4), node(7))]) == [Graft(node(4), node(7))]
-    assert with_prunes(TREE, []) == []
 
 
 @examples(150)
@@ -155,13 +128,6 @@ def test_joins_bring_in_all_newcomers_and_move_nobody(
     assert after.is_compact
     if tree.clusters:
         assert {c: after.parent[c] for c in tree.parent} == dict(tree.parent)
-
-
-def test_newcomers_take_over_a_tree() -> None:
-    edits = find_takeover(TREE, {node(20): node(7), node(21): node(7), node(22): node(5)})
-    assert edits[:3] == [Join(node(20), node(7)), Join(node(21), node(7)), Join(node(22), node(5))]
-    assert edits[3:] == [*(Leave(client) for client in TREE.clients), Prune(node(6))]
-    assert nested(apply_all(TREE, edits)) == nested(tree_of([[20, 21], 22]))
 
 
 def test_a_tree_that_was_not_compact_is_left_alone_if_nobody_leaves() -> None:
