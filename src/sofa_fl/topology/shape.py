@@ -359,7 +359,10 @@ def edits_of(tree: Tree, proposals: Sequence[Proposal], operation: Operation) ->
             groups.append(rest)
         if not rest and len(groups) == 1:
             groups.clear()
-    return splits_of(tree, {cluster: groups for cluster, groups in parts.items() if groups})
+    # Parents first: a cluster that is split must still be there when its parent's rest moves.
+    return splits_of(
+        tree, {cluster: parts[cluster] for cluster in tree.clusters if parts.get(cluster)}
+    )
 
 
 def find_prunes(tree: Tree, idle: Collection[NodeId] = ()) -> list[Edit]:
