@@ -305,10 +305,10 @@ def is_less(answers: Sequence[Answer], unit: float, config: ShapeConfig) -> bool
     if mean <= config.least * unit:
         return False
     scatter = float((shares * (gains - mean) ** 2).sum()) * len(gains)
-    usual = (SPREAD * unit) ** 2 / counts.mean()
+    usual = (SPREAD * unit) ** 2 / counts.sum()
     degrees = len(gains) - 1 + CLIENTS
-    variance = (scatter + CLIENTS * usual) / degrees
-    error = math.sqrt(variance * float((shares**2).sum()))
+    variance = (scatter * float((shares**2).sum()) + CLIENTS * usual) / degrees
+    error = math.sqrt(variance)
     return mean > _student(degrees, config.chance) * error
 
 
