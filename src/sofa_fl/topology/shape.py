@@ -59,19 +59,20 @@ class Proposal:
         operation: Its kind.
         node: The node that moves; the first of the clusters that merge; the cluster that is split.
         others: The new parent; the other cluster; the children that become one cluster.
-        gains: The clients of each of these groups must lose clearly less, on average.
-        keeps: The clients of each of these groups must not lose more, on average.
+        gains: Clients that must lose clearly less, on average.
+        keeps: Groups of clients that must not lose more, on average.
     """
 
     operation: Operation
     node: NodeId
     others: tuple[NodeId, ...]
-    gains: tuple[tuple[Claim, ...], ...] = ()
+    gains: tuple[Claim, ...] = ()
     keeps: tuple[tuple[Claim, ...], ...] = ()
 
     @property
     def claims(self) -> Iterator[Claim]:
-        for group in (*self.gains, *self.keeps):
+        yield from self.gains
+        for group in self.keeps:
             yield from group
 
 
@@ -124,8 +125,7 @@ class Proposer:
     def grafts(self) -> Iterator[Proposal]:
         """Algorithm 2: another parent for a node: one of the nearest, or one above its own.
 
-        A client may move to any cluster, a cluster to one on the level of its parent. A node that
-        takes nothing from its parent must gain against itself: it would take nothing elsewhere.
+        A client may move to any cluster, a cluster to one on the level of its parent.
         """
         tree, clusters = self.tree, self.nodes.known(self.tree.clusters)
         movable = [n for n in self.below if n != tree.root and self.due(n)]
@@ -139,17 +139,11 @@ class Proposer:
             for onto in above:
                 new = self.without(onto, node)
                 if new is not None:
-                    yield Proposal("graft", node, (onto,), (self._claims(node, new, old),))
+                    claims = tuple(Claim(client, new, old) for client in self.below[node])
+                    yield Proposal("graft", node, (onto,), claims)
             beside = [clusters[k] for k in nearest if self._may_take(clusters[k], node, parent)]
             for onto in beside[: self.shape.nearest]:
-                new = ((onto, 1.0),)
-                if node in tree.members:
-                    gains = [self._claims(node, new, old)]
-                    if node in self.selfish:
-                        gains.append(self._claims(node, new, ((node, 1.0),), unseen=False))
-                    yield Proposal("graft", node, (onto,), tuple(gains))
-                else:
-                    yield Proposal("graft", node, (onto,), *self._halves(node, new, old))
+                yield Proposal("graft", node, (onto,), self._gains(node, ((onto, 1.0),), old))
 
     def _may_take(self, onto: NodeId, node: NodeId, parent: NodeId) -> bool:
         """Whether a cluster that is not on a node's path may become its parent."""
@@ -208,31 +202,26 @@ class Proposer:
         return dict.fromkeys(p for p in found if 1 < len(p) < len(children) and every)
 
     def _split(self, cluster: NodeId, part: tuple[NodeId, ...]) -> Proposal:
-        if part[0] in self.tree.members:
-            blends = [(c, self.mean(part, c), self.without(cluster, c)) for c in part]
-            claims = tuple(Claim(c, new, old) for c, new, old in blends if old is not None)
-            return Proposal("split", cluster, part, (claims,))
-        gains, keeps = list[tuple[Claim, ...]](), list[tuple[Claim, ...]]()
+        claims = list[Claim]()
         for child in part:
             old = self.without(cluster, child)
-            assert old is not None  # there are others
-            gain, keep = self._halves(child, self.mean(part, child), old)
-            gains, keeps = [*gains, *gain], [*keeps, *keep]
-        return Proposal("split", cluster, part, tuple(gains), tuple(keeps))
+            claims += self._gains(child, self.mean(part, child), old or ((cluster, 1.0),))
+        return Proposal("split", cluster, part, tuple(claims))
 
-    def _halves(
-        self, node: NodeId, new: Blend, old: Blend
-    ) -> tuple[tuple[tuple[Claim, ...], ...], tuple[tuple[Claim, ...], ...]]:
-        """A cluster gains by what it could take from a new parent, and does not lose by it."""
+    def _gains(self, node: NodeId, new: Blend, old: Blend) -> tuple[Claim, ...]:
+        """A node's clients gain by a new parent; what is mixed half and half has seen them.
+
+        A node that takes nothing from its parent may take nothing from another, either: it must
+        gain on its own model.
+        """
         own = ((node, 1.0),)
-        better = self._claims(node, _half(new, own), _half(old, own), unseen=False)
-        alone = self._claims(node, _half(new, own), own, unseen=False)
-        return (better,), (alone,)
-
-    def _claims(
-        self, node: NodeId, new: Blend, old: Blend, unseen: bool = True
-    ) -> tuple[Claim, ...]:
-        return tuple(Claim(client, new, old, unseen) for client in self.below[node])
+        if node in self.selfish:
+            new, old = _half(new, own), own
+        elif node not in self.tree.members:
+            new, old = _half(new, own), _half(old, own)
+        else:
+            return (Claim(node, new, old),)
+        return tuple(Claim(client, new, old, unseen=False) for client in self.below[node])
 
     @one_thread()
     def all(self) -> list[Proposal]:
@@ -270,20 +259,19 @@ def decide(
     """
     found = list[tuple[float, int, Proposal]]()
     for at, proposal in enumerate(proposals):
-        gains = [heard for group in proposal.gains if (heard := _heard(group, answers))]
-        keeps = [heard for group in proposal.keeps if (heard := _heard(group, answers))]
-        if len(gains) + len(keeps) < len(proposal.gains) + len(proposal.keeps):
+        groups = [proposal.gains] if proposal.gains else proposal.keeps
+        heard = [[answers[claim] for claim in group if claim in answers] for group in groups]
+        if not all(heard):
             continue
-        if all(is_less(each, unit, config) for each in gains) and not any(
-            mean_gain(each) < -config.least / 2 * unit for each in keeps
-        ):
-            found.append((min(map(mean_gain, [*gains, *keeps])), at, proposal))
+        least = min(map(mean_gain, heard))
+        if proposal.gains:
+            holds = is_less(heard[0], unit, config)
+        else:
+            holds = least >= -config.least / 2 * unit
+        if holds:
+            found.append((least, at, proposal))
     best = sorted(found, key=lambda each: (-each[0], each[1]))
     return _without_conflicts([proposal for _, _, proposal in best], tree)
-
-
-def _heard(group: Sequence[Claim], answers: Mapping[Claim, Answer]) -> list[Answer]:
-    return [answers[claim] for claim in group if claim in answers]
 
 
 def mean_gain(answers: Sequence[Answer]) -> float:
