@@ -261,7 +261,7 @@ def decide(
     for at, proposal in enumerate(proposals):
         groups = [proposal.gains] if proposal.gains else proposal.keeps
         heard = [[answers[claim] for claim in group if claim in answers] for group in groups]
-        if not all(heard):
+        if not heard or not all(heard):
             continue
         least = min(map(mean_gain, heard))
         if proposal.gains:
@@ -392,9 +392,9 @@ def find_joins(tree: Tree, space: Space) -> list[Edit]:
 
 def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
     """Every client joins the cluster given; in a tree of one client, all join a new root."""
-    if tree.root not in tree.members:
+    if tree.root not in tree.members or not onto:
         return [Join(node, cluster) for node, cluster in onto.items()]
-    above, (first, *others) = NodeId(tree.next_id), onto
+    above, (first, *others) = NodeId(max(tree.next_id, 1 + max(onto))), onto
     return [Join(first, tree.root, above), *(Join(node, above) for node in others)]
 
 
