@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
 
 import numpy as np
 from scipy.special import stdtrit
@@ -141,8 +142,8 @@ class Proposer:
                 if new is not None:
                     claims = tuple(Claim(client, new, old) for client in self.below[node])
                     yield Proposal("graft", node, (onto,), claims)
-            beside = [clusters[k] for k in nearest if self._may_take(clusters[k], node, parent)]
-            for onto in beside[: self.shape.nearest]:
+            beside = (clusters[k] for k in nearest if self._may_take(clusters[k], node, parent))
+            for onto in islice(beside, self.shape.nearest):
                 yield Proposal("graft", node, (onto,), self._gains(node, ((onto, 1.0),), old))
 
     def _may_take(self, onto: NodeId, node: NodeId, parent: NodeId) -> bool:
