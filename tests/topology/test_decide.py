@@ -242,16 +242,19 @@ def test_a_cluster_and_its_parent_are_split_in_one_round() -> None:
         )
 
 
+def random_answer(rng: np.random.Generator) -> Answer:
+    new, old = rng.exponential(1.0, 2).tolist()
+    return Answer(new, old, int(rng.integers(1, 100)))
+
+
 @examples(250)
 @given(proposers(), st.integers(0, 2**32 - 1))
-def test_any_answers_give_edits_that_apply(
-    drawn: tuple[Case, Proposer], seed: int
-) -> None:
+def test_any_answers_give_edits_that_apply(drawn: tuple[Case, Proposer], seed: int) -> None:
     case, proposer = drawn
     tree, rng = case.tree, np.random.default_rng(seed)
     proposals = [p for p in proposer.all() if rng.random() < rng.choice([0.2, 1.0])]
     answers = {
-        each: Answer(*rng.exponential(1.0, 2).tolist(), int(rng.integers(1, 100)))
+        each: random_answer(rng)
         for each in dict.fromkeys(c for p in proposals for c in p.claims)
         if rng.random() < 0.9
     }
@@ -305,7 +308,7 @@ def test_a_proposal_that_holds_still_holds_if_its_clients_gain_more(
     rng = np.random.default_rng(seed)
     proposals = Proposer(case.tree, case.space, ALL).all()
     claims = dict.fromkeys(c for p in proposals for c in p.claims)
-    answers = {each: Answer(*rng.exponential(1.0, 2).tolist(), 100) for each in claims}
+    answers = {each: random_answer(rng) for each in claims}
     chosen = decide(case.tree, proposals, answers, 1.0, CONFIG)
     if not chosen:
         return

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+
 from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.dmac import dendrogram, dmac, without_chance
 from sofa_fl.topology.tree import Tree

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.experiment.storage.events import KINDS, count_edits, edit_from_json, edit_to_json
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split, apply_all
+from sofa_fl.topology.tree import NodeId, Tree
 from tests.topology.strategies import Draw, examples, ids, nested, node, tree_of, trees
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sofa_fl.errors import TopologyError
+from sofa_fl.topology.edits import Edit, Join, Leave, Prune, apply_all
 from sofa_fl.topology.shape import find_joins, find_leaves
 from sofa_fl.topology.space import Space
-from sofa_fl.topology.tree import NodeId
-from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Prune, apply_all
 from tests.topology.strategies import WAYS, examples, ids, nested, node, tree_of, trees
 
 
@@ -72,7 +72,7 @@ def test_newcomers_make_a_cluster_with_a_client_that_is_alone() -> None:
     alone = tree_of(0)
     for heard in ({0: 0.0}, {}):
         joins = find_joins(alone, space_at(heard | {3: 1.0, 4: 9.0}))
-        above = NodeId(alone.next_id)
+        above = node(5)  # no number of a client
         assert joins == [Join(node(3), node(0), above), Join(node(4), above)]
         tree = apply_all(alone, joins)
         assert tree.root == above
@@ -94,7 +94,7 @@ def test_who_is_not_present_leaves_and_empty_clusters_go() -> None:
 def test_after_any_leaves_the_tree_is_compact(data: st.DataObject, n: int, compact: bool) -> None:
     tree = data.draw(trees(ids(*range(n)), compact=compact))
     present = data.draw(st.sets(st.sampled_from(tree.clients), min_size=1))
-    edits = find_leaves(tree, present)
+    edits = find_leaves(tree, sorted(present))
     after = apply_all(tree, edits)
     assert after.members == present
     assert after.is_compact or not edits
@@ -139,3 +139,40 @@ def test_with_average_linkage_a_newcomer_goes_by_the_clients() -> None:
     tree = tree_of([[0, 1], [2, 3]])
     space = space_at({0: -50.0, 1: 50.0, 2: 20.0, 3: 21.0, 20: 0.0})
     assert find_joins(tree, space) == [Join(node(20), node(6))]
+
+
+def test_if_everybody_left_those_present_join_the_root_first() -> None:
+    """What was learned is not lost."""
+    edits = find_leaves(TREE, ids(20, 21))
+    assert edits[:2] == [Join(node(20), node(5)), Join(node(21), node(5))]
+    assert edits[2:7] == [Leave(client) for client in TREE.clients]
+    after = apply_all(TREE, edits)
+    assert nested(after) == frozenset({20, 21})
+    assert after.root == TREE.root
+    one = apply_all(TREE, find_leaves(TREE, ids(20)))
+    assert one.root == 20
+    alone = tree_of(0)
+    assert nested(apply_all(alone, find_leaves(alone, ids(1)))) == 1
+    assert nested(apply_all(alone, find_leaves(alone, ids(1, 2, 9)))) == frozenset({1, 2, 9})
+
+
+def test_a_tree_that_everybody_left_is_refused() -> None:
+    for tree in (TREE, tree_of(0)):
+        with pytest.raises(TopologyError, match="cannot leave: a tree needs a client"):
+            find_leaves(tree, ())
+
+
+@examples(100)
+@given(st.data(), st.integers(1, 9), st.sets(st.integers(0, 40), min_size=1))
+def test_whoever_is_present_the_tree_can_be_theirs(
+    data: st.DataObject, n: int, numbers: set[int]
+) -> None:
+    """Also if a client has the number that the next cluster would have had."""
+    tree = data.draw(trees(ids(*range(n))))
+    present = ids(*sorted(numbers - set(tree.clusters))) or tree.clients
+    after = apply_all(tree, find_leaves(tree, present))
+    left = after.members & set(present)
+    assert left == (tree.members & set(present) or set(present))
+    rng = np.random.default_rng(n)
+    space = Space(present, rng.normal(size=(len(present), 2)), np.ones(len(present)))
+    assert apply_all(after, find_joins(after, space)).members == set(present)

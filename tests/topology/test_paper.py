@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sofa_fl.topology.config import DmacConfig, Operation, ShapeConfig
+from sofa_fl.topology.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.dmac import dmac
 from sofa_fl.topology.edits import Edit, Graft, Merge, Split, apply_all
-from sofa_fl.topology.paper import PAPER_RULES, paper_grafts, paper_merges, paper_splits
+from sofa_fl.topology.paper import paper_grafts, paper_merges, paper_splits
 from sofa_fl.topology.shape import find_prunes
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
@@ -151,14 +151,6 @@ def test_algorithms_2_to_5() -> None:
     assert min(done[name] for name in ("Graft", "Prune", "Merge", "Split", "quiet")) > 5, done
 
 
-@pytest.mark.parametrize("operation", ["graft", "merge", "split"])
-def test_the_rules_by_operation(operation: Operation) -> None:
-    rules = {"graft": paper_grafts, "merge": paper_merges, "split": paper_splits}
-    assert PAPER_RULES == rules
-    tree, space, config = world(1)
-    assert PAPER_RULES[operation](tree, space, config) == rules[operation](tree, space, config)
-
-
 def test_a_parent_includes_the_node_that_may_leave_it() -> None:
     """Client 0 is most of its cluster: it holds itself in place, unlike by our rules."""
     tree, config = tree_of([[0, 1], [2, 3]]), only("graft")
@@ -170,9 +162,7 @@ def test_the_tolerance_is_strict() -> None:
     """Client 2 is 6 from the mean of its cluster, with it, and 4 from the other: 4 · 1.5 = 6."""
     tree, space = tree_of([[0, 1, 2], [3, 4]]), space_of([0, 0, 9, 13, 13])
     for tolerance, moves in ((0.5, False), (0.49, True)):
-        edits = paper_grafts(
-            tree, space, only("graft", tolerance=tolerance)
-        )
+        edits = paper_grafts(tree, space, only("graft", tolerance=tolerance))
         assert (Graft(node(2), node(7)) in edits) is moves
 
 
@@ -180,9 +170,7 @@ def test_merge_asks_for_nothing_but_the_distance() -> None:
     """Two tight clusters that are set apart and together too wide are merged all the same."""
     tree, space = tree_of([[0, 1], [2, 3], [4, 5]]), space_of([0, 0.1, 3, 3.1, 90, 91])
     near = 3 / space.scale
-    (merge,) = paper_merges(
-        tree, space, only("merge", merge=1.001 * near, split=0)
-    )
+    (merge,) = paper_merges(tree, space, only("merge", merge=1.001 * near, split=0))
     assert merge == Merge(ids(7, 8), node(10))
     assert paper_merges(tree, space, only("merge", merge=0.999 * near)) == []
 

@@ -120,7 +120,7 @@ def test_who_has_no_position_is_neither_moved_nor_asked() -> None:
     assert proposed("merge", TREE, half) == []
     stranger = Space(ids(70), np.zeros((1, 1)), np.ones(1))
     for operation in ("graft", "merge", "split"):
-        assert proposed(operation, TREE, stranger) == []  # type: ignore[arg-type]
+        assert proposed(operation, TREE, stranger) == []
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -223,7 +223,7 @@ def test_a_cluster_of_two_is_not_split() -> None:
 
 @st.composite
 def proposers(draw: Draw) -> tuple[Case, Proposer]:
-    """Any tree, also with empty and one-child clusters; any clients may be missing, or strangers."""
+    """Any tree, also with empty and one-child clusters; clients may be missing, or strangers."""
     case = draw(cases(ties=True, hostile=True))
     heard = sorted(draw(st.sets(st.sampled_from(case.tree.clients), min_size=1)))
     space = case.space.of(heard)
@@ -264,7 +264,9 @@ def test_every_proposal_can_be_made_and_asked_about(drawn: tuple[Case, Proposer]
         assert not others
         assert after.members == tree.members
         assert after.parent != tree.parent
-        assert isinstance(edit, {"graft": Graft, "merge": Merge, "split": Split}[proposal.operation])
+        assert isinstance(
+            edit, {"graft": Graft, "merge": Merge, "split": Split}[proposal.operation]
+        )
         claims = list(proposal.claims)
         assert claims
         assert len(set(claims)) == len(claims)
@@ -293,5 +295,5 @@ def test_the_order_of_the_rows_does_not_matter(case: Case, rng: Any) -> None:
 def test_only_the_operations_that_may_be_made_are_proposed() -> None:
     space, tree = GROUPS, tree_of([[*range(6)], [*range(6, 12)]])
     for some in ((), ("graft",), ("split", "merge"), ("graft", "merge", "split", "prune")):
-        found = Proposer(tree, space, replace(ALL, operations=some)).all()  # type: ignore[arg-type]
+        found = Proposer(tree, space, replace(ALL, operations=some)).all()
         assert {p.operation for p in found} == set(some) - {"prune"}

@@ -1,4 +1,4 @@
-"""SHAPE as a whole, in a world of squares: it finds groups and then is quiet; and what it prunes."""
+"""SHAPE as a whole, in a world of squares: it finds groups, and then is quiet; and prunes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_broken_tree_heals(kind: str, seed: int, every: int) -> None:
     if kind == "too deep":  # levels that nobody gains from are pruned by mixing weights
         assert {frozenset(group) for group in GROUPS} <= client_sets(healed)
         idle = set(healed.clusters) - {healed.parent[NodeId(group[0])] for group in GROUPS}
-        healed = apply_all(healed, find_prunes(healed, idle))  # type: ignore[arg-type]
+        healed = apply_all(healed, find_prunes(healed, idle))
     assert nested(healed) == nested(tree_of(GROUPS))
     assert 1 <= rounds <= 4 * every
 

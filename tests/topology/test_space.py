@@ -9,8 +9,7 @@ from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.topology.space import DistanceMetric, Floats, Linkage, Space
-from tests.topology.strategies import METRICS, WAYS, ids, node, rows_of, tree_of
-
+from tests.topology.strategies import METRICS, WAYS, ids, tree_of
 
 
 def random_space(

@@ -101,9 +101,7 @@ def test_equal_clients_are_no_noise() -> None:
     tree = tree_of([[[0, 1], [2, 3]], [[4, 5], [6, 7]]])
     places = [0, 0, 1, 1, 50, 50, 51, 51]
     for unit in (1e-3, 1, 1e3):
-        after = without_chance(
-            tree, space_of(unit * np.array(places), linkage="average")
-        )
+        after = without_chance(tree, space_of(unit * np.array(places), linkage="average"))
         assert Counter(map(len, after.children.values())) == Counter(
             map(len, tree.children.values())
         )
@@ -121,10 +119,7 @@ def test_a_group_is_compared_to_those_of_its_parent() -> None:
             inner = [[0, 1, 2], [3, 4, 5]]
             tree = tree_of([inner, list(range(6, 6 + far))] if far else inner)
             space = space_of(np.vstack([parts, others]), linkage="average")
-            found = {
-                frozenset(below)
-                for below in without_chance(tree, space).children.values()
-            }
+            found = {frozenset(below) for below in without_chance(tree, space).children.values()}
             kept[far] = times + ({frozenset(part) for part in inner} <= found)
     assert 0 < kept[0] == kept[40] < 30
 

@@ -86,7 +86,7 @@ def all_edits(tree: Tree, chosen: Sequence[Proposal]) -> list[Edit]:
     """The edits of proposals, operation by operation, each for the tree that the last one left."""
     edits = list[Edit]()
     for name in ("graft", "merge", "split"):
-        new = edits_of(tree, chosen, name)  # type: ignore[arg-type]
+        new = edits_of(tree, chosen, name)
         tree, edits = apply_all(tree, new), [*edits, *new]
     return edits
 
