@@ -200,6 +200,9 @@ def test_what_can_be_made_together_is() -> None:
     wide = flat_tree(ids(*range(6)))  # 6
     halves = [split(6, 0, 1), split(6, 2, 3)]
     assert decided(halves, {c: 0.5 for p in halves for c in p.claims}, wide) == halves
+    inner = tree_of([[*range(5)], 5])  # 6: 7
+    halves = [split(7, 0, 1), split(7, 2, 3)]
+    assert decided(halves, {c: 0.5 for p in halves for c in p.claims}, inner) == halves
 
 
 def test_equal_gains_go_by_the_order_of_the_proposals() -> None:

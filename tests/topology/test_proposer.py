@@ -139,6 +139,12 @@ def test_siblings_may_merge_if_nobody_loses() -> None:
         assert claim.old == ((own, 3.0), (claim.client, -1.0))
 
 
+def test_where_one_client_of_a_cluster_is_heard_nobody_says_what_others_made() -> None:
+    some = LINE.of(ids(0, 1, 2, 4))
+    assert proposed("merge", TREE, some) == []
+    assert len(proposed("merge", TREE, LINE.of(ids(0, 2, 4, 5)))) == 1
+
+
 def test_neither_clients_nor_cousins_merge() -> None:
     line = space_of(np.arange(6.0))
     assert proposed("merge", tree_of([0, 1, 2, [3, 4, 5]]), line) == []
@@ -215,6 +221,11 @@ def test_clusters_may_become_a_cluster_and_clients_beside_them_are_not_among_the
         assert shares(claim.new) == pytest.approx({19 - own: 0.5, own: 0.5})
     mixed = parts(tree_of([[0, 1], 2, 3, [4, 5], [6, 7]]), space)
     assert frozenset({2, 3, 9}) not in mixed.get(8, set())
+
+
+def test_two_of_three_may_become_a_cluster() -> None:
+    space = space_of(blobs(np.random.default_rng(0), [2, 1]), linkage="average")
+    assert parts(flat_tree(space.clients), space, unsuited=ids(2)) == {3: {frozenset({0, 1})}}
 
 
 def test_a_cluster_of_two_is_not_split() -> None:
