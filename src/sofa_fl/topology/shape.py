@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 from scipy.special import stdtrit
@@ -149,8 +150,8 @@ class Proposer:
             if node in self.unsuited and above:
                 worse = Claim(node, CONSTANT, old)
                 yield Proposal("graft", node, (tree.root,), (worse,))
-            beside = [clusters[k] for k in nearest if self._may_take(clusters[k], node, parent)]
-            for onto in beside[: self.shape.nearest]:
+            beside = (clusters[k] for k in nearest if self._may_take(clusters[k], node, parent))
+            for onto in islice(beside, self.shape.nearest):
                 move = node, ((onto, 1.0),), old
                 yield Proposal("graft", node, (onto,), *self._gains([move], parent))
 
@@ -283,7 +284,7 @@ def decide(
             [answers[claim] for claim in group if claim in answers]
             for group in (proposal.gains, *proposal.keeps)
         )
-        if not all(keeps) or bool(gains) != bool(proposal.gains):
+        if not (gains or keeps) or not all(keeps) or bool(gains) != bool(proposal.gains):
             continue
         least = min((mean_gain(each) for each in keeps), default=math.inf)
         if least >= -config.least / 2 * unit and (not gains or is_less(gains, unit, config)):
@@ -315,11 +316,10 @@ def by_chance(gains: Floats, counts: Floats, unit: float, chance: float) -> floa
     shares = counts / counts.sum()
     mean = float(shares @ gains)
     scatter = float((shares * (gains - mean) ** 2).sum()) * len(gains)
-    usual = (SPREAD * unit) ** 2 / float(counts.mean())
+    usual = (SPREAD * unit) ** 2 / counts.sum()
     degrees = len(gains) - 1 + CLIENTS
-    variance = (scatter + CLIENTS * usual) / degrees
-    error = math.sqrt(variance * float((shares**2).sum()))
-    return float(stdtrit(degrees, 1 - chance)) * error
+    variance = (scatter * float((shares**2).sum()) + CLIENTS * usual) / degrees
+    return float(stdtrit(degrees, 1 - chance)) * math.sqrt(variance)
 
 
 def _without_conflicts(proposals: Sequence[Proposal], tree: Tree) -> list[Proposal]:
@@ -363,7 +363,10 @@ def edits_of(tree: Tree, proposals: Sequence[Proposal], operation: Operation) ->
             groups.append(rest)
         if not rest and len(groups) == 1:
             groups.clear()
-    return splits_of(tree, {cluster: groups for cluster, groups in parts.items() if groups})
+    # Parents first: a cluster that is split must still be there when its parent's rest moves.
+    return splits_of(
+        tree, {cluster: parts[cluster] for cluster in tree.clusters if parts.get(cluster)}
+    )
 
 
 def find_prunes(tree: Tree, idle: Collection[NodeId] = ()) -> list[Edit]:
@@ -405,9 +408,9 @@ def find_joins(tree: Tree, space: Space) -> list[Edit]:
 
 def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
     """Every client joins the cluster given; in a tree of one client, all join a new root."""
-    if tree.root not in tree.members:
+    if tree.root not in tree.members or not onto:
         return [Join(node, cluster) for node, cluster in onto.items()]
-    above, (first, *others) = NodeId(tree.next_id), onto
+    above, (first, *others) = NodeId(max(tree.next_id, 1 + max(onto))), onto
     return [Join(first, tree.root, above), *(Join(node, above) for node in others)]
 
 

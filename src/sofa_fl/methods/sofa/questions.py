@@ -151,9 +151,12 @@ class _Blends(dict[Blend, Model]):
         if 2 < len(plus) == len(blend):
             model = mean(models, weights)
         elif len(plus) > 2:
-            rest = slice(len(plus), None)
+            minus = [(node, weight) for node, weight in blend if weight <= 0]
             total = sum(weight for _, weight in plus)
-            model = Mix((as_vector(self[plus]), *models[rest]), (total, *weights[rest]))
+            model = Mix(
+                (as_vector(self[plus]), *(self.made[node] for node, _ in minus)),
+                (total, *(weight for _, weight in minus)),
+            )
         self[blend] = model
         return model
 
