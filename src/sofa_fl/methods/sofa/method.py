@@ -25,7 +25,7 @@ from sofa_fl.methods.sofa.paper import mixed, objective_value, regularized_mean,
 from sofa_fl.methods.sofa.positions import positions_of
 from sofa_fl.methods.sofa.questions import Answers, ask
 from sofa_fl.methods.sofa.state import SofaState
-from sofa_fl.models.flat import Vector
+from sofa_fl.models.flat import Model, Vector
 from sofa_fl.present import Late, Lazy
 from sofa_fl.sharing import SharingConfig, share
 from sofa_fl.topology.dmac import dmac
@@ -97,7 +97,10 @@ class Sofa:
 
     def view(self, state: SofaState) -> View:
         """Every node's model, and for each client the one it serves."""
-        serve = state.models.__getitem__ if self.config.serve == "own" else state.effective
+
+        def serve(client: NodeId) -> Model:
+            return state.models[client] if self.config.serve == "own" else state.effective(client)
+
         served = Lazy(dict.fromkeys(state.tree.clients), serve)
         return View(tree=state.tree, models=state.models, served=served, shared=state.shared)
 
