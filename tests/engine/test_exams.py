@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sofa_fl.engine.ahead import SpareTime
 
 from sofa_fl.engine import stacked
-from sofa_fl.engine.ahead import SpareTime
 from sofa_fl.engine.base import Exam, Task
 from sofa_fl.engine.exams import Sitting, alike, gather, sittings, summed
 from sofa_fl.engine.sequential import SITTING, SequentialEngine

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from sofa_fl.methods.rules.rule_set import paper_rules, rules_of
 
 import sofa_fl
 from sofa_fl.api.runs import run
@@ -13,7 +14,6 @@ from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config, config_to_dict, load_config, parse_config, preset
 from sofa_fl.experiment.run.presets import PRESETS
 from sofa_fl.experiment.run.values import value_at
-from sofa_fl.methods.rules.rule_set import paper_rules, rules_of
 from tests.experiment.cases import TINY, own_data
 
 

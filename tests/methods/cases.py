@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from sofa_fl.methods.rules.clusters import Update
+from sofa_fl.methods.rules.config import RulesConfig, SofaConfig
 
 from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine.base import Engine, EngineAround, Exam, LocalConfig, Outcome, Score, Task
@@ -34,8 +36,6 @@ from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
 from sofa_fl.methods.baselines.regroup import Regroup
 from sofa_fl.methods.baselines.scaffold import Scaffold
 from sofa_fl.methods.method import Method
-from sofa_fl.methods.rules.clusters import Update
-from sofa_fl.methods.rules.config import RulesConfig, SofaConfig
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.config import DmacConfig

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up, trained_on_pools
 from sofa_fl.methods.rules.losses import compare_losses
+
 from sofa_fl.models.flat import Vector, as_vector, mean
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
+from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import Spy, federation
 
 FED = federation(6, spy=True)

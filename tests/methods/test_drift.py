@@ -8,6 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.local_update import LocalUpdate
+from sofa_fl.methods.rules.state import ModelStore
 
 from sofa_fl.data.concepts import Concept, Phase
 from sofa_fl.data.federated_data import Stage
@@ -15,14 +18,11 @@ from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName, script_of
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.experiment.scoring.agreement import fscore
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.local_update import LocalUpdate
-from sofa_fl.methods.rules.state import ModelStore
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.edits import Edit, Join, Leave, Split
+from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import METHODS, after_rounds, in_units
 from tests.methods.living import THREE_GROUPS, A, B, check_view, living
 

@@ -11,24 +11,24 @@ from functools import cache
 
 import numpy as np
 import pytest
+from sofa_fl.methods.rules.clusters import mean_of
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.losses import compare_losses
+from sofa_fl.methods.rules.mixing import Mixing
+from sofa_fl.methods.rules.state import SofaState
 
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import mean_of
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import compare_losses
-from sofa_fl.methods.rules.mixing import Mixing
-from sofa_fl.methods.rules.state import SofaState
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.config import ShapeConfig
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.tree import NodeId, Tree
 
 LOCAL = LocalConfig(batches=20, batch_size=50, learning_rate=2e-3)
 METHOD = Sofa(

@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
-from sofa_fl.engine.base import Exam, Score
 from sofa_fl.methods.rules.clusters import mean_of
 from sofa_fl.methods.rules.losses import FederationEvidence
-from sofa_fl.topology.config import ShapeConfig
 from sofa_fl.topology.clustering.default_splits import find_splits
 from sofa_fl.topology.clustering.evidence import Question
+
+from sofa_fl.engine.base import Exam, Score
+from sofa_fl.topology.config import ShapeConfig
+from sofa_fl.topology.edits import Graft, apply_all
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.edits import Graft, apply_all
 from tests.methods.cases import Spy, federation
 
 FED = federation(spy=True)  # three groups of three clients, each with a target of its own

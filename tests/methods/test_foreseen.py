@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from sofa_fl.engine.ahead import Foreseen
-from sofa_fl.engine.base import Exam, Score
-from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.losses import compare_losses
 from sofa_fl.methods.rules.mixing import Mixing, foresee_mixtures, weigh_by_losses
+
+from sofa_fl.engine.base import Exam, Score
+from sofa_fl.federation import Federation
 from sofa_fl.models.flat import Mix, Vector, as_vector
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from tests.methods.cases import federation

@@ -13,8 +13,8 @@ from sofa_fl.data.concepts import Script
 from sofa_fl.engine.base import Exam
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.tree import NodeId
 from sofa_fl.topology.edits import apply_all
+from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import METHODS, Spy, after_rounds, assert_equal
 from tests.methods.living import (
     ALL_REPLACED,

@@ -9,15 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sofa_fl.methods.rules.clusters import Models, mean_of
+from sofa_fl.methods.rules.losses import Losses, compare_losses
+from sofa_fl.methods.rules.state import find_contradicted, find_moves, search_down
 
 from sofa_fl.data.concepts import Phase, Script
 from sofa_fl.engine.base import Exam
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import Models, mean_of
-from sofa_fl.methods.rules.losses import Losses, compare_losses
-from sofa_fl.methods.rules.state import find_contradicted, find_moves, search_down
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.edits import Graft, Prune, Split, apply_all
+from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import Spy
 from tests.methods.living import THREE_GROUPS, A, B, C, D, living
 from tests.topology.strategies import examples, ids, nested, node, tree_of, trees

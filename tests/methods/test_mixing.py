@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Models
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.losses import compare_losses
@@ -25,9 +23,11 @@ from sofa_fl.methods.rules.mixing import (
     steadied,
     weigh_by_losses,
 )
+
+from sofa_fl.federation import Federation
 from sofa_fl.models.flat import Mix, as_vector
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.edits import Graft, Leave, apply_all
+from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import Spy, federation, in_units
 from tests.topology.strategies import ids, node, tree_of
 

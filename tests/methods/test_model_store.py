@@ -6,11 +6,11 @@ import weakref
 from dataclasses import replace
 
 import pytest
-
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.state import ModelStore, adapt_membership
+
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId

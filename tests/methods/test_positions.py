@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
-
 from sofa_fl.methods.rules import positions as positions
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.positions import (
@@ -21,8 +20,9 @@ from sofa_fl.methods.rules.positions import (
     sketched,
 )
 from sofa_fl.models.sketch import Sketch
-from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.clustering.dmac import dmac
+
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.space import DistanceMetric, Space
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import federation, updates_of

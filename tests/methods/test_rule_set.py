@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-
 from sofa_fl.methods.rules.clusters import regularized_mean
 from sofa_fl.methods.rules.config import RulesConfig, RuleSet, SofaConfig
 from sofa_fl.methods.rules.local_update import (
@@ -17,13 +16,14 @@ from sofa_fl.methods.rules.local_update import (
 )
 from sofa_fl.methods.rules.mixing import own_models, weigh_by_losses
 from sofa_fl.methods.rules.rule_set import default_rules, paper_rules, rules_of
+from sofa_fl.topology.clustering.evidence import Evidence
+
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.evidence import Evidence
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.edits import Edit
+from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import Spy, after_rounds, federation, updates_of
 
 NO_SHARING = SharingConfig(ratio=0)

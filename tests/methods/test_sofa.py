@@ -10,21 +10,21 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-
-from sofa_fl.engine.base import Exam, Outcome, Score
-from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Update, means_up
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.local_update import LocalUpdate, moved_by_updates
 from sofa_fl.methods.rules.mixing import Mixing
 from sofa_fl.methods.rules.positions import directions, embed
 from sofa_fl.methods.rules.state import ModelStore, SofaState
+
+from sofa_fl.engine.base import Exam, Outcome, Score
+from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.models.flat import Mix, as_vector, mean
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.config import Operation, ShapeConfig
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.edits import Graft
+from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import LOCAL, Spy, federation, in_units, updates_of
 
 NO_SHARING = SharingConfig(ratio=0)

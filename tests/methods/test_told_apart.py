@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.rules.state import SofaState, after_edits, told_apart_after
+from sofa_fl.topology.clustering.evidence import Evidence
 
 from sofa_fl.data.concepts import Phase
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.state import SofaState, after_edits, told_apart_after
 from sofa_fl.methods.sofa import Sofa
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.config import ShapeConfig
-from sofa_fl.topology.clustering.evidence import Evidence
-from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.edits import Edit, Graft, Leave, Merge, Prune, Split, apply_all
+from sofa_fl.topology.tree import NodeId, Tree
 from tests.methods.cases import after_rounds
 from tests.methods.living import THREE_GROUPS, A, D, living
 from tests.topology.strategies import ids

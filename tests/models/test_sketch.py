@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sofa_fl.models.sketch import Sketch
 from torch import Tensor
 
 from sofa_fl.errors import ModelError
 from sofa_fl.models.networks import Mlp
-from sofa_fl.models.sketch import Sketch
 
 SIZE, NUM_ENTRIES, NUM_DRAWS = 64, 3000, 400
 
