@@ -70,7 +70,9 @@ def ask(
 
     def joined(entries: Sequence[int]) -> float:
         known = [(losses[k], sheet.num(k)) for k in entries]
-        return float(sum(num * min(loss, LARGEST) for loss, num in known) / sum(n for _, n in known))
+        return float(
+            sum(num * min(loss, LARGEST) for loss, num in known) / sum(n for _, n in known)
+        )
 
     answers = {
         claim: Answer(joined(new), joined(old), sum(map(sheet.num, new)))
