@@ -16,10 +16,10 @@ from config_page import attributes, config_page, keys, words
 from edit_pictures import Story, draw, stories
 from round_picture import draw as draw_round
 from sharing_picture import draw as draw_sharing
-from sofa_fl.topology.dmac import by_threshold
 
 import sofa_fl
 from sofa_fl.experiment.run.config import Config, load_config
+from sofa_fl.topology.dmac import by_threshold
 from tests.docs.blocks import DOCS
 
 IMAGES = DOCS / "images"

@@ -7,11 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sofa_fl.methods.rules.clusters import Updates
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.local_update import LocalUpdate
-from sofa_fl.methods.rules.mixing import Mixing
-from sofa_fl.methods.rules.state import SofaState, adapt_membership
 from torch import nn
 from torch.nn.utils import vector_to_parameters
 
@@ -19,7 +14,12 @@ from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import LocalConfig, Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.averages import Updates
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.local import LocalUpdate
+from sofa_fl.methods.sofa.method import Sofa
+from sofa_fl.methods.sofa.mixing import Mixing
+from sofa_fl.methods.sofa.state import SofaState, adapt_membership
 from sofa_fl.models.flat import Vector, as_vector
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.tree import NodeId, Tree

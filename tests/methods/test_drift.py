@@ -8,9 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.local_update import LocalUpdate
-from sofa_fl.methods.rules.state import ModelStore
 
 from sofa_fl.data.concepts import Concept, Phase
 from sofa_fl.data.federated_data import Stage
@@ -18,7 +15,10 @@ from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName, script_of
 from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.experiment.scoring.agreement import fscore
 from sofa_fl.federation import Federation
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.local import LocalUpdate
+from sofa_fl.methods.sofa.method import Sofa
+from sofa_fl.methods.sofa.state import ModelStore
 from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.edits import Edit, Join, Leave, Split
@@ -95,15 +95,6 @@ def test_churn_is_joins_and_leaves_and_nothing_else(seed: int) -> None:
     assert {edit.node for edit in edits if isinstance(edit, Leave)} == before - after
     assert {edit.node for edit in edits if isinstance(edit, Join)} == after - before
     assert len(edits) == len(before ^ after)
-
-
-@pytest.mark.parametrize("per_group", [3, 5])
-def test_shape_alone_follows_later_than_the_alert(per_group: int) -> None:
-    """SHAPE goes by what models lose after a round in the wrong place; the alert does not wait."""
-    patient = Sofa(SofaConfig(alert=1e9), SharingConfig(ratio=0.1))
-    fed = scenario("swap", 0, per_group)
-    assert agreement(after_rounds(patient, fed, AT + 3).tree, fed.at(AT + 3)) == 1
-    assert followed(fed)[AT][0] == 1
 
 
 def test_few_are_asked_and_the_tree_follows_as_they_are() -> None:

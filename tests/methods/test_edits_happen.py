@@ -11,18 +11,18 @@ from functools import cache
 
 import numpy as np
 import pytest
-from sofa_fl.methods.rules.clusters import mean_of
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import compare_losses
-from sofa_fl.methods.rules.mixing import Mixing
-from sofa_fl.methods.rules.state import SofaState
 
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.averages import mean_of
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.method import Sofa
+from sofa_fl.methods.sofa.mixing import Mixing
+from sofa_fl.methods.sofa.paper import compare_losses
+from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import Shared, SharingConfig

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sofa_fl.methods.rules.clusters import Models
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import compare_losses
-from sofa_fl.methods.rules.mixing import (
+
+from sofa_fl.federation import Federation
+from sofa_fl.methods.sofa.averages import Models
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.mixing import (
     WEIGHTS,
     Mixing,
     after_moves,
@@ -23,8 +24,7 @@ from sofa_fl.methods.rules.mixing import (
     steadied,
     weigh_by_losses,
 )
-
-from sofa_fl.federation import Federation
+from sofa_fl.methods.sofa.paper import compare_losses
 from sofa_fl.models.flat import Mix, as_vector
 from sofa_fl.topology.edits import Graft, Leave, apply_all
 from sofa_fl.topology.tree import NodeId, Tree

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sofa_fl.methods.rules.clusters import Update
-from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.methods.rules.noised import (
     agree_more,
     denoised,
@@ -24,6 +22,8 @@ from sofa_fl.topology.clustering.evidence import DistanceEvidence
 from sofa_fl.topology.clustering.shape import default_tree_rules, shape
 
 from sofa_fl.engine.base import Outcome
+from sofa_fl.methods.sofa.averages import Update
+from sofa_fl.methods.sofa.config import SofaConfig
 from sofa_fl.models.flat import Vector
 from sofa_fl.topology.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.edits import Split, apply_all
