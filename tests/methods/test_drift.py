@@ -16,9 +16,8 @@ from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
 from sofa_fl.experiment.scoring.agreement import fscore
 from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa.config import SofaConfig
-from sofa_fl.methods.sofa.local import LocalUpdate
+from sofa_fl.methods.sofa.local import lessons_of
 from sofa_fl.methods.sofa.method import Sofa
-from sofa_fl.methods.sofa.state import ModelStore
 from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.edits import Edit, Join, Leave, Split
@@ -115,19 +114,17 @@ def test_a_newcomer_starts_from_what_suits_it_and_joins_its_group() -> None:
     state = after_rounds(METHOD, fed, 2)
     home = state.tree.parent[NodeId(4)]
     assert home is not None
-    stored = replace(state, params=ModelStore(state.params, keep=True))
-    local = LocalUpdate(stored, METHOD.rules, METHOD.config, fed.at(3))
-    ((task, _),) = local.first()
+    task = next(task for task, _ in lessons_of(state, METHOD.config, fed.at(3)))
     assert task.site == 9
+    assert torch.equal(as_vector(task.start), state.models[state.tree.root])
     centre = torch.from_numpy(fed.data.train.x[fed.at(3).owned[NodeId(9)]].mean(axis=0))
 
     def apart(model: torch.Tensor) -> float:
         return float(torch.linalg.vector_norm(model - centre))
 
-    assert apart(as_vector(task.start)) < apart(state.params[state.tree.root])
     after, notes = METHOD.round(state, fed.at(3))
     assert notes.edits == (Join(NodeId(9), home),)
-    assert apart(after.params[NodeId(9)]) < 1
+    assert apart(after.models[NodeId(9)]) < 1
 
 
 def test_newcomers_join_one_that_was_alone() -> None:
@@ -154,12 +151,12 @@ def test_a_client_alone_whose_answer_cannot_be_used_keeps_its_model() -> None:
     """Though nothing is lossy, and newcomers are heard."""
     fed = living([Phase(0, {0: A}), Phase(2, {0: A, 1: A, 2: A})])
     state = after_rounds(METHOD, fed, 1)
-    before = state.params[NodeId(0)].clone()
+    before = state.models[NodeId(0)].clone()
     odd = FaultyEngine(fed.engine, FaultsConfig(), fed.first_id)
     odd.bad = {NodeId(0): "nan"}
     state, _ = METHOD.round(state, replace(fed, engine=odd).at(2))
     check_view(METHOD.view(state), fed.at(2))
-    assert torch.equal(state.params[NodeId(0)], before)
+    assert torch.equal(state.models[NodeId(0)], before)
 
 
 @pytest.mark.parametrize("name", ["hypcluster 2", "cfl", "hierfavg", "oracle", "feddrift"])

@@ -21,7 +21,6 @@ from sofa_fl.methods.sofa.averages import mean_of
 from sofa_fl.methods.sofa.config import SofaConfig
 from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.methods.sofa.mixing import Mixing
-from sofa_fl.methods.sofa.paper import compare_losses
 from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import network_factory
@@ -97,14 +96,13 @@ def one_round(
     fed = federation(seed, clients_per_group)
     tree = tree_of(nested, 3 * clients_per_group)
     warm = warm_state(seed, clients_per_group)
-    params = {client: warm.params[client] for client in fed.clients}
+    params = {client: warm.models[client] for client in fed.clients}
     for cluster in reversed(tree.clusters):
         params[cluster] = mean_of(tree.children[cluster], tree, params, fed)
     pools = dict.fromkeys(tree.clusters, np.empty(0, dtype=np.int64))
-    losses = compare_losses(tree, params, fed)
-    state = SofaState(tree, params, losses, Mixing(), Shared(pools))
+    state = SofaState(tree, params, {}, Mixing(), Shared(pools)).measured({}, fed.blind_loss)
     after, notes = METHOD.round(state, fed.at(1))
-    assert set(after.params) == set(after.tree.parent)
+    assert set(after.models) == set(after.tree.parent)
     edits = [*notes.edits]
     for round in range(2, 2 + more):
         after, notes = METHOD.round(after, fed.at(round))
