@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,7 +35,7 @@ class Fed:
 
     round: int = 0
     first_id: int = 20
-    engine: Any = SimpleNamespace(num_trainable=SIZE)
+    engine: Any = field(default_factory=lambda: SimpleNamespace(num_trainable=SIZE))
 
     def size(self, client: NodeId) -> int:
         return 100
