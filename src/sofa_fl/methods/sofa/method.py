@@ -138,9 +138,10 @@ class Sofa:
         by_losses = [name for name in config.operations if getattr(rules, name, "") == "default"]
         unit = fed.blind_loss
 
+        new = {client for client in state.tree.clients if fed.has_new_data(client)}
+
         def is_due(node: NodeId) -> bool:
-            is_news = node in state.tree.members and fed.has_new_data(node)
-            return is_news or (node + fed.round) % config.every == 0
+            return node in new or (node + fed.round) % config.every == 0
 
         return Proposer(
             state.tree,
@@ -148,7 +149,7 @@ class Sofa:
             replace(config, operations=tuple(by_losses)),
             self.config.dmac,
             is_due,
-            state.mixing.selfish,
+            state.mixing.selfish - new,  # they were while they had other data
             {c for c, path in state.losses.items() if [*path.values()][-2:][0] > unit},
         ).all()
 
