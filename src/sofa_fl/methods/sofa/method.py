@@ -138,7 +138,8 @@ class Sofa:
         by_losses = [name for name in config.operations if getattr(rules, name, "") == "default"]
         unit = fed.blind_loss
 
-        new = {client for client in state.tree.clients if fed.has_new_data(client)}
+        missed = state.mixing.missed
+        new = {c for c in state.tree.clients if fed.has_new_data(c, 1 + missed.get(c, 0))}
 
         def is_due(node: NodeId) -> bool:
             return node in new or (node + fed.round) % config.every == 0
