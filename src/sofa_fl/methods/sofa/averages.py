@@ -106,8 +106,8 @@ def inherit(
     """The models after `edits` of `tree`, with models for new clusters.
 
     A merged cluster is the mean of the clusters merged; a part of a split cluster is the mean of
-    the children it takes. Nodes that stay keep their models; a client that joins brings its own,
-    among `models`.
+    the children it takes; a client that joins has that of its new parent. Nodes that stay keep
+    their models.
     """
     models, draft = dict(models), MutableTree(tree)  # a `Tree` would be checked at every edit
     for edit in edits:
@@ -118,7 +118,10 @@ def inherit(
                 models |= {
                     part: mean_of(group, draft, models, fed) for part, group in zip(into, groups)
                 }
-            case Prune() | Graft() | Join() | Leave():
+            case Join(node, onto, above):
+                new = [node] if above is None else [above, node]
+                models = {**dict.fromkeys(new, models[onto]), **models}
+            case Prune() | Graft() | Leave():
                 pass
         edit.apply(draft)
     return {node: model for node, model in models.items() if node in draft.parent}
