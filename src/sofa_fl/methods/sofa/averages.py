@@ -72,9 +72,9 @@ def made_by(tree: Tree, updates: Updates, fed: Federation) -> dict[NodeId, Vecto
 
 
 def mean_of(nodes: Sequence[NodeId], tree: AnyTree, models: Models, fed: Federation) -> Vector:
-    """The mean of nodes' models, weighted by the samples below them."""
+    """The mean of nodes' models, weighted by the samples below them, if there are any."""
     samples = [sum(fed.size(n) for n in tree.walk(node) if n in tree.members) for node in nodes]
-    return mean([models[node] for node in nodes], samples)
+    return mean([models[node] for node in nodes], samples if any(samples) else [1] * len(nodes))
 
 
 def means_up(tree: Tree, models: Models, fed: Federation) -> dict[NodeId, Vector]:
