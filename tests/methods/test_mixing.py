@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sofa_fl.methods.sofa.mixing import WEIGHTS, Mixing, effective_model, mixtures, weigh
 from sofa_fl.models.flat import Mix, as_vector
-from sofa_fl.topology.edits import Graft, Join, Leave, Merge, Prune, Split, apply_all
+from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split, apply_all
 from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.topology.strategies import examples, ids, node, tree_of
@@ -136,12 +136,13 @@ def test_in_every_round_a_client_keeps_the_same_part_of_what_sets_it_apart() -> 
 def test_a_client_that_moved_stands_for_its_new_parent() -> None:
     missed = {CLIENTS[0]: 1, CLIENTS[3]: 2, CLIENTS[6]: 3}
     before = Mixing(dict.fromkeys(TREE.parent, 0.5), missed, {A: 2, C: 1})
-    for edits in (
+    kinds: list[list[Edit]] = [
         [Graft(CLIENTS[0], B), Leave(CLIENTS[6])],
         [Merge((A, B), node(24))],
         [Split(A, ids(24, 25), (CLIENTS[:2], CLIENTS[2:3]))],
         [Join(node(9), A)],
-    ):
+    ]
+    for edits in kinds:
         after = apply_all(TREE, edits)
         found = before.after(TREE, after)
         moved = [c for c in after.clients if after.parent[c] != TREE.parent.get(c)]

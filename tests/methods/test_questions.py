@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from sofa_fl.engine.base import Exam, Score
 from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa.averages import made_by
 from sofa_fl.methods.sofa.mixing import Mixing
@@ -62,7 +64,7 @@ def of_clients(weights: dict[NodeId, float]) -> Vector:
 
 def written_out(blend: Blend) -> dict[NodeId, float]:
     """How much of each client's model is in a blend: a node is the mean of its clients."""
-    shares: dict[NodeId, float] = Counter()
+    shares: dict[NodeId, float] = defaultdict(float)
     for node, weight in blend:
         below = TREE.clients_of(node)
         for client in below:
@@ -107,8 +109,13 @@ def test_nothing_is_asked_twice_and_all_in_one_exchange() -> None:
     spy, proposals = spy_of(FED), all_proposals()
     calls: list[int] = []
     evaluate = spy.evaluate
+
+    def counted(exams: Sequence[Exam]) -> list[Score]:
+        calls.append(len(exams))
+        return evaluate(exams)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spy, "evaluate", lambda exams: calls.append(len(exams)) or evaluate(exams))
+        patch.setattr(spy, "evaluate", counted)
         asked([*proposals, *proposals])
     assert len(calls) == 1
     parts = [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,19 +71,24 @@ def test_a_round_has_two_exchanges_whatever_happens(
     assert edits, "or nothing happened"
 
 
-def test_a_run_has_three_with_the_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the two, clients are scored on their test samples."""
+def test_so_has_every_round_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the scores on test samples, which are for people to read."""
     calls: list[str] = []
-    train, held_out = Federation.train, Federation.held_out
-    monkeypatch.setattr(
-        Federation, "train", lambda self, *a, **k: calls.append("train") or train(self, *a, **k)
-    )
-    monkeypatch.setattr(
-        Federation, "held_out", lambda self, *a, **k: calls.append("ask") or held_out(self, *a, **k)
-    )
+
+    def counted(name: str) -> Callable[..., Any]:
+        function = getattr(Federation, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            calls.append(name)
+            return function(*args, **options)
+
+        return call
+
+    for name in ("train", "held_out"):
+        monkeypatch.setattr(Federation, name, counted(name))
     sofa_fl.run(tiny(tmp_path / "run"), data=own_data())
     rounds = tiny(tmp_path / "run").rounds
-    assert calls == ["train", "ask"] * (1 + rounds)
+    assert calls == ["train", "held_out"] * (1 + rounds)
 
 
 def random_edits(tree: Tree, clients: Sequence[NodeId], rng: np.random.Generator) -> list[Edit]:
@@ -258,3 +264,18 @@ def test_a_state_is_made_of_few_things() -> None:
         c: dict.fromkeys(FIRST.tree.path(c), 2.0) for c in FIRST.tree.clients
     }
     assert state.shared == Shared()
+
+
+def test_a_split_may_leave_a_cluster_that_all_have_left() -> None:
+    """Grafts of the same round took its last clients."""
+    fed = federation(5)
+    root, high, low, gone = map(NodeId, (10, 11, 12, 13))
+    parent: dict[NodeId, NodeId | None] = {root: None, high: root, low: root, gone: high}
+    places = (high, high, gone, low, low)
+    tree = Tree(parent | dict(zip(fed.clients, places)), fed.clients, 14)
+    models = {node: fed.initial(int(node)) for node in tree.parent}
+    state = SofaState(tree, models).measured({}, 1.0)
+    parts = (fed.clients[:2], (gone,))
+    edits: list[Edit] = [Graft(fed.clients[2], low), Split(high, (NodeId(14), NodeId(15)), parts)]
+    after = state.after(edits, fed)
+    assert torch.equal(after.models[NodeId(15)], models[gone])
