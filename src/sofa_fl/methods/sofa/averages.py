@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.guard import GuardConfig
 from sofa_fl.methods.sofa.config import SofaConfig
 from sofa_fl.models.flat import IdentityDict, Mix, Model, Vector, as_vector, mean
 from sofa_fl.topology.edits import (
@@ -68,7 +67,7 @@ def mean_of_clients(
 def made_by(tree: Tree, updates: Updates, fed: Federation) -> dict[NodeId, Vector]:
     """By node, the mean of what the clients below it have learned in this round."""
     models = {client: update.model for client, update in updates.items()}
-    return means_up(tree, models, replace(fed, guard=GuardConfig()))
+    return means_up(tree, models, replace(fed, guard=replace(fed.guard, aggregate="mean")))
 
 
 def mean_of(nodes: Sequence[NodeId], tree: AnyTree, models: Models, fed: Federation) -> Vector:
