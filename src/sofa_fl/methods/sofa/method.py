@@ -25,7 +25,7 @@ from sofa_fl.methods.sofa.paper import mixed, objective_value, regularized_mean,
 from sofa_fl.methods.sofa.positions import positions_of
 from sofa_fl.methods.sofa.questions import Answers, ask
 from sofa_fl.methods.sofa.state import SofaState
-from sofa_fl.models.flat import Vector
+from sofa_fl.models.flat import Model, Vector
 from sofa_fl.present import Late, Lazy
 from sofa_fl.sharing import SharingConfig, share
 from sofa_fl.topology.dmac import dmac
@@ -98,7 +98,10 @@ class Sofa:
 
     def view(self, state: SofaState) -> View:
         """Every node's model, and for each client the one it serves."""
-        serve = state.models.__getitem__ if self.config.serve == "own" else state.effective
+
+        def serve(client: NodeId) -> Model:
+            return state.models[client] if self.config.serve == "own" else state.effective(client)
+
         served = Lazy(dict.fromkeys(state.tree.clients), serve)
         return View(tree=state.tree, models=state.models, served=served, shared=state.shared)
 
@@ -132,10 +135,11 @@ class Sofa:
         """What positions suggest, of those operations that go by losses."""
         config, rules, unit = self.config.shape, self.config.rules, fed.blind_loss
         by_losses = [name for name in config.operations if getattr(rules, name, "") == "default"]
-        news = {client for client in space.clients if fed.has_new_data(client)}
+        missed = state.mixing.missed
+        new = {c for c in state.tree.clients if fed.has_new_data(c, 1 + missed.get(c, 0))}
 
         def is_due(node: NodeId) -> bool:
-            return node in news or (node + fed.round) % config.every == 0
+            return node in new or (node + fed.round) % config.every == 0
 
         return Proposer(
             state.tree,
@@ -143,7 +147,7 @@ class Sofa:
             replace(config, operations=tuple(by_losses)),
             self.config.dmac,
             is_due,
-            state.mixing.selfish(config.least) - news,
+            state.mixing.selfish(config.least) - new,  # they were while they had other data
             {c for c, path in state.losses.items() if [*path.values()][-2:][0] > unit},
             {k for k, since in state.arrivals.items() if fed.round < since + config.patience},
         )

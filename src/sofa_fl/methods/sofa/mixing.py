@@ -35,7 +35,8 @@ class Mixing:
         missed: For how many rounds a client has not been asked since, if for any.
         costs: What a node would lose by taking a quarter of its parent's when its clients were last
             asked; negative if it gains. As fractions of the loss of a constant prediction.
-        idle: For how many rounds in a row nobody has gained anything by a cluster, if for any.
+        idle: For how many rounds in a row nobody has gained anything by a cluster, if for any;
+            rounds in which none of its clients was asked do not count.
     """
 
     weights: Mapping[NodeId, float] = field(default_factory=dict)
@@ -161,9 +162,10 @@ def weigh(
             costs |= dict(zip(siblings, quarter.tolist()))
     missed = {c: 1 + before.missed.get(c, 0) for c in tree.clients if c not in asked}
     idle = {
-        cluster: 1 + before.idle.get(cluster, 0)
+        cluster: rounds
         for cluster in tree.clusters
-        if cluster in rows and _is_idle(cluster, tree, weights, costs, least)
+        if (rounds := before.idle.get(cluster, 0) + (cluster in rows))
+        and _is_idle(cluster, tree, weights, costs, least)
     }
     return Mixing(weights, missed, costs, idle)
 
@@ -183,7 +185,7 @@ def _is_idle(
     children = tree.children[cluster]
     is_above = not tree.members.issuperset(children)
     would_lose = all(costs.get(child, 0.0) > least for child in children)
-    return weights[cluster] == 0 or (is_above and would_lose)
+    return weights.get(cluster) == 0 or (is_above and would_lose)
 
 
 def _steadied(losses: Floats, counts: Floats, samples: float) -> Floats:

@@ -47,18 +47,10 @@ class SofaState:
         return effective_model(self.tree.path(client), self.models, self.mixing)
 
     def after(self, edits: Sequence[Edit], fed: Federation) -> SofaState:
-        """The state after some edits: the only way in which models and all else follow them.
-
-        A client that joins has the model of its new parent, unless it has brought its own.
-        """
+        """The state after some edits: the only way in which models and all else follow them."""
         if not edits:
             return self
-        tree, models = apply_all(self.tree, edits), dict(self.models)
-        for edit in edits:
-            if isinstance(edit, Join):
-                new = [edit.node] if edit.above is None else [edit.above, edit.node]
-                models = {**dict.fromkeys(new, models[edit.onto]), **models}
-        models = inherit(self.tree, models, edits, fed)
+        tree, models = apply_all(self.tree, edits), inherit(self.tree, self.models, edits, fed)
         onto = [e.onto for e in edits if isinstance(e, Graft | Join)]
         into = [edit.into for edit in edits if isinstance(edit, Merge)]
         arrivals = {**self.arrivals, **dict.fromkeys([*onto, *into], fed.round)}
