@@ -22,6 +22,7 @@ from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId
 
 ENOUGH = 100  # samples to judge models by
+MOST = 10.0  # constant predictions: a client's loss counts as no more in a claim
 LARGEST = 1e30  # the loss of what could not be scored
 
 
@@ -74,10 +75,12 @@ def ask(
     }
     losses = sheet.losses()
 
+    most = MOST * fed.blind_loss  # else one client could outvote all others
+
     def joined(entries: Sequence[int]) -> float:
         known = [(losses[k], sheet.num(k)) for k in entries]
         return float(
-            sum(num * min(loss, LARGEST) for loss, num in known) / sum(n for _, n in known)
+            sum(num * min(loss, most) for loss, num in known) / sum(n for _, n in known)
         )
 
     answers = {
@@ -154,13 +157,9 @@ class _Blends(dict[Blend, Model]):
         if 2 < len(plus) == len(blend):
             model = mean(models, weights)
         elif len(plus) > 2:
-            minus = [(node, weight) for node, weight in blend if weight <= 0]
-            total = sum(weight for _, weight in plus)
+            rest, total = slice(len(plus), None), sum(weight for _, weight in plus)
             first = tuple((node, weight / total) for node, weight in plus)
-            model = Mix(
-                (as_vector(self[first]), *(self.made[node] for node, _ in minus)),
-                (total, *(weight for _, weight in minus)),
-            )
+            model = Mix((as_vector(self[first]), *models[rest]), (total, *weights[rest]))
         self[blend] = model
         return model
 
