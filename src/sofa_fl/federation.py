@@ -134,9 +134,9 @@ class Federation:
         """Whether a client has new data, or may not have contributed to the last round."""
         return self.may_miss or client in self.register.flaws or self.has_new_data(client)
 
-    def has_new_data(self, client: NodeId) -> bool:
-        """Whether a client's samples have changed since the last round."""
-        before = self.data.stage(max(0, self.round - 1)).clients.get(client)
+    def has_new_data(self, client: NodeId, rounds: int = 1) -> bool:
+        """Whether a client's samples have changed since the last round, or the last few."""
+        before = self.data.stage(max(0, self.round - rounds)).clients.get(client)
         return self.stage.clients[client] is not before
 
     @property

@@ -49,12 +49,10 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         )
         return
     yield (
-        "The rows of *SOFA-FL* and, where data change, of *SHAPE only* were made with the present "
-        "rules.\n"
-        "So were those of the *frozen tree* and *DMAC every round* in swap, emerge, converge and "
-        "rotate, and in recur but for one seed; the others are older.\n"
-        "In these, a client mostly started from its parent's effective model, and a split needed "
-        "only a gain of 0.1.\n"
+        "All rows were made with earlier rules: a client whose new data contradicted its cluster "
+        "looked for another one before it trained (an alert).\n"
+        "Of those of the *frozen tree* and *DMAC every round*, some are older still: a client mostly "
+        "started from its parent's effective model.\n"
         "The rows of the other methods, and all rows on faults, come from version 0.1.0.\n"
         "The newer rows are in float32, the older ones in bf16.\n"
     )
@@ -82,9 +80,8 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
 
 WHO = """\
 All contenders have the same local training: a learning rate of 2e-3 that falls to 0.3 of this value, and the class-mix correction.
-*SHAPE only* is SOFA-FL without alerts (`sofa.alert` is set too high to be reached): clients never look for another cluster on their own.
-The *frozen tree* has no alerts either, and changes only when clients join or leave.
-*DMAC every round* builds a new tree in every round, without alerts; *with the alarm*, alerts are on.
+The *frozen tree* changes only when clients join or leave.
+*DMAC every round* builds a new tree in every round.
 HypCluster is given the true number of groups (the largest at any time).
 The oracle is FedAvg within the true groups, which it is given in every round; a new group starts from the model of its first client.
 """

@@ -333,9 +333,9 @@ def edits_of(tree: Tree, proposals: Sequence[Proposal], operation: Operation) ->
     If some children of a cluster become one, so do the others, unless the cluster is the root:
     nothing stays between.
     """
-    chosen = [p for p in proposals if p.operation == operation and p.node in tree.parent]
+    chosen = [p for p in proposals if p.operation == operation and _is_possible(p, tree)]
     if operation == "graft":
-        return [Graft(p.node, onto) for p in chosen for onto in p.others if onto in tree.parent]
+        return [Graft(p.node, onto) for p in chosen for onto in p.others]
     if operation == "merge":
         return merges_of(tree, [(p.node, other) for p in chosen for other in p.others])
     parts: dict[NodeId, list[tuple[NodeId, ...]]] = {}
@@ -352,6 +352,17 @@ def edits_of(tree: Tree, proposals: Sequence[Proposal], operation: Operation) ->
     return splits_of(
         tree, {cluster: parts[cluster] for cluster in tree.clusters if parts.get(cluster)}
     )
+
+
+def _is_possible(proposal: Proposal, tree: Tree) -> bool:
+    """Whether rules of another kind have left everything in place that an edit is about."""
+    node, others = proposal.node, proposal.others
+    if node not in tree.parent or not all(other in tree.parent for other in others):
+        return False
+    if proposal.operation == "graft":
+        return not any(node in tree.path(onto) for onto in others)
+    above = node if proposal.operation == "split" else tree.parent[node]
+    return all(tree.parent[other] == above for other in others)
 
 
 def find_prunes(tree: Tree, idle: Collection[NodeId] = ()) -> list[Edit]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.guard import GuardConfig
 from sofa_fl.methods.sofa.config import SofaConfig
 from sofa_fl.models.flat import IdentityDict, Mix, Model, Vector, as_vector, mean
 from sofa_fl.topology.edits import (
@@ -68,13 +67,13 @@ def mean_of_clients(
 def made_by(tree: Tree, updates: Updates, fed: Federation) -> dict[NodeId, Vector]:
     """By node, the mean of what the clients below it have learned in this round."""
     models = {client: update.model for client, update in updates.items()}
-    return means_up(tree, models, replace(fed, guard=GuardConfig()))
+    return means_up(tree, models, replace(fed, guard=replace(fed.guard, aggregate="mean")))
 
 
 def mean_of(nodes: Sequence[NodeId], tree: AnyTree, models: Models, fed: Federation) -> Vector:
-    """The mean of nodes' models, weighted by the samples below them."""
+    """The mean of nodes' models, weighted by the samples below them, if there are any."""
     samples = [sum(fed.size(n) for n in tree.walk(node) if n in tree.members) for node in nodes]
-    return mean([models[node] for node in nodes], samples)
+    return mean([models[node] for node in nodes], samples if any(samples) else [1] * len(nodes))
 
 
 def means_up(tree: Tree, models: Models, fed: Federation) -> dict[NodeId, Vector]:
@@ -106,8 +105,8 @@ def inherit(
     """The models after `edits` of `tree`, with models for new clusters.
 
     A merged cluster is the mean of the clusters merged; a part of a split cluster is the mean of
-    the children it takes. Nodes that stay keep their models; a client that joins brings its own,
-    among `models`.
+    the children it takes; a client that joins has that of its new parent. Nodes that stay keep
+    their models.
     """
     models, draft = dict(models), MutableTree(tree)  # a `Tree` would be checked at every edit
     for edit in edits:
@@ -118,7 +117,10 @@ def inherit(
                 models |= {
                     part: mean_of(group, draft, models, fed) for part, group in zip(into, groups)
                 }
-            case Prune() | Graft() | Join() | Leave():
+            case Join(node, onto, above):
+                new = [node] if above is None else [above, node]
+                models = {**dict.fromkeys(new, models[onto]), **models}
+            case Prune() | Graft() | Leave():
                 pass
         edit.apply(draft)
     return {node: model for node, model in models.items() if node in draft.parent}

@@ -25,7 +25,7 @@ from sofa_fl.methods.sofa.paper import mixed, objective_value, regularized_mean,
 from sofa_fl.methods.sofa.positions import positions_of
 from sofa_fl.methods.sofa.questions import Answers, ask
 from sofa_fl.methods.sofa.state import SofaState
-from sofa_fl.models.flat import Vector
+from sofa_fl.models.flat import Model, Vector
 from sofa_fl.present import Late, Lazy
 from sofa_fl.sharing import SharingConfig, share
 from sofa_fl.topology.dmac import dmac
@@ -97,7 +97,10 @@ class Sofa:
 
     def view(self, state: SofaState) -> View:
         """Every node's model, and for each client the one it serves."""
-        serve = state.models.__getitem__ if self.config.serve == "own" else state.effective
+
+        def serve(client: NodeId) -> Model:
+            return state.models[client] if self.config.serve == "own" else state.effective(client)
+
         served = Lazy(dict.fromkeys(state.tree.clients), serve)
         return View(tree=state.tree, models=state.models, served=served, shared=state.shared)
 
@@ -135,9 +138,11 @@ class Sofa:
         by_losses = [name for name in config.operations if getattr(rules, name, "") == "default"]
         unit = fed.blind_loss
 
+        missed = state.mixing.missed
+        new = {c for c in state.tree.clients if fed.has_new_data(c, 1 + missed.get(c, 0))}
+
         def is_due(node: NodeId) -> bool:
-            is_news = node in state.tree.members and fed.has_new_data(node)
-            return is_news or (node + fed.round) % config.every == 0
+            return node in new or (node + fed.round) % config.every == 0
 
         return Proposer(
             state.tree,
@@ -145,7 +150,7 @@ class Sofa:
             replace(config, operations=tuple(by_losses)),
             self.config.dmac,
             is_due,
-            state.mixing.selfish,
+            state.mixing.selfish - new,  # they were while they had other data
             {c for c, path in state.losses.items() if [*path.values()][-2:][0] > unit},
         ).all()
 

@@ -33,7 +33,8 @@ class Mixing:
     Attributes:
         weights: a of every node but the root, when its clients were last asked.
         missed: For how many rounds a client has not been asked since, if for any.
-        idle: For how many rounds in a row nobody has gained anything by a cluster, if for any.
+        idle: For how many rounds in a row nobody has gained anything by a cluster, if for any;
+            rounds in which none of its clients was asked do not count.
     """
 
     weights: Mapping[NodeId, float] = field(default_factory=dict)
@@ -150,16 +151,17 @@ def weigh(
             weights |= {node: WEIGHTS[k] for node, k in zip(siblings, best.tolist())}
     missed = {c: 1 + before.missed.get(c, 0) for c in tree.clients if c not in asked}
     idle = {
-        cluster: 1 + before.idle.get(cluster, 0)
+        cluster: rounds
         for cluster in tree.clusters
-        if cluster in rows and _is_idle(cluster, tree, weights)
+        if (rounds := before.idle.get(cluster, 0) + (cluster in rows))
+        and _is_idle(cluster, tree, weights)
     }
     return Mixing(weights, missed, idle)
 
 
 def _is_idle(cluster: NodeId, tree: Tree, weights: Mapping[NodeId, float]) -> bool:
     """Whether a cluster stands for its parent, or none of its children takes anything from it."""
-    return weights[cluster] == 0 or all(weights[child] == 1 for child in tree.children[cluster])
+    return weights.get(cluster) == 0 or all(weights[child] == 1 for child in tree.children[cluster])
 
 
 def _steadied(losses: Floats, counts: Floats, samples: float) -> Floats:

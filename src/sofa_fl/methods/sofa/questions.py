@@ -7,6 +7,7 @@ client, also on some of those that it trains on, since few held-out samples say 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -70,7 +71,9 @@ def ask(
 
     def joined(entries: Sequence[int]) -> float:
         known = [(losses[k], sheet.num(k)) for k in entries]
-        return sum(num * min(loss, LARGEST) for loss, num in known) / sum(n for _, n in known)
+        return float(
+            sum(num * min(loss, LARGEST) for loss, num in known) / sum(n for _, n in known)
+        )
 
     answers = {
         claim: Answer(joined(new), joined(old), sum(map(sheet.num, new)))
@@ -135,18 +138,16 @@ class _Blends(dict[Blend, Model]):
         self.made = made
 
     def __missing__(self, blend: Blend) -> Model:
-        plus = tuple((node, weight) for node, weight in blend if weight > 0)
+        plus = tuple(takewhile(lambda share: share[1] > 0, blend))
         models, weights = [self.made[node] for node, _ in blend], [weight for _, weight in blend]
         model: Model = models[0] if len(blend) == 1 else Mix(tuple(models), tuple(weights))
         if 2 < len(plus) == len(blend):
             model = mean(models, weights)
         elif len(plus) > 2:
-            minus = [(node, weight) for node, weight in blend if weight <= 0]
+            rest = slice(len(plus), None)
             total = sum(weight for _, weight in plus)
-            model = Mix(
-                (as_vector(self[plus]), *(self.made[node] for node, _ in minus)),
-                (total, *(weight for _, weight in minus)),
-            )
+            first = tuple((node, weight / total) for node, weight in plus)
+            model = Mix((as_vector(self[first]), *models[rest]), (total, *weights[rest]))
         self[blend] = model
         return model
 

@@ -13,7 +13,7 @@ from sofa_fl.methods.sofa.averages import Models, inherit
 from sofa_fl.methods.sofa.mixing import Mixing, effective_model
 from sofa_fl.models.flat import Mix
 from sofa_fl.sharing import Shared
-from sofa_fl.topology.edits import Edit, Join, apply_all
+from sofa_fl.topology.edits import Edit, apply_all
 from sofa_fl.topology.tree import NodeId, Tree
 
 Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
@@ -45,18 +45,10 @@ class SofaState:
         return effective_model(self.tree.path(client), self.models, self.mixing)
 
     def after(self, edits: Sequence[Edit], fed: Federation) -> SofaState:
-        """The state after some edits: the only way in which models and all else follow them.
-
-        A client that joins has the model of its new parent, unless it has brought its own.
-        """
+        """The state after some edits: the only way in which models and all else follow them."""
         if not edits:
             return self
-        tree, models = apply_all(self.tree, edits), dict(self.models)
-        for edit in edits:
-            if isinstance(edit, Join):
-                new = [edit.node] if edit.above is None else [edit.above, edit.node]
-                models = {**dict.fromkeys(new, models[edit.onto]), **models}
-        models = inherit(self.tree, models, edits, fed)
+        tree, models = apply_all(self.tree, edits), inherit(self.tree, self.models, edits, fed)
         state = SofaState(
             tree,
             models,

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
 from sofa_fl.engine.base import Outcome
-from sofa_fl.methods.rules.clusters import Update
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.noised import (
+from sofa_fl.methods.sofa.averages import Update
+from sofa_fl.methods.sofa.by_models import (
+    SofaByModels,
     agree_more,
     denoised,
     find_all_splits,
-    learned_so_far,
-    parent_models,
-    rules_by_models,
     splits_by_models,
 )
-from sofa_fl.methods.rules.rule_set import default_rules
+from sofa_fl.methods.sofa.config import SofaConfig
 from sofa_fl.models.flat import Vector
-from sofa_fl.topology.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.clustering.evidence import DistanceEvidence
-from sofa_fl.topology.clustering.shape import default_tree_rules, shape
-from sofa_fl.topology.tree import NodeId, Tree, flat_tree
+from sofa_fl.sharing import SharingConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.edits import Split, apply_all
+from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
 SIZE = 4000  # numbers of a model
-BUILD = default_tree_rules().build
 
 
 @dataclass
@@ -39,6 +35,7 @@ class Fed:
 
     round: int = 0
     first_id: int = 20
+    engine: Any = field(default_factory=lambda: SimpleNamespace(num_trainable=SIZE))
 
     def size(self, client: NodeId) -> int:
         return 100
@@ -62,7 +59,7 @@ def grown(groups: list[int], noise: float, seed: int = 0, round: int = 0) -> Tre
 
 
 def divided(tree: Tree, learned: dict[NodeId, Vector], fed: Any) -> Tree:
-    return apply_all(tree, find_all_splits(tree, learned, DmacConfig(), BUILD, fed))
+    return apply_all(tree, find_all_splits(tree, learned, DmacConfig(), fed))
 
 
 def clusters(tree: Tree) -> set[tuple[int, ...]]:
@@ -94,15 +91,15 @@ def test_noise_alone_has_no_groups(num: int) -> None:
 def test_all_rounds_count() -> None:
     """What is too noisy in one round is clear after ten, since learning adds up faster."""
     found: dict[NodeId, Vector] = {}
+    method, fed = SofaByModels(SofaConfig(), SharingConfig()), cast(Any, Fed())
     for round in range(10):
         for client, vector in learned(FOUR, 8.0, round).items():
             steady = learned(FOUR, 0.0)[client]
             noise = vector - learned(FOUR, 0.0, round)[client]
             update = Update(torch.zeros(SIZE), Outcome(steady + noise, np.zeros(1, np.float32)))
-            found = learned_so_far(found, {client: update}, SIZE)
+            found = method.learned(found, {client: update}, fed)
         if round == 0:
             first = dict(found)
-    fed: Any = Fed()
     tree = flat_tree([NodeId(i) for i in range(20)], 20)
     assert clusters(divided(tree, first, fed)) != EXACTLY
     assert clusters(divided(tree, found, fed)) == EXACTLY
@@ -126,7 +123,7 @@ def test_nested_groups_are_divided_further() -> None:
     parent: dict[NodeId, NodeId | None] = {NodeId(30): None, NodeId(31): NodeId(30)}
     parent |= {NodeId(32): NodeId(30)} | {NodeId(i): NodeId(31 + i // 6) for i in range(12)}
     tree = Tree(parent, tuple(NodeId(i) for i in range(12)), 33)
-    edits = splits_by_models(tree, learned(halves, 1.0), DmacConfig(), BUILD, fed)
+    edits = splits_by_models(tree, learned(halves, 1.0), DmacConfig(), fed)
     assert [edit.node for edit in edits if isinstance(edit, Split)] == [31, 32]
     assert {p for e in edits if isinstance(e, Split) for p in e.into} == {33, 34, 35, 36}
 
@@ -149,25 +146,3 @@ def test_a_diagonal_of_noise_does_not_matter() -> None:
     np.testing.assert_allclose(denoised(products), denoised(more))
     np.testing.assert_allclose(denoised(more).sum(axis=0), 0, atol=1e-9)
     assert denoised(np.ones((1, 1))) == 0
-
-
-def test_the_rules_of_such_a_round_only_divide() -> None:
-    some = learned(FOUR, 0.5)
-    fed: Any = Fed()
-    rules = rules_by_models(default_rules(), some, SofaConfig(), fed)
-    updates: Any = some  # only whose they are counts
-    space = rules.embed(updates, SofaConfig(), fed)
-    assert clusters(rules.build(space, DmacConfig(), 20)) == EXACTLY
-    flat = flat_tree(tuple(some), 20)
-    after, edits, _ = shape(flat, DistanceEvidence(flat, space), ShapeConfig(), rules)
-    assert clusters(after) == EXACTLY
-    assert {type(edit) for edit in edits} == {Split}
-    frozen = ShapeConfig(operations=("graft", "merge", "prune"))
-    assert not shape(flat, DistanceEvidence(flat, space), frozen, rules)[1]
-
-
-def test_clients_stand_for_their_clusters() -> None:
-    tree = grown(FOUR, 0.5)
-    mixing = parent_models(tree)
-    assert all(mixing.weights[client] == 0 for client in tree.clients)
-    assert all(mixing.weights[cluster] == 1 for cluster in tree.clusters)
