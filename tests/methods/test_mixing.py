@@ -108,15 +108,30 @@ def chosen(weights: Mapping[NodeId, float]) -> Table:
 
 
 def test_clusters_that_nobody_gains_from_are_counted() -> None:
-    """A stands for its parent; clients of B take nothing from it; one of C takes something."""
+    """A stands for its parent; the clients of B take nothing from it, but may be alike."""
     weights = {A: 0.0, **dict.fromkeys(CLIENTS[3:], 1.0), CLIENTS[8]: 0.9}
     table, samples = chosen(weights), dict.fromkeys(CLIENTS, 10)
     mixing = Mixing()
     for rounds in (1, 2, 3):
         mixing = weigh(TREE, mixing, table, samples, CLIENTS, 0.0)
-        assert mixing.idle == {A: rounds, B: rounds}
+        assert mixing.idle == {A: rounds}
     mixing = weigh(TREE, mixing, chosen({**weights, A: 0.25}), samples, CLIENTS, 0.0)
-    assert mixing.idle == {B: 4}, "A is of use again, so its count begins anew"
+    assert not mixing.idle, "A is of use again, so its count begins anew"
+
+
+@pytest.mark.parametrize(("cost", "idle"), [(0.01, False), (0.03, True)])
+def test_a_cluster_above_others_is_idle_if_all_of_them_would_lose(cost: float, idle: bool) -> None:
+    tree = tree_of([[[0, 1], [2, 3]], 4])
+    above, *below = (c for c in tree.clusters if c != tree.root)
+    rows = {above: [1.0, 1, 0, 1, 1, 1], **dict.fromkeys(below, [1.0, 1, 1, cost, cost, 0])}
+    table = {
+        (c, n): np.array(rows.get(n, [1.0, 1, 0, 1, 1, 1]))
+        for c in tree.clients
+        for n in tree.path(c)[1:]
+    }
+    samples = dict.fromkeys(tree.clients, 10)
+    found = weigh(tree, Mixing(), table, samples, tree.clients, 0.0, least=0.02)
+    assert (above in found.idle) == idle
 
 
 def test_a_cluster_is_as_idle_as_before_while_none_of_its_clients_is_asked() -> None:

@@ -79,9 +79,7 @@ def ask(
 
     def joined(entries: Sequence[int]) -> float:
         known = [(losses[k], sheet.num(k)) for k in entries]
-        return float(
-            sum(num * min(loss, most) for loss, num in known) / sum(n for _, n in known)
-        )
+        return float(sum(num * min(loss, most) for loss, num in known) / sum(n for _, n in known))
 
     answers = {
         claim: Answer(
