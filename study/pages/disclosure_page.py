@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from study.pages.disclosure_tables import DISCLOSURE, disclosure_table, findings, ways
+from study.pages.made_by import made_by
 from study.pages.page_parts import (
     command,
     common,
@@ -32,10 +33,10 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     if not rows:
         yield "There are no results yet: `sofa-fl reproduce disclosure` makes them.\n"
         return
-    yield f"## What it brings\n\n{_what_was_run(rows)}\n{findings(rows)}"
+    yield f"## What it brings\n\n{_what_was_run(rows)}\n{findings(rows)}\n{made_by(rows, str)}"
     yield from picture(pages, "disclosure")
     yield disclosure_table(rows)
-    yield f"## Once, refreshed, or to all\n\n{WAYS}\n{ways(rows)}"
+    yield f"## Once, refreshed, or to all\n\n{WAYS}\n{ways(rows)}\n{made_by(rows, str)}"
 
 
 DISCLOSED = """\

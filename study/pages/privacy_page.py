@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from study.pages.made_by import made_by
 from study.pages.page_parts import command, common, engines_of, made_from, over, picture
 from study.pages.privacy_tables import PRIVACY, privacy_tables, verdicts
 from study.rows.row_files import Row, read_rows
@@ -27,7 +28,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         return
     yield f"## What it costs\n\n{_what_was_run(rows)}\n{verdicts(rows)}"
     yield from picture(pages, "privacy")
-    yield f"## Every budget\n\n{READING}\n{privacy_tables(rows)}"
+    yield f"## Every budget\n\n{READING}{made_by(rows)}\n{privacy_tables(rows)}"
 
 
 GUARANTEE = """\
