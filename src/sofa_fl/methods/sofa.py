@@ -65,7 +65,9 @@ class Sofa:
         tree = apply_all(state.tree, joins)
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
-        evidence = FederationEvidence(tree, space, models, fed, told_apart=state.told_apart)
+        evidence = FederationEvidence(
+            tree, space, models, fed, told_apart=state.told_apart, dmac=self.config.dmac
+        )
         foreseen = foresee(tree, evidence, self.config.shape, rules)
         ask = partial(evidence.path_losses, foreseen=foreseen)  # one exchange for both
         fed.foresee(rules.weighed(tree, models, updates))
