@@ -79,7 +79,7 @@ class Sofa:
             tree, models = evidence.tree, dict(evidence.models)
             losses = compare_losses(tree, models, fed, losses, updates, evidence.path_losses)
         mixing = rules.weigh(tree, models, losses, state.mixing, updates, self.config, fed)
-        shared = self.share(tree, space, state.shared, fed)  # line 7
+        shared = self.share(tree, space, state.shared.after(edits), fed)  # line 7
         told_apart = told_apart_after(state.told_apart, tree, edits, fed)
         state = SofaState(tree, models, losses, mixing, shared, learned, told_apart)
         return state, self.notes(state, (*moves, *joins, *edits), updates, space, fed)
