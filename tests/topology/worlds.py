@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.evidence import Question
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
@@ -29,6 +30,7 @@ class MadeUp:
     round: int = 0
     moved: Collection[NodeId] = ()
     told_apart: tuple[tuple[NodeId, ...], ...] = ()
+    dmac: DmacConfig = field(default_factory=DmacConfig)
     counts: dict[int, int] = field(default_factory=dict)
     asked: list[tuple[Question, bool]] = field(default_factory=list)
     calls: list[set[tuple[Question, bool]]] = field(default_factory=list)

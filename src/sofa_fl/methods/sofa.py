@@ -65,7 +65,9 @@ class Sofa:
         tree = apply_all(state.tree, joins)
         models |= self.cluster_update(tree, state, updates, fed)  # line 5
         known = {c: losses for c, losses in state.losses.items() if c not in updates}
-        evidence = FederationEvidence(tree, space, models, fed, told_apart=state.told_apart)
+        evidence = FederationEvidence(
+            tree, space, models, fed, told_apart=state.told_apart, dmac=self.config.dmac
+        )
         foreseen = foresee(tree, evidence, self.config.shape, rules)
         ask = partial(evidence.path_losses, foreseen=foreseen)  # one exchange for both
         fed.foresee(rules.weighed(tree, models, updates))
@@ -77,7 +79,7 @@ class Sofa:
             tree, models = evidence.tree, dict(evidence.models)
             losses = compare_losses(tree, models, fed, losses, updates, evidence.path_losses)
         mixing = rules.weigh(tree, models, losses, state.mixing, updates, self.config, fed)
-        shared = self.share(tree, space, state.shared, fed)  # line 7
+        shared = self.share(tree, space, state.shared.after(edits), fed)  # line 7
         told_apart = told_apart_after(state.told_apart, tree, edits, fed)
         state = SofaState(tree, models, losses, mixing, shared, learned, told_apart)
         return state, self.notes(state, (*moves, *joins, *edits), updates, space, fed)

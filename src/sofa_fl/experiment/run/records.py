@@ -117,7 +117,11 @@ def describe_round(
         **objective(notes),
         "tree": parents_of(view.tree.parent),
         "edits": [edit_to_json(edit) for edit in notes.edits],
-        "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
+        "pools": {
+            str(node): len(rows)
+            for node, rows in view.shared.pools.items()
+            if node not in view.tree.members
+        },
         "shared": {str(c): n for c, n in contributions(view.tree, view.shared.pools, fed.owned)},
         "disclosed": disclosed(view, fed),
         "positions": {str(client): place for client, place in notes.positions.items()},

@@ -27,6 +27,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Models, inherit, mean_of
 from sofa_fl.methods.rules.config import SofaConfig
 from sofa_fl.models.flat import Vector, distances, mean
+from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.clustering.evidence import Question, ToldApart, moved_between
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
@@ -119,7 +120,7 @@ class FederationEvidence:
     """The models of a tree's nodes, and the clients that answered in this round (`space`).
 
     Attributes:
-        moved, told_apart: As `Evidence` has them.
+        moved, told_apart, dmac: As `Evidence` has them.
         known: What was asked before, by question and whether training samples counted.
     """
 
@@ -129,6 +130,7 @@ class FederationEvidence:
     fed: Federation
     moved: Collection[NodeId] = ()
     told_apart: ToldApart = ()
+    dmac: DmacConfig = field(default_factory=DmacConfig)
     known: dict[tuple[Question, bool], float] = field(default_factory=dict)
 
     @property

@@ -11,8 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from sofa_fl.federation import Federation
 from sofa_fl.methods.rules.clusters import Models, inherit
 from sofa_fl.methods.rules.config import SofaConfig
@@ -83,15 +81,11 @@ def after_edits(state: SofaState, edits: Sequence[Edit], fed: Federation) -> Sof
     tree = apply_all(state.tree, edits)
     params = inherit(state.tree, state.params, edits, fed)
     losses = compare_losses(tree, params, fed, state.losses, fed.asked)
-    empty = np.empty(0, dtype=np.int64)
-    pools = {cluster: state.shared.pools.get(cluster, empty) for cluster in tree.clusters}
-    # A client that moved receives what is shared at its new position in the tree.
-    ledger = state.shared.ledger.without(state.tree.members - tree.members)
-    ledger = ledger.record(tree, pools, fed.owned)
+    shared = state.shared.after(edits).on(tree, fed.owned)
     mixing = after_moves(state.mixing, state.tree, tree)
     learned = {c: vector for c, vector in state.learned.items() if c in tree.members}
     told_apart = told_apart_after(state.told_apart, tree, (), fed)
-    return SofaState(tree, params, losses, mixing, Shared(pools, ledger), learned, told_apart)
+    return SofaState(tree, params, losses, mixing, shared, learned, told_apart)
 
 
 def told_apart_after(

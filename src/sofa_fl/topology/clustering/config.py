@@ -12,14 +12,15 @@ Operation = Literal["graft", "merge", "split", "prune"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DmacConfig:
-    """How wide the tree is.
+    """How wide the first tree is, and how SHAPE's default split finds groups.
 
     Attributes:
         increase: The paper's rule: pairs nearer than the smallest distance times this factor
             (gamma) are joined in one step. 1 gives a binary tree except for ties; a larger factor
             gives a wider, flatter tree. None joins up to the next gap in the distances instead.
         certain: Also dissolve clusters that chance may have made: clients that differ only by
-            noise then get a flat tree.
+            noise then get a flat tree. SHAPE makes groups of which DMAC is certain at once; other
+            groups, and all groups without this or with `increase`, must gain by it.
     """
 
     increase: Annotated[float, Ge(1)] | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
+from sofa_fl.topology.clustering.config import ShapeConfig
 from sofa_fl.topology.clustering.default_edits import (
     ERRORS,
     MUCH,
@@ -32,10 +32,10 @@ Children = dict[NodeId, list[NodeId]]  # of a cluster, and the clients below eac
 def find_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[Edit]:
     """Put together the children of a cluster that DMAC sees as one.
 
-    For every cluster, DMAC looks at the clients below it as they are now. What it is certain of, as
-    in the first tree, becomes a part: one that is of no use costs nothing, since how far it goes
-    its own way is chosen by its losses. Other clients that it sees as one must gain by a model of
-    their own.
+    For every cluster, DMAC looks at the clients below it as they are now, as `sofa.dmac` says. What
+    it is certain of, as in the first tree, becomes a part: one that is of no use costs nothing,
+    since how far it goes its own way is chosen by its losses. Other clients that it sees as one
+    must gain by a model of their own; so must all where DMAC is never certain (`can_be_certain`).
     """
     families = families_of(tree, evidence)
     evidence.losses(about_parents(families), more=True)  # which tells held-out losses as well
@@ -69,7 +69,7 @@ def foresee_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> list[
 
 def prepare_splits(tree: Tree, evidence: Evidence, config: ShapeConfig) -> None:
     """Build the trees that `find_splits` looks at whatever models lose; none that take long."""
-    for children in families_of(tree, evidence).values():
+    for children in families_of(tree, evidence).values() if can_be_certain(evidence) else ():
         if sum(map(len, children.values())) <= FEW:
             certain_tree(children, evidence)
 
@@ -97,7 +97,8 @@ def groups_of_clients(children: Children, evidence: Evidence) -> list[Part]:
     lone = set(lone_clients(children))
     if len(lone) < 2:
         return []
-    tree = dmac(without_noise(space_of(children, evidence)), DmacConfig(certain=False))
+    config = replace(evidence.dmac, certain=False)
+    tree = dmac(without_noise(space_of(children, evidence)), config)
     return [part for part in parts_of(tree, children) if lone.issuperset(part)]
 
 
@@ -106,18 +107,26 @@ def certain_parts(children: Children, evidence: Evidence) -> list[Part]:
 
     Clients that moved in this round are where their old siblings are.
     """
-    if any(child in evidence.moved for child in children):
+    if not can_be_certain(evidence) or any(child in evidence.moved for child in children):
         return []
     lone = set(lone_clients(children))
     parts = parts_of(certain_tree(children, evidence), children)
     return [part for part in parts if lone.isdisjoint(part) or lone.issuperset(part)]
 
 
+def can_be_certain(evidence: Evidence) -> bool:
+    """Whether the run's DMAC tells groups from chance: by gaps, without those that may be chance.
+
+    The paper's rule joins everybody in the end, and so every tree has clusters.
+    """
+    return evidence.dmac.certain and evidence.dmac.increase is None
+
+
 def certain_tree(children: Children, evidence: Evidence) -> Tree:
     """The tree that DMAC builds of the clients below some children; it is built once."""
     space, trees = space_of(children, evidence), evidence.space.trees
     if space.clients not in trees:
-        trees[space.clients] = dmac(space, DmacConfig())
+        trees[space.clients] = dmac(space, evidence.dmac)
     return trees[space.clients]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Protocol, Self
 
 import numpy as np
 
+from sofa_fl.topology.clustering.config import DmacConfig
 from sofa_fl.topology.geometry.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
 from sofa_fl.topology.tree.edits import Edit
@@ -28,6 +29,7 @@ class Evidence(Protocol):
             they come from.
         told_apart: Clusters that a split made in an earlier round, split by split: their clients
             had trained from one model, and went different ways.
+        dmac: How groups are found, as in the first tree.
     """
 
     @property
@@ -40,6 +42,8 @@ class Evidence(Protocol):
     def moved(self) -> Collection[NodeId]: ...
     @property
     def told_apart(self) -> ToldApart: ...
+    @property
+    def dmac(self) -> DmacConfig: ...
     def samples(self, client: NodeId) -> int:
         """How many held-out samples a client has."""
         ...
@@ -72,6 +76,7 @@ class DistanceEvidence:
     round: int = 0
     moved: Collection[NodeId] = ()
     told_apart: ToldApart = ()
+    dmac: DmacConfig = field(default_factory=DmacConfig)
 
     def samples(self, client: NodeId) -> int:
         return 1
