@@ -26,9 +26,10 @@ from sofa_fl.experiment.run.summary import summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.outputs import ClientOutputs
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics
+from sofa_fl.experiment.scoring.training import r2_notes, training_notes
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import write_text
-from sofa_fl.experiment.storage.events import Event, edit_from_json
+from sofa_fl.experiment.storage.events import R2, Event, edit_from_json, metric_of
 from sofa_fl.experiment.storage.frozen_file import write_frozen
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.storage.saving import (
@@ -207,8 +208,11 @@ class Experiment:
         summary = {
             **summarize(self.config, self.info, view, edits, self.examiner, self.elapsed, on_step),
             **({"metrics": event["metrics"]} if "metrics" in event else {}),
+            "notes": training_notes(event.get("training", {})),
             "run": str(folder.path),
         }
+        if metric_of(summary) == R2:
+            summary["notes"] += r2_notes(summary["client"])
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
         notify(observers, {"event": "end", "summary": summary})
         return RunResult(folder.path, summary, view)
