@@ -34,10 +34,12 @@ def training_of(curves: Curves, fed: Federation, before: Mapping[str, Any]) -> d
     if not known:
         return dict(before)
     first = before.get("first", float(np.mean([curve[0] for curve in known.values()])))
+    y = fed.data.train.y
+    center = y.mean(axis=0, dtype=np.float64) if y.dtype.kind == "f" else None
     diverged, unlearned, ends, constants = [], [], {}, {}
     for client, curve in known.items():
         start, end = _mean(curve[: _part(curve)]), _mean(curve[-_part(curve) :])
-        worst, best = constant_losses(client, fed)
+        worst, best = constant_losses(client, fed, center)
         ends[client], constants[client] = end, worst
         limit = max(worst, first)
         if not math.isfinite(end) or end > VERY_FAR * limit or end > max(FAR * limit, start):
@@ -54,18 +56,19 @@ def training_of(curves: Curves, fed: Federation, before: Mapping[str, Any]) -> d
     return {"first": first, "of": len(known), **{key: v for key, v in told.items() if v != []}}
 
 
-def constant_losses(client: NodeId, fed: Federation) -> tuple[float, float]:
+def constant_losses(
+    client: NodeId, fed: Federation, center: NDArray[np.float64] | None
+) -> tuple[float, float]:
     """The loss of a constant prediction on a client's training samples: a poor one, and the best.
 
-    The poor one takes all classes for equally common, or the mean of all targets. The best is not
-    compared with (infinite) where it is nearly perfect or where samples are not known.
+    The poor one takes all classes for equally common, or `center`, the mean of all targets. The
+    best is not compared with (infinite) where it is nearly perfect or where samples are not known.
     """
     blind, train = fed.blind_loss, fed.data.train
     if not len(train) or fed.privacy is not None:
         return blind, blind
-    if train.y.dtype.kind == "f":
-        targets = train.y[fed.owned[client]].astype(np.float64)
-        own = float(((targets - train.y.mean(axis=0, dtype=np.float64)) ** 2).mean())
+    if center is not None:
+        own = float(((train.y[fed.owned[client]] - center) ** 2).mean())
         return max(blind, own), max(blind, own)
     shares = fed.data.class_counts(fed.owned[client]) / fed.size(client)
     entropy = -float((shares[shares > 0] * np.log(shares[shares > 0])).sum())
