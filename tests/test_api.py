@@ -125,14 +125,14 @@ def test_progress_is_a_line_that_is_written_over(
 ) -> None:
     sofa_fl.run(tiny(tmp_path / "silent", rounds=1))
     assert capsys.readouterr().err == "", "nobody looks on"
-    sofa_fl.run(tiny(tmp_path / "run", rounds=2), progress=True)
+    result = sofa_fl.run(tiny(tmp_path / "run", rounds=2), progress=True)
     said = capsys.readouterr().err
     lines = said.split("\r")
     assert "warm-up done, mean " in said
     assert "round 1/2, mean " in said
     assert "scoring every level, step 2 of" in said
     assert "done in 0:0" in lines[-1]
-    assert said.count("\n") == 1
+    assert said.split("\n")[1:] == [*(f"note: {note}" for note in result.notes), ""]
 
 
 def test_a_comparison_over_seeds(tmp_path: Path) -> None:

@@ -79,6 +79,11 @@ class Result(loop.RunResult):
         return metric_of(self.summary)
 
     @property
+    def notes(self) -> list[str]:
+        """Sentences about what went wrong, if anything did."""
+        return list(self.summary["notes"])
+
+    @property
     def report(self) -> Path:
         """The report, an HTML file."""
         return self.run / REPORT
@@ -169,6 +174,7 @@ class Result(loop.RunResult):
             f"<div>{tree_svg(record)}<table><thead><tr><th>client</th>"
             f"<th>{score_name(self.metric)}</th><th>cluster</th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"
+            f"{''.join(f'<p>{escape(note)}</p>' for note in self.notes)}"
             f"<p>{few}; everything is in <code>{escape(str(self.report))}</code></p></div>"
         )
 

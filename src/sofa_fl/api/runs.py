@@ -237,7 +237,7 @@ class ProgressLine:
             done = f"step {event['done'] + 1} of {event['of']}"
             self._say(f"scoring every level, {done}")
         elif event["event"] == "end":
-            self._end(event["summary"]["seconds"])
+            self._end(event["summary"])
 
     def _round(self, event: Event, now: float) -> None:
         round, rounds = event["round"], event["rounds"]
@@ -249,9 +249,11 @@ class ProgressLine:
             parts.append(f"{duration(left)} left")
         self._say(", ".join(parts))
 
-    def _end(self, seconds: float) -> None:
-        self._say(f"done in {duration(seconds)}")
+    def _end(self, summary: Event) -> None:
+        self._say(f"done in {duration(summary['seconds'])}")
         print(file=sys.stderr, flush=True)
+        for note in summary.get("notes", ()):
+            print(f"note: {note}", file=sys.stderr, flush=True)
         self._width = 0
 
     def _say(self, words: str) -> None:

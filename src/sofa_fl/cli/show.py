@@ -63,7 +63,7 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     screen.print()
     screen.print(Text.assemble(("Edits    ", "bold"), _counts(summary["edits"])))
     screen.print(Text.assemble(("Sharing  ", "bold"), _sharing(summary["sharing"])))
-    for remark in _remarks(record):
+    for remark in [*summary.get("notes", ()), *_remarks(record)]:
         _put(screen, "Note", remark, "yellow")
     if "groups" in summary:
         _put(screen, "Groups", _groups(summary["groups"]))

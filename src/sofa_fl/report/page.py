@@ -226,13 +226,14 @@ def read_run(path: Path) -> Plain:
     """A run folder as one object; the run may be going on."""
     reader = RunReader(path)
     history, about = reader.read_on(), reader.about()
-    edits_in_words = remarks(
+    said = remarks(
         history,
         method=about["method"],
         depth=history[-1]["depth"] if history else 0,
         metric=metric_of(history[-1]) if history else "",
     )
-    return {**about, "history": history, "remarks": edits_in_words}
+    notes = (about["summary"] or {}).get("notes", [])
+    return {**about, "history": history, "remarks": [*notes, *said]}
 
 
 def write_report(paths: Sequence[Path], file: Path | None = None) -> Path:

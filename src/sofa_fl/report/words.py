@@ -26,9 +26,9 @@ NOTHING = "-"
 WORTH_TELLING = 0.01  # by how much a mean must have fallen
 FLAT = (
     "The tree is flat: no group of clients has models that are clearly more similar to each other "
-    "than to those of other clients. This is usual if clients differ only in how common their "
-    "classes are."
+    "than to those of other clients."
 )
+USUAL = "This is usual if clients differ only in how common their classes are."
 RoundRecords = Sequence[Mapping[str, Any]]  # events, or what the page has of them
 
 
@@ -180,7 +180,9 @@ def remarks(records: RoundRecords, *, method: str, depth: int, metric: str) -> l
     """Sentences about a run, from the records of its rounds; often none."""
     if not records:
         return []
-    found = [FLAT] if method == "sofa" and depth == 1 and _num_clients(records[-1]) > 2 else []
+    is_flat = method == "sofa" and depth == 1 and _num_clients(records[-1]) > 2
+    why = f" {USUAL}" if metric == ACCURACY else ""
+    found = [FLAT + why] if is_flat else []
     fall = decline(records, metric)
     return [*found, fall] if fall else found
 
