@@ -101,7 +101,9 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     try:
         machine.start('nginx -c "$PWD/nginx.conf"', "nginx.log")
         wait_until(lambda: is_open(port), "nginx")
-        yield Front(machine.folder, port, server, ssl.create_default_context(cafile=keys / "ca.crt"))
+        yield Front(
+            machine.folder, port, server, ssl.create_default_context(cafile=keys / "ca.crt")
+        )
     finally:
         machine.close()
         server.shutdown()
