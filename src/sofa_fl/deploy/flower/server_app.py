@@ -42,7 +42,7 @@ from sofa_fl.experiment.storage.events import Event, is_evaluated, metric_of, sc
 from sofa_fl.experiment.tracking.observers import at_end
 from sofa_fl.report.page import write_run_report
 
-SITES_FILE = ".flwr/sites.json"  # beside Flower's database, whose ids of machines it has
+SITES_FILE = ".flwr/sites.txt"  # beside Flower's database, whose ids of machines it has
 MAX_ANSWER = 1_000_000_000  # bytes
 TRIES, PAUSE = 5, 1.0  # if the SuperLink fails, and the seconds between two
 
