@@ -81,7 +81,8 @@ def ask(
         run_id=3, node_id=7, node_config={"client": 0}, state=RecordDict(), run_config={}
     )
     app = app_module.client_app(load)
-    return from_record(app(message=message, context=context).content, key)
+    answer = app(message=message, context=context).content
+    return from_record(answer, key, sealed_for if key is not None else None)
 
 
 def audited(site: Path) -> list[dict[str, Any]]:
@@ -183,7 +184,7 @@ def process_of(site: Path, **policy: str) -> ClientAppProcess:
     lines = [line for line in file.read_text().splitlines() if not line.startswith("app = ")]
     file.write_text("\n".join([*(f'{k} = "{v}"' for k, v in policy.items()), *lines]))
     load_policy.cache_clear()
-    return ClientAppProcess("127.0.0.1:1", 0)
+    return ClientAppProcess("127.0.0.1:1", 0, b"secret")
 
 
 EVIL = Fab("0", b"whatever the server sends", {})
