@@ -1,20 +1,19 @@
-"""How right SOFA-FL's trees are, on federations with a known tree: `python benchmarks/planted.py`.
+"""How right SOFA-FL's trees are, where the true tree is known: `python benchmarks/planted.py`.
 
-- levels: three levels, uneven groups and a client that contradicts everybody; at round 8 six clients
-  change places, at round 15 three of one group become a group that contradicts everybody;
-- unrelated: groups of different sizes that contradict each other, in which nothing changes;
+- levels: three levels, uneven groups and a client that contradicts everybody; at round 8 six
+  clients change places, at round 15 three of one group begin to contradict everybody;
+- unrelated: groups of several sizes that contradict each other, in which nothing changes;
 - inside: at round 5 images of three of eight clients turn, at round 10 they rename all classes;
-- swap: at round 8 a third of every one of four groups moves on to the next group;
-- noise: clients that differ by chance only;
-- compatible: regions and sites within them, whose images are turned and whose labels agree;
+- swap: at round 8 a third of each of four groups moves on to the next one;
+- noise: clients that differ by chance only, so the true tree is flat;
+- compatible: regions, and sites within them, whose images are turned and whose labels agree;
 - odd: 14 clients alike, and one that calls every class otherwise;
-- positions: no training; DMAC on positions that are pure noise.
+- positions: DMAC alone, on positions that are noise: flat trees, in %.
 
-Prints a line per case and seed, and tables in Markdown. In these, "3 of 5" counts seeds and a number
-is their mean. A change of round 8 is first in the tree of round 8: a delay of 0. Only public names
-are used, so the same file measures other versions: `PYTHONPATH=<other>/src python ...`. With
-`--method`, another method is scored on the same data, to see what can be learned. Seeds below 200 are
-for choices.
+Prints a line per case and seed, then Markdown: "3 of 5" counts seeds, a number is their mean. A
+group is found if a node has exactly its clients, a tree is exact without any other cluster, and
+"after 8" counts rounds from round 8 on. Only public names are used: `PYTHONPATH=<other>/src python
+benchmarks/planted.py` measures another version. Seeds below 200 are for choices.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 if not os.environ.get("PYTHONPATH"):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
@@ -43,498 +43,306 @@ import sofa_fl
 
 Group = frozenset[int]
 Place = tuple[str, ...]  # a client's true groups, the widest first: ("A", "A1", "A1a")
-Value = bool | float | str | None  # None: never
-Values = dict[str, Value]
-Draws = Callable[[int, np.random.Generator], tuple[NDArray[np.float32], NDArray[np.int64]]]
-HOLDOUT = 0.05
+Values = dict[str, Any]  # numbers, booleans and words; None is never
+Samples = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
-@dataclass(frozen=True)
 class Tree:
-    """The tree after a round: the clients of every cluster, and who is right below the root."""
+    """The tree after a round; accuracies in %."""
 
-    clusters: Mapping[int, Group]
-    root: int
-    top: Mapping[int, Group]
-    edits: int
-    accuracy: Mapping[int, float]
-
-    @classmethod
-    def of(cls, event: Mapping[str, object]) -> Tree:
-        """What the event of a round says."""
-        record = json.loads(json.dumps(event))
-        parent = {int(node): up for node, up in record["tree"].items()}
-        clients: list[int] = record.get("clients", list(range(len(record["accuracies"]))))
+    def __init__(self, event: Mapping[str, Any]) -> None:
+        parent = {int(node): up for node, up in event["tree"].items()}
+        self.accuracy = {c: 100 * s for c, s in zip(event["clients"], event["accuracies"])}
+        self.edits = len(event["edits"])
         below: dict[int, set[int]] = {node: set() for node in parent}
-        for client in clients:
+        for client in self.accuracy:
             node: int | None = client
             while node is not None:
                 below[node].add(client)
                 node = parent[node]
-        groups = {node: frozenset(found) for node, found in below.items()}
-        root = next(node for node, up in parent.items() if up is None)
-        return cls(
-            {node: group for node, group in groups.items() if node not in clients},
-            root,
-            {node: group for node, group in groups.items() if parent[node] == root},
-            len(record["edits"]),
-            dict(zip(clients, record["accuracies"])),
-        )
+        (root,) = (node for node, up in parent.items() if up is None)
+        groups = {node: frozenset(clients) for node, clients in below.items() if node != root}
+        self.nodes = {*groups.values(), frozenset(self.accuracy)}
+        self.branches = {groups[node] for node in groups if parent[node] == root}
+        self.clusters = [groups[node] for node in groups if node not in self.accuracy]
 
-    def found(self, groups: Iterable[Group]) -> float:
-        """The share of these groups that are exactly the clients of one node."""
-        nodes = {*self.clusters.values(), *(frozenset([client]) for client in self.accuracy)}
-        return statistics.mean(group in nodes for group in groups)
+    def share(self, groups: Iterable[Group]) -> float:
+        """How many of these groups are exactly the clients of one node."""
+        return statistics.fmean(group in self.nodes for group in groups)
 
     def extra(self, groups: Iterable[Group]) -> int:
-        """The number of clusters below the root that are no true group, or one a second time."""
-        inner = [group for node, group in self.clusters.items() if node != self.root]
-        return len(inner) - len(set(inner) & set(groups))
+        """The number of clusters below the root that are no true group, or one once more."""
+        return len(self.clusters) - len(set(self.clusters) & set(groups))
 
     def is_exactly(self, groups: Iterable[Group]) -> bool:
-        """Whether these groups, the root and the clients are all that there is."""
-        return self.found(groups) == 1 and not self.extra(groups)
-
-    def is_branch(self, group: Iterable[int]) -> bool:
-        """Whether a node right below the root has exactly these clients."""
-        return frozenset(group) in self.top.values()
-
-    @property
-    def is_flat(self) -> bool:
-        return len(self.clusters) == 1
-
-    def mean(self, clients: Iterable[int] | None = None) -> float:
-        """The mean accuracy of some clients or all, in %."""
-        chosen = self.accuracy if clients is None else clients
-        return 100 * statistics.mean(self.accuracy[client] for client in chosen)
-
-
-Trees = Sequence[Tree]
-Measure = Callable[[Trees], Values]
+        """Whether these groups are there, and nothing else between the root and the clients."""
+        return self.share(groups) == 1 and not self.extra(groups)
 
 
 @dataclass(frozen=True)
 class Case:
-    data: sofa_fl.FederatedData
-    network: Callable[[], nn.Module]
-    rounds: int
-    measure: Measure
-    batch_size: int = 25
-    learning_rate: float = 2e-3
+    """A federation, and what of its trees is looked at."""
+
+    phases: Mapping[int, Sequence[Place]]  # the place of every client, by the first round
+    concepts: Mapping[Place, sofa_fl.Concept]  # what is seen there
+    samples: Samples  # clients get the next ones in turn: their size for training, others for tests
+    sizes: Sequence[int]
+    checked: Sequence[int]  # rounds
+    watched: Sequence[Place] = ()
 
 
-def groups_of(places: Sequence[Place]) -> set[Group]:
-    """The true groups of several clients, at every level."""
-    prefixes = {place[:depth] for place in places for depth in range(1, 1 + len(place))}
-    found = (
-        frozenset(c for c, place in enumerate(places) if place[: len(prefix)] == prefix)
-        for prefix in prefixes
-    )
-    return {group for group in found if len(group) > 1}
-
-
-def delay(trees: Trees, since: int, holds: Callable[[Tree], bool]) -> int | None:
-    """Rounds from a change to the first tree for which something holds."""
-    return next((k for k, tree in enumerate(trees[since:]) if holds(tree)), None)
-
-
-def planted(
-    phases: Mapping[int, Sequence[Place]],
-    concepts: Mapping[Place, sofa_fl.Concept],
-    draw: Draws,
-    sizes: Sequence[int],
-    seed: int,
-    tested: int = 100,
-) -> sofa_fl.FederatedData:
-    """Clients with samples of their own, seen as the concept of their place has them.
-
-    `phases` has the place of every client by the round from which it holds. A client has the same
-    samples in every place, and the places are known to the oracle.
-    """
-    rng, starts = np.random.default_rng([seed, 7]), dict[bool, int]()
+def federated(case: Case, tested: int = 100, holdout: float = 0.05) -> sofa_fl.FederatedData:
+    """The data of a case: a client has the same samples in every place that it is ever in."""
     rows: dict[tuple[int, Place], sofa_fl.ClientData] = {}
-    parts: dict[bool, list[tuple[NDArray[np.float32], NDArray[np.int64]]]] = {True: [], False: []}
-    for client, size in enumerate(sizes):
-        samples = {True: draw(size, rng), False: draw(tested, rng)}  # True: for training
-        for place in dict.fromkeys(places[client] for places in phases.values()):
-            at: dict[bool, NDArray[np.int64]] = {}
-            for kind, (x, y) in samples.items():
-                seen = concepts[place].apply(x, y)
-                parts[kind].append(seen)
-                at[kind] = np.arange(len(y)) + starts.get(kind, 0)
-                starts[kind] = starts.get(kind, 0) + len(y)
-            held = max(1, round(HOLDOUT * size))
-            rows[client, place] = sofa_fl.ClientData(at[True][held:], at[True][:held], at[False])
-    train, test = (
-        sofa_fl.from_arrays(*(np.concatenate(arrays) for arrays in zip(*parts[kind])))
-        for kind in (True, False)
-    )
-    names = {place: number for number, place in enumerate(concepts)}
-    stages = tuple(
-        sofa_fl.Stage(
-            since,
-            {client: rows[client, place] for client, place in enumerate(places)},
-            (tuple(names[place] for place in places),),
-        )
-        for since, places in phases.items()
-    )
-    first = tuple(stages[0].clients.values())
-    outputs = 1 + int(max(train.y.max(), test.y.max()))
-    return sofa_fl.FederatedData(train, test, first, outputs, stages[0].truth, stages)
+    trains, tests, end, (x, y) = list[Samples](), list[Samples](), 0, case.samples
+    cuts = np.cumsum([number for size in case.sizes for number in (size, tested)])
+    dealt = iter(np.split(np.arange(len(y)), cuts))
+    for client, size in enumerate(case.sizes):
+        own, aside, held = next(dealt), next(dealt), round(holdout * size)
+        for place in dict.fromkeys(places[client] for places in case.phases.values()):
+            at, scored_on = end + np.arange(size), tested * len(tests) + np.arange(tested)
+            rows[client, place] = sofa_fl.ClientData(at[held:], at[:held], scored_on)
+            trains.append(case.concepts[place].apply(x[own], y[own]))
+            tests.append(case.concepts[place].apply(x[aside], y[aside]))
+            end += size
+    number, stages = list(case.concepts).index, list[sofa_fl.Stage]()  # for the oracle
+    for since, places in case.phases.items():
+        clients = {client: rows[client, place] for client, place in enumerate(places)}
+        stages.append(sofa_fl.Stage(since, clients, (tuple(map(number, places)),)))
+    train, test = (sofa_fl.from_arrays(*map(np.concatenate, zip(*p))) for p in (trains, tests))
+    first, truth = tuple(stages[0].clients.values()), stages[0].truth
+    return sofa_fl.FederatedData(train, test, first, train.num_classes, truth, tuple(stages))
 
 
-@cache
-def mnist() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The images of MNIST for training, at 14 × 14 pixels."""
+def images(seed: int) -> Samples:
+    """Some images of MNIST at 14 × 14 pixels."""
     train = sofa_fl.federate(sofa_fl.DataConfig(num_clients=2), 0).train
-    pixels = train.x.reshape(-1, 14, 2, 14, 2).mean((2, 4), dtype=np.float32)
-    return pixels / np.float32(255), train.y.astype(np.int64)
+    rows = np.random.default_rng([seed, 1]).choice(len(train), 12_000, replace=False)
+    pixels = train.x[rows].reshape(-1, 14, 2, 14, 2).mean((2, 4), dtype=np.float32)
+    return pixels / np.float32(255), train.y[rows].astype(np.int64)
 
 
-def images(seed: int) -> Draws:
-    """Draws images that nobody else has."""
-    x, y = mnist()
-    order = iter(np.random.default_rng([seed, 8]).permutation(len(y)).tolist())
-
-    def draw(size: int, _: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        rows = [next(order) for _ in range(size)]
-        return x[rows], y[rows]
-
-    return draw
-
-
-def clouds(seed: int, classes: int = 8, inputs: int = 16, apart: float = 0.9) -> Draws:
-    """Draws from one Gaussian per class."""
-    centers = apart * np.random.default_rng([seed, 9]).normal(size=(classes, inputs))
-
-    def draw(size: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        y = rng.integers(0, classes, size)
-        return (centers[y] + rng.normal(size=(size, inputs))).astype(np.float32), y
-
-    return draw
-
-
-def mlp(inputs: int, outputs: int, hidden: int = 48) -> Callable[[], nn.Module]:
-    return lambda: nn.Sequential(
-        nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs)
-    )
-
-
-def labelled(labels: Iterable[int], degrees: float = 0.0) -> sofa_fl.Concept:
-    return sofa_fl.Concept(degrees, tuple(int(label) for label in labels))
+def clouds(seed: int) -> Samples:
+    """Eight classes, each a Gaussian in 16 dimensions."""
+    rng = np.random.default_rng([seed, 2])
+    centers, y = 0.9 * rng.normal(size=(8, 16)), rng.integers(0, 8, 12_000)
+    return (centers[y] + rng.normal(size=(len(y), 16))).astype(np.float32), y
 
 
 def contradicting(names: Iterable[Place], classes: int, seed: int) -> dict[Place, sofa_fl.Concept]:
-    """Labels for every place, on no class of which two of them agree."""
-    order = np.random.default_rng([seed, 10]).permutation(classes)
-    return {name: labelled(np.roll(order, k)) for k, name in enumerate(names)}
+    """Labels for every place; no two of them agree on a class."""
+    order = np.random.default_rng([seed, 3]).permutation(classes)
+    return {name: sofa_fl.Concept(0.0, tuple(np.roll(order, k))) for k, name in enumerate(names)}
 
 
-def shuffled(places: Sequence[Place], seed: int) -> list[Place]:
-    """The same places for other clients: a client's number says nothing."""
-    return [places[k] for k in np.random.default_rng([seed, 11]).permutation(len(places))]
+def shuffled(sizes: Mapping[Place, int], seed: int) -> list[Place]:
+    """The places of clients whose numbers say nothing about them."""
+    places = [place for place, size in sizes.items() for _ in range(size)]
+    return [places[k] for k in np.random.default_rng([seed, 4]).permutation(len(places))]
 
 
-def moved(places: Sequence[Place], moves: Sequence[tuple[Place, Place, int]]) -> list[Place]:
-    """So many clients (the first) of one place go to another one, all at once."""
+def moved(places: Sequence[Place], moves: Iterable[tuple[Place, Place, int]]) -> list[Place]:
+    """So many clients of one place in another one, all at once."""
     found = list(places)
     for source, target, number in moves:
-        free = [c for c, place in enumerate(places) if place == source and found[c] == source]
-        for client in free[:number]:
-            found[client] = target
+        staying = [c for c, place in enumerate(places) if place == found[c] == source]
+        found = [target if c in staying[:number] else place for c, place in enumerate(found)]
+    return found
+
+
+def those(places: Sequence[Place], prefix: Place) -> Group:
+    """The clients of a true group."""
+    return frozenset(c for c, place in enumerate(places) if place[: len(prefix)] == prefix)
+
+
+def groups_of(places: Sequence[Place]) -> set[Group]:
+    """The true groups of several clients, at all levels."""
+    prefixes = {place[: k + 1] for place in places for k in range(len(place))}
+    return {group for prefix in prefixes if len(group := those(places, prefix)) > 1}
+
+
+def wait(holds: Iterable[bool]) -> int | None:
+    """How many come before the first that holds."""
+    return next((k for k, it_does in enumerate(holds) if it_does), None)
+
+
+def measured(case: Case, trees: Sequence[Tree]) -> Values:
+    """How right the trees after the warm-up and every round are."""
+    found = Values()
+    for since, until in pairwise([*case.phases, len(trees)]):
+        truth, phase = groups_of(case.phases[since]), trees[since:until]
+        for k in sorted({*case.checked} & {*range(since, until)}):
+            found[f"groups found at {k}"] = trees[k].share(truth)
+            found[f"extra clusters at {k}"] = trees[k].extra(truth)
+            found[f"exact at {k}"] = trees[k].is_exactly(truth)
+        found[f"all groups after {since}"] = wait(tree.share(truth) == 1 for tree in phase)
+        found[f"exact after {since}"] = wait(tree.is_exactly(truth) for tree in phase)
+        found[f"late edits after {since}"] = sum(tree.edits for tree in phase[7:])
+    for place in case.watched:
+        name, known = place[-1], {k: those(places, place) for k, places in case.phases.items()}
+        since, group = next((k, clients) for k, clients in known.items() if clients)
+        alone = [group in tree.branches for tree in trees]
+        found |= {f"{name} a branch at {k}": alone[k] for k in case.checked if k >= since}
+        found[f"{name} a branch after {since}"] = wait(alone[since:])
+        found[f"accuracy of {name}"] = statistics.mean(trees[-1].accuracy[c] for c in group)
     return found
 
 
 def levels(seed: int) -> Case:
-    sizes: dict[Place, int] = {
-        ("A", "A1", "A1a"): 5,
-        ("A", "A1", "A1b"): 3,
-        ("A", "A2", "A2a"): 4,
-        ("A", "A2", "A2b"): 2,
-        ("B", "B1"): 6,
-        ("B", "B2"): 3,
-        ("lone",): 1,
+    cast: dict[Place, tuple[int, int, tuple[int, ...]]] = {  # clients; labels: shift, swapped pairs
+        ("A", "A1", "A1a"): (5, 0, ()),
+        ("A", "A1", "A1b"): (3, 0, (0,)),
+        ("A", "A2", "A2a"): (4, 0, (1, 2)),
+        ("A", "A2", "A2b"): (2, 0, (1, 2, 3)),
+        ("B", "B1"): (6, 3, ()),
+        ("B", "B2"): (3, 3, (1, 2)),
+        ("lone",): (1, 6, ()),
+        ("new",): (0, 8, ()),
     }
-    a, b, c, d, e, top, side, alone = [*sizes, ("new",)]
-    new, lone = alone, side
-    order = np.random.default_rng([seed, 12]).permutation(10)
-
-    def labels(shift: int, *pairs: int) -> sofa_fl.Concept:
-        """All labels moved on; then pairs of them exchanged."""
+    order, concepts = np.random.default_rng([seed, 5]).permutation(10), {}
+    for place, (_, shift, pairs) in cast.items():
         names = (np.argsort(order) + shift) % 10
-        for pair in pairs:
-            names[order[[2 * pair, 2 * pair + 1]]] = names[order[[2 * pair + 1, 2 * pair]]]
-        return labelled(names)
-
-    concepts = {
-        a: labels(0),
-        b: labels(0, 0),
-        c: labels(0, 1, 2),
-        d: labels(0, 1, 2, 3),
-        e: labels(3),
-        top: labels(3, 1, 2),
-        lone: labels(6),
-        new: labels(8),
-    }
-    first = shuffled([place for place, size in sizes.items() for _ in range(size)], seed)
-    exchange = [(a, b, 1), (b, a, 1), (a, c, 1), (c, a, 1), (e, top, 1), (top, e, 1)]
-    second = moved(first, exchange)
-    third = moved(second, [(a, new, 3)])
-    at = first.index(lone)
-    newcomers = [client for client, place in enumerate(third) if place == new]
-    data = planted({0: first, 8: second, 15: third}, concepts, images(seed), [360] * 24, seed)
-
-    def measure(trees: Trees) -> Values:
-        before, after, last = map(groups_of, (first, second, third))
-        return {
-            "all groups at 3": trees[3].found(before) == 1,
-            "share of groups at 3": trees[3].found(before),
-            "lone alone at 3": trees[3].is_branch([at]),
-            "lone alone at 8": trees[8].is_branch([at]),
-            "all groups at 10": trees[10].found(after) == 1,
-            "share of groups at 10": trees[10].found(after),
-            "new branch by 19": any(tree.is_branch(newcomers) for tree in trees[15:20]),
-            "share of groups at end": trees[-1].found(last),
-            "extra clusters at end": trees[-1].extra(last),
-            "accuracy of new": trees[-1].mean(newcomers),
-            "accuracy of lone": trees[-1].mean([at]),
-        }
-
-    return Case(data, mlp(196, 10), 22, measure)
+        for k in pairs:
+            names[order[[2 * k, 2 * k + 1]]] = names[order[[2 * k + 1, 2 * k]]]
+        concepts[place] = sofa_fl.Concept(0.0, tuple(names))
+    a, b, c, _, e, f, lone, new = cast
+    begin = shuffled({place: size for place, (size, *_) in cast.items()}, seed)
+    second = moved(begin, [(*ab, 1) for ab in ((a, b), (b, a), (a, c), (c, a), (e, f), (f, e))])
+    phases = {0: begin, 8: second, 15: moved(second, [(a, new, 3)])}
+    return Case(phases, concepts, images(seed), [360] * 24, (3, 7, 10, 14, 19, 22), (lone, new))
 
 
 def unrelated(seed: int) -> Case:
-    shapes = [(6, 4, 2, 1), (5, 5, 3), (9, 3, 2, 1, 1), (4, 4, 4, 2, 1), (7, 2, 1)]
-    sizes = shapes[seed % len(shapes)]
-    places = shuffled([(str(g),) for g, size in enumerate(sizes) for _ in range(size)], seed)
-    concepts = contradicting(((str(g),) for g in range(len(sizes))), 8, seed)
-    data = planted({0: places}, concepts, clouds(seed), [120] * len(places), seed)
-    truth = groups_of(places)
-
-    def measure(trees: Trees) -> Values:
-        return {
-            "exact at 3": trees[3].is_exactly(truth),
-            "exact at 12": trees[12].is_exactly(truth),
-            "share of groups at 12": trees[12].found(truth),
-            "extra clusters at 12": trees[12].extra(truth),
-            "edits after 6": sum(tree.edits for tree in trees[7:]),
-        }
-
-    return Case(data, mlp(16, 8, 32), 12, measure)
+    shapes = ((6, 4, 2, 1), (5, 5, 3), (9, 3, 2, 1, 1), (4, 4, 4, 2, 1), (7, 2, 1))
+    sizes: dict[Place, int] = {(str(k),): n for k, n in enumerate(shapes[seed % len(shapes)])}
+    places, concepts = shuffled(sizes, seed), contradicting(sizes, 8, seed)
+    return Case({0: places}, concepts, clouds(seed), [120] * len(places), (3, 6, 12))
 
 
 def inside(seed: int) -> Case:
     old, turned, new, other = ("old",), ("old", "turned"), ("new",), ("other",)
     concepts = contradicting([old, other, new], 10, seed)
-    concepts[turned] = labelled(concepts[old].labels or (), 35.0)
-    first = shuffled([old] * 8 + [other] * 4, seed)
-    second = moved(first, [(old, turned, 3)])
-    third = moved(second, [(turned, new, 3)])
-    data = planted({0: first, 5: second, 10: third}, concepts, images(seed), [150] * 12, seed)
-    inner = [client for client, place in enumerate(third) if place == new]
-
-    def measure(trees: Trees) -> Values:
-        return {
-            "exact at 4": trees[4].is_exactly(groups_of(first)),
-            "turned is a node at 9": trees[9].found([frozenset(inner)]) == 1,
-            "new branch by 14": any(tree.is_branch(inner) for tree in trees[10:15]),
-            "delay of new": delay(trees, 10, lambda tree: tree.is_branch(inner)),
-            "exact at end": trees[-1].is_exactly(groups_of(third)),
-            "accuracy of new": trees[-1].mean(inner),
-        }
-
-    return Case(data, mlp(196, 10), 16, measure)
+    concepts[turned] = replace(concepts[old], degrees=35.0)
+    begin = shuffled({old: 8, other: 4}, seed)
+    second = moved(begin, [(old, turned, 3)])
+    phases = {0: begin, 5: second, 10: moved(second, [(turned, new, 3)])}
+    return Case(phases, concepts, images(seed), [150] * 12, (4, 9, 14, 16), [new])
 
 
 def swap(seed: int) -> Case:
-    names: list[Place] = [(letter,) for letter in "ABCD"]
-    first = shuffled([name for name in names for _ in range(6)], seed)
-    second = moved(first, [(name, names[(k + 1) % 4], 2) for k, name in enumerate(names)])
-    concepts = contradicting(names, 8, seed)
-    data = planted({0: first, 8: second}, concepts, clouds(seed), [120] * 24, seed)
-    truth = groups_of(second)
-
-    def measure(trees: Trees) -> Values:
-        return {
-            "exact at 7": trees[7].is_exactly(groups_of(first)),
-            "delay of groups": delay(trees, 8, lambda tree: tree.found(truth) == 1),
-            "delay of exact": delay(trees, 8, lambda tree: tree.is_exactly(truth)),
-            "exact at end": trees[-1].is_exactly(truth),
-        }
-
-    return Case(data, mlp(16, 8, 32), 16, measure)
+    names: list[Place] = [("A",), ("B",), ("C",), ("D",)]
+    begin, concepts = shuffled(dict.fromkeys(names, 6), seed), contradicting(names, 8, seed)
+    second = moved(begin, [(name, names[(k + 1) % 4], 2) for k, name in enumerate(names)])
+    return Case({0: begin, 8: second}, concepts, clouds(seed), [120] * 24, (7, 10, 16))
 
 
 def noise(seed: int) -> Case:
-    rng = np.random.default_rng([seed, 13])
-    sizes = rng.integers(30, 150, 16).tolist() if seed % 2 else [80] * 16  # every other: uneven
-    here: Place = ("all",)
-    concepts = {here: sofa_fl.Concept()}
-    data = planted({0: [here] * 16}, concepts, images(seed), sizes, seed)
-
-    def measure(trees: Trees) -> Values:
-        flat: Values = {f"flat at {k}": trees[k].is_flat for k in (0, 6, 12)}
-        return {**flat, "rounds not flat": sum(not tree.is_flat for tree in trees)}
-
-    return Case(data, mlp(196, 10), 12, measure)
+    rng, here = np.random.default_rng([seed, 6]), ("all",)  # one group, so exact is flat
+    sizes: list[int] = rng.integers(30, 150, 16).tolist() if seed % 2 else [80] * 16
+    return Case({0: [here] * 16}, {here: sofa_fl.Concept()}, images(seed), sizes, (0, 6, 12))
 
 
 def compatible(seed: int) -> Case:
-    names: list[Place] = [(str(r), f"{r}.{s}") for r in range(4) for s in range(2)]
-    places = shuffled([name for name in names for _ in range(3)], seed)
-    concepts = {
-        name: sofa_fl.Concept(45.0 * (k // 2) + 15.0 * (k % 2)) for k, name in enumerate(names)
-    }
-    data = planted({0: places}, concepts, images(seed), [100] * 24, seed)
-    regions = groups_of([place[:1] for place in places])
-    sites = groups_of(places) - regions
-
-    def measure(trees: Trees) -> Values:
-        found: Values = {
-            f"share of {name} at {k}": trees[k].found(groups)
-            for k in (3, 12)
-            for name, groups in (("regions", regions), ("sites", sites))
-        }
-        return {
-            "exact at 12": trees[12].is_exactly(regions | sites),
-            **found,
-            "extra clusters at 12": trees[12].extra(regions | sites),
-        }
-
-    return Case(data, mlp(196, 10), 12, measure)
+    turns = [45.0 * region + 15.0 * site for region in range(4) for site in range(2)]
+    places: list[Place] = [(f"region {by // 45:g}", f"site {by:g}") for by in turns]
+    concepts = dict(zip(places, map(sofa_fl.Concept, turns)))
+    phases = {0: shuffled(dict.fromkeys(places, 3), seed)}
+    return Case(phases, concepts, images(seed), [100] * 24, (3, 12))
 
 
 def odd(seed: int) -> Case:
-    names: list[Place] = [("alike",), ("odd",)]
-    places = shuffled([names[0]] * 14 + [names[1]], seed)
-    data = planted(
-        {0: places}, contradicting(names, 10, seed), images(seed), [60] * len(places), seed
-    )
-    at = places.index(names[1])
-
-    def measure(trees: Trees) -> Values:
-        return {
-            "alone at 3": trees[3].is_branch([at]),
-            "alone at 12": trees[12].is_branch([at]),
-            "exact at 12": trees[12].is_exactly(groups_of(places)),
-            "extra clusters at 12": trees[12].extra(groups_of(places)),
-            "accuracy of odd": trees[-1].mean([at]),
-        }
-
-    return Case(data, mlp(196, 10), 12, measure)
+    sizes: dict[Place, int] = {("alike",): 14, ("odd",): 1}
+    phases, concepts = {0: shuffled(sizes, seed)}, contradicting(sizes, 10, seed)
+    return Case(phases, concepts, images(seed), [60] * 15, (3, 12), [("odd",)])
 
 
-CASES: dict[str, Callable[[int], Case]] = {
-    "levels": levels,
-    "unrelated": unrelated,
-    "inside": inside,
-    "swap": swap,
-    "noise": noise,
-    "compatible": compatible,
-    "odd": odd,
-}
+CASES = {case.__name__: case for case in (levels, unrelated, inside, swap, noise, compatible, odd)}
 
 
-def ran(case: Case, method: str, seed: int) -> Trees:
-    """The tree after the warm-up and every round."""
-    local: dict[str, float] = {}
-    if "final_rate" in {field.name for field in fields(sofa_fl.LocalConfig)}:
+def ran(case: Case, method: str, seed: int) -> list[Tree]:
+    """The trees after the warm-up and every round."""
+    sizes = (data := federated(case)).train.x[0].size, 48, data.num_outputs
+    local: Values = {"batches": 10, "batch_size": 25, "learning_rate": 2e-3}
+    if hasattr(sofa_fl.LocalConfig(), "final_rate"):
         local["final_rate"] = 1.0
-    with tempfile.TemporaryDirectory() as folder:
-        config = sofa_fl.Config(
-            method=method,
-            seed=seed,
-            rounds=case.rounds,
-            warmup=25,
-            engine="sequential",
-            save_every=0,
-            local=sofa_fl.LocalConfig(
-                batches=10, batch_size=case.batch_size, learning_rate=case.learning_rate, **local
-            ),
-            sharing=sofa_fl.SharingConfig(ratio=0),
-            out=f"{folder}/run",
-        )
-        sofa_fl.run(config, data=case.data, network=case.network, progress=False)
-        lines = (Path(folder) / "run" / "events.jsonl").read_text().splitlines()
-    return [Tree.of(event) for event in map(json.loads, lines) if event["event"] == "round"]
+
+    def network() -> nn.Module:
+        hidden, last = (nn.Linear(*ends) for ends in pairwise(sizes))
+        return nn.Sequential(nn.Flatten(), hidden, nn.ReLU(), last)
+
+    plain: Values = {"rounds": case.checked[-1], "warmup": 25, "engine": "sequential"}
+    plain |= {"local": sofa_fl.LocalConfig(**local), "sharing": sofa_fl.SharingConfig(ratio=0)}
+    with tempfile.TemporaryDirectory() as out:
+        config = sofa_fl.Config(method=method, seed=seed, save_every=0, out=f"{out}/run", **plain)
+        sofa_fl.run(config, data=data, network=network, progress=False)
+        events = map(json.loads, Path(out, "run", "events.jsonl").read_text().splitlines())
+        return [Tree(event) for event in events if event["event"] == "round"]
 
 
 def scored(name: str, method: str, seed: int) -> Values:
-    """What a run of a case measures."""
+    """What a run of a case measures; of another method than SOFA-FL, accuracies only."""
     began, case = time.process_time(), CASES[name](seed)
     trees = ran(case, method, seed)
-    found: Values = {} if method != "sofa" else case.measure(trees)
-    found |= {"mean accuracy": trees[-1].mean(), "worst": 100 * min(trees[-1].accuracy.values())}
-    if method == "sofa":
-        found["edits"] = sum(tree.edits for tree in trees)
-        found["edits by round"] = " ".join(str(tree.edits) for tree in trees)
-    return found | {"seconds": time.process_time() - began}
+    found = measured(case, trees) if method == "sofa" else {}
+    scores = trees[-1].accuracy.values()
+    found |= {"mean accuracy": statistics.mean(scores), "worst accuracy": min(scores)}
+    found["edits by round"] = " ".join(str(tree.edits) for tree in trees)
+    return found | {"CPU seconds": time.process_time() - began}
 
 
 def is_flat_on(positions: NDArray[np.float64]) -> bool:
-    """Whether the default method's DMAC makes one cluster of clients with these positions."""
-    num = len(positions)
-    clients = tuple(sofa_fl.NodeId(client) for client in range(num))
-    space = sofa_fl.Space(clients, positions, np.ones(num), linkage="average")
+    """Whether the DMAC of the default method makes no cluster of clients at these positions."""
+    clients, weights = tuple(map(sofa_fl.NodeId, range(len(positions)))), np.ones(len(positions))
+    space = sofa_fl.Space(clients, positions, weights, linkage="average")
     return sofa_fl.dmac(space, sofa_fl.DmacConfig()).depth == 1
 
 
 def on_noise(seed: int) -> Values:
-    """The share of flat trees on Gaussian noise, by the number of clients."""
-    rng, found = np.random.default_rng([seed, 14]), Values()
+    """Flat trees on Gaussian noise, in % by the numbers of clients and dimensions."""
+    rng, found = np.random.default_rng([seed, 7]), Values()
     for clients, draws in ((20, 60), (100, 30), (300, 10), (1000, 2)):
-        flat = [
-            is_flat_on(rng.normal(size=(clients, inputs)))
-            for inputs in (20, 100, 1000)
-            for _ in range(draws)
-        ]
-        found[f"{clients:,} clients: % flat"] = 100 * statistics.mean(flat)
+        for inputs in (20, 100, 1000):
+            flat = [is_flat_on(rng.normal(size=(clients, inputs))) for _ in range(draws)]
+            found[f"{clients:,} clients, {inputs:,} dimensions"] = 100 * statistics.mean(flat)
     return found
 
 
-def shown(value: Value) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "never"}[value]
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def summary(values: Sequence[Value]) -> str:
-    """One cell for all seeds."""
+def summary(key: str, values: Sequence[Any]) -> str:
+    """All seeds in one cell: how many, or the mean."""
     if all(isinstance(value, bool) for value in values):
-        return f"{sum(map(bool, values))} of {len(values)}"
-    numbers = [float(value) for value in values if value is not None]
-    never = f" ({len(values) - len(numbers)} never)" if len(numbers) < len(values) else ""
-    return (f"{statistics.mean(numbers):.4g}" if numbers else "-") + never
+        return f"{sum(values)} of {len(values)}"
+    numbers = [value for value in values if value is not None]
+    mean = f"{statistics.mean(numbers):.4g}" if numbers else ""
+    if key.startswith("groups found"):
+        return f"{mean} (all: {values.count(1)} of {len(values)})"
+    return f"{mean} (never: {values.count(None)})" if None in values else mean
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     names = [*CASES, "positions"]
     parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(names))
     parser.add_argument("--seeds", type=int, nargs="+", default=[200, 201, 202])
     parser.add_argument("--method", default="sofa")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="also write all values into this file")
     asked = parser.parse_args()
     if unknown := set(asked.cases) - set(names):
-        parser.error(f"unknown cases {sorted(unknown)}, known: {', '.join(names)}")
+        parser.error(f"cases are {', '.join(names)}, got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
-    print(f"measuring {sofa_fl.__file__}", file=sys.stderr)
-    results: dict[str, dict[int, Values]] = {}
-    for name in asked.cases or names:
-        for seed in asked.seeds:
-            found = on_noise(seed) if name == "positions" else scored(name, asked.method, seed)
-            results.setdefault(name, {})[seed] = found
-            words = ", ".join(f"{key}: {shown(value)}" for key, value in found.items())
-            print(f"{name} {seed}: {words}", flush=True)
-            if asked.json:
-                asked.json.write_text(json.dumps(results, indent=1) + "\n")
+    results: dict[str, dict[int, Values]] = {name: {} for name in asked.cases or names}
     for name, by_seed in results.items():
-        print(f"\n| {name} | {len(by_seed)} seeds |\n|---|---:|")
-        for key, value in next(iter(by_seed.values())).items():
-            if not isinstance(value, str):
-                print(f"| {key} | {summary([found[key] for found in by_seed.values()])} |")
+        for seed in asked.seeds:
+            found = scored(name, asked.method, seed) if name in CASES else on_noise(seed)
+            words = (f"{k}: {v:.4g}" if type(v) is float else f"{k}: {v}" for k, v in found.items())
+            print(f"{name} {seed}: {', '.join(words)}", flush=True)
+            by_seed[seed] = found
+    if asked.json:
+        asked.json.write_text(json.dumps(results, indent=1) + "\n")
+    for name, by_seed in results.items():
+        print(f"\n| {name} | seeds {' '.join(map(str, by_seed))} |\n|---|---:|")
+        for key in next(iter(by_seed.values())):
+            if key != "edits by round":
+                print(f"| {key} | {summary(key, [found[key] for found in by_seed.values()])} |")
 
 
 if __name__ == "__main__":
