@@ -336,8 +336,8 @@ def main() -> None:
             words = (f"{k}: {v:.4g}" if type(v) is float else f"{k}: {v}" for k, v in found.items())
             print(f"{name} {seed}: {', '.join(words)}", flush=True)
             by_seed[seed] = found
-    if asked.json:
-        asked.json.write_text(json.dumps(results, indent=1) + "\n")
+            if asked.json:
+                asked.json.write_text(json.dumps(results, indent=1) + "\n")
     for name, by_seed in results.items():
         print(f"\n| {name} | seeds {' '.join(map(str, by_seed))} |\n|---|---:|")
         for key in next(iter(by_seed.values())):
