@@ -20,6 +20,7 @@ from study.pages.page_parts import (
     made_from,
     over,
     picture,
+    rate_fell,
     seeds_told,
 )
 from study.rows.row_files import Row, read_rows
@@ -56,7 +57,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         "In these, a client mostly started from its parent's effective model, and a split needed "
         "only a gain of 0.1.\n"
         "The rows of the other methods, and all rows on faults, come from version 0.1.0.\n"
-        "The newer rows are in float32, the older ones in bf16.\n"
+        "The newer rows are in float32, the older ones in bf16.\n" + rate_fell("all methods")
     )
     if drift:
         yield f"## Clients that change\n\n{_what_was_run(drift, 'drift')}\n{WHO}"
@@ -81,7 +82,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
 
 
 WHO = """\
-All contenders have the same local training: a learning rate of 2e-3 that falls to 0.3 of this value, and the class-mix correction.
+All contenders have the same local training: a learning rate of 2e-3, and the class-mix correction.
 *SHAPE only* is SOFA-FL without alerts (`sofa.alert` is set too high to be reached): clients never look for another cluster on their own.
 The *frozen tree* has no alerts either, and changes only when clients join or leave.
 *DMAC every round* builds a new tree in every round, without alerts; *with the alarm*, alerts are on.

@@ -24,6 +24,7 @@ from study.pages.page_parts import (
     made_from,
     over,
     picture,
+    rate_fell,
     seeds_told,
     write_page,
 )
@@ -98,7 +99,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(found, read_rows(out / TRIED), choices)}"
-    yield f"{WHICH_RULES}\n"
+    yield f"{WHICH_RULES}\n{rate_fell('SOFA-FL, though not as written, and of baselines with a `+`')}"
     if rows := found["benchmark"]:
         yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
         yield from picture(pages, "benchmark")
@@ -141,7 +142,7 @@ def _losses(out: Path, pages: Path) -> Iterator[str]:
 
 
 READING = """\
-A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, but nothing else of SOFA-FL.
+A `+` marks a baseline with SOFA-FL's class-mix correction, but nothing else of SOFA-FL.
 Differences are SOFA-FL's number minus the other method's, seed by seed, in points.
 Their 95% intervals (Student's t) are after Holm's correction for all differences of a column.
 Bold marks the best number of a column.

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from study.pages.page_parts import command, common, engines_of, in_common, made_from, over, picture
+from study.pages.page_parts import (
+    command,
+    common,
+    engines_of,
+    in_common,
+    made_from,
+    over,
+    picture,
+    rate_fell,
+)
 from study.pages.tree_tables import TREE, besides, tree_tables, verdict
 from study.rows.row_files import Row, read_rows
 
@@ -80,5 +89,5 @@ The mean client with two levels against that with every other tree, by plain 95%
 
 def _what_was_run(rows: Sequence[Row]) -> str:
     given = common(rows, ())
-    head = f"{over(rows)}\n{engines_of(rows)}{in_common(given)}"
+    head = f"{over(rows)}\n{engines_of(rows)}{rate_fell('all runs')}{in_common(given)}"
     return f"{head}\n{command('tree', rows, given)}"

@@ -126,8 +126,10 @@ def test_an_invalid_mix_is_refused(name: list[Any]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"batches": 1.5}, {"seed": None}, {"pace": "fast"}, {"start": 3}, {"given": "none"},
-        {"pace": float("nan")}, {"pace": 2.0}, {"batches": 0}, {"batches": 1 << 40}, {"seed": -1},
+        {"batches": 1.5}, {"seed": None}, {"start": 3}, {"given": "none"},
+        {"learning_rate": "fast"}, {"learning_rate": float("nan")}, {"learning_rate": -1e-3},
+        {"learning_rate": 2 * CONFIG.local.learning_rate},
+        {"batches": 0}, {"batches": 1 << 40}, {"seed": -1},
         {"pulls": {"target": "a0", "weight": float("inf"), "decay": 0.0}}, {"pulls": 3},
         {"pulls": {"target": "a0", "weight": "x", "decay": 0.0}},
         {"pulls": {"weight": 1.0, "decay": 0.0}}, {"part": "neck"}, {"part": None},
@@ -138,7 +140,7 @@ def test_an_invalid_task_is_refused(change: dict[str, Any]) -> None:
     here, builder = machine(), MessageBuilder()
     header = {
         "start": builder.add_model(here.learner.initial(0)),
-        "given": None, "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "given": None, "batches": 1, "seed": 0, "pulls": None, "prior": True,
         "part": "all",
     }  # fmt: skip
     assert len(here.answer(builder.message(tasks=[header])).header["outcomes"]) == 1
