@@ -31,8 +31,8 @@ def made_from(out: Path) -> str:
 def rate_fell(whose: str) -> str:
     """A sentence on rows that were made before the learning rate became constant."""
     return (
-        f"The learning rate of {whose} fell along a cosine to 0.3 of its first value when these "
-        "rows were made; it is constant now.\n"
+        f"When these rows were made, the learning rate of {whose} fell along a cosine to 0.3 of "
+        "its first value; it is constant now.\n"
     )
 
 

@@ -99,7 +99,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(found, read_rows(out / TRIED), choices)}"
-    yield f"{WHICH_RULES}\n{rate_fell('SOFA-FL, though not as written, and of baselines with a `+`')}"
+    yield f"{WHICH_RULES}\n{rate_fell('SOFA-FL (not as written) and `+`')}"
     if rows := found["benchmark"]:
         yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
         yield from picture(pages, "benchmark")
