@@ -15,6 +15,7 @@ from study.pages.page_parts import (
     made_from,
     over,
     picture,
+    rate_fell,
 )
 from study.rows.row_files import Row, read_rows
 
@@ -67,5 +68,5 @@ All three variants disclose 5%; the differences are in points, with 95% interval
 
 def _what_was_run(rows: Sequence[Row]) -> str:
     given = common(rows, ())
-    head = f"{over(rows)}\n{engines_of(rows)}{in_common(given)}"
+    head = f"{over(rows)}\n{engines_of(rows)}{rate_fell('all runs')}{in_common(given)}"
     return f"{head}\n{command('disclosure', rows, given)}"

@@ -29,6 +29,7 @@ from study.pages.page_parts import (
     in_common,
     made_from,
     over,
+    rate_fell,
 )
 from study.rows.row_files import Row, read_rows
 
@@ -93,7 +94,7 @@ The others are made from MNIST and cover cases that the benchmark does not; in a
 
 WHO = """\
 All methods have the same samples, budget and network.
-All have a learning rate of 2e-3 (`heart`: 1e-3) that falls to 0.3 of this value, and the class-mix correction; the `+` in a baseline's name stands for both.
+All have a learning rate of 2e-3 (`heart`: 1e-3), and the class-mix correction, for which the `+` in a baseline's name stands.
 SCAFFOLD corrects gradients, so it trains by plain SGD, by default at a rate of 0.1.
 No samples are shared, because sharing is not part of this comparison.
 The defaults of SOFA-FL are the same in all federations.
@@ -142,7 +143,8 @@ def _fewer_seeds(rows: Sequence[Row]) -> str:
 def _parts_run(rows: Sequence[Row]) -> str:
     given = common(rows, {key for part in PARTS_OF.values() for key in part})
     made = command("natural_ablation", rows, given, " --data-dir DIR")
-    return f"{over(rows)}\n{engines_of(rows)}{in_common(given)}\n{made}"
+    fell = rate_fell("SOFA-FL, whole and in parts,")
+    return f"{over(rows)}\n{engines_of(rows)}{fell}{in_common(given)}\n{made}"
 
 
 def _what_was_run(rows: Sequence[Row]) -> str:
@@ -152,7 +154,8 @@ def _what_was_run(rows: Sequence[Row]) -> str:
     missing = [f"`{name}`" for name in NATURAL_SETTINGS if not has_setting(rows, name)]
     left = f"Not run yet: {listed(missing)}.\n" if missing else ""
     return (
-        f"{over(rows)}\n{engines_of(rows)}{in_common(given)}{left}\n"
+        f"{over(rows)}\n{engines_of(rows)}{rate_fell('all methods with the correction')}"
+        f"{in_common(given)}{left}\n"
         f"{command('natural', rows, given, ' --data-dir DIR')}\n"
         "`DIR` has `weather.npz`; without it, use `--settings` to leave out the federations that need it.\n"
     )

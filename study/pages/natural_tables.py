@@ -181,7 +181,7 @@ def published(rows: Sequence[Row]) -> str:
         for label in AS_PUBLISHED
         if label in by
     ]
-    return f"Without falling rate and class-mix correction: {listed(found)}.\n" if found else ""
+    return f"Without class-mix correction, at a constant rate: {listed(found)}.\n" if found else ""
 
 
 def _lowest(by: By, label: str) -> str:

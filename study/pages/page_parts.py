@@ -31,6 +31,14 @@ def made_from(out: Path) -> str:
     )
 
 
+def rate_fell(whose: str) -> str:
+    """A sentence on rows that were made before the learning rate became constant."""
+    return (
+        f"When these rows were made, the learning rate of {whose} fell along a cosine to 0.3 of "
+        "its first value; it is constant now.\n"
+    )
+
+
 def command(target: str, rows: Sequence[Row], given: Mapping[str, Any], more: str = "") -> str:
     """The command that makes these rows again; `given` are overrides that all runs have."""
     seeds = ",".join(map(str, sorted({row["seed"] for row in rows})))

@@ -26,6 +26,7 @@ from study.pages.page_parts import (
     made_from,
     over,
     picture,
+    rate_fell,
     write_page,
 )
 from study.pages.paper_claims import fairness_claims, loss_claims, sharing_claims
@@ -108,6 +109,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(found, read_rows(out / TRIED), choices)}"
+    yield f"{rate_fell('SOFA-FL (not as written) and `+`')}"
     if rows := found["benchmark"]:
         yield f"## In short\n\n{_captioned(compact_table(rows), rows)}"
         yield f"{by_precision(rows, found['ablation'])}{standing(rows)}"
@@ -184,7 +186,7 @@ def _losses(out: Path, pages: Path) -> Iterator[str]:
 
 
 READING = """\
-A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, but nothing else of SOFA-FL.
+A `+` marks a baseline with SOFA-FL's class-mix correction, but nothing else of SOFA-FL.
 Differences are SOFA-FL's number minus the other method's, seed by seed, in points.
 Their 95% intervals (Student's t) are after Holm's correction for all differences of a column.
 Bold marks the best number of a column.

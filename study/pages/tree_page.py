@@ -15,6 +15,7 @@ from study.pages.page_parts import (
     made_from,
     over,
     picture,
+    rate_fell,
 )
 from study.pages.tree_tables import TREE, besides, tree_tables, verdict
 from study.rows.row_files import Row, read_rows
@@ -101,5 +102,5 @@ The mean client with two levels against that with every other tree, by plain 95%
 def _what_was_run(rows: Sequence[Row]) -> str:
     given = common(rows, ())
     seeds = seeds_told(sorted({row["seed"] for row in rows}))
-    head = f"Numbers are means over {seeds}; {CORRECTED}{engines_of(rows)}{in_common(given)}"
+    head = f"Numbers are means over {seeds}; {CORRECTED}{engines_of(rows)}{rate_fell('all runs')}{in_common(given)}"
     return f"{head}{made_by(rows, str)}\n{command('tree', rows, given)}"

@@ -209,7 +209,7 @@ def test_a_receiver_checks_samples_itself() -> None:
     header = {
         "start": builder.add_model(here.learner.initial(0)),
         "given": builder.add(np.arange(2, dtype=np.int32)),
-        "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "batches": 1, "seed": 0, "pulls": None, "prior": True,
     }  # fmt: skip
     with pytest.raises(MessageError, match="labels of shared samples must be from 0 to 9"):
         here.answer(builder.message(tasks=[header]))

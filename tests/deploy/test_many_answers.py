@@ -26,7 +26,7 @@ BATCHES = 1000  # as many as the policy allows at a time
 def solved(policy: Policy) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The loss of every sample of a site, as a server works it out; and as it is."""
     here, builder = ClientMachine(clinic(), SETUP, policy, Site(b"k" * 32)), MessageBuilder()
-    asked = task(here, builder, batches=BATCHES, pace=0.0, prior=False)  # the model stays as it is
+    asked = task(here, builder, batches=BATCHES, learning_rate=0.0, prior=False)  # the model stays
     answer = here.answer(builder.message(tasks=[asked]))
     losses = answer.arrays[answer.header["outcomes"][0]["losses"]]
     num = len(here.data.train)

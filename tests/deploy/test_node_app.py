@@ -157,7 +157,7 @@ def test_an_error_in_the_samples_is_not_told(error: type[Exception], site: Path)
 
 
 def test_a_server_cannot_fill_the_audit_log_with_its_words(site: Path) -> None:
-    task = {"start": "x" * 1_000_000, "batches": 1, "seed": 0, "pace": 1.0}
+    task = {"start": "x" * 1_000_000, "batches": 1, "seed": 0}
     answer = ask(MessageBuilder().message(tasks=[task], setup=SETUP.to_dict()))
     assert len(str(answer.header)) < 1000
     assert "must contain the array" in audited(site)[0]["refused"]

@@ -45,7 +45,7 @@ def machine(policy: Policy = POLICY, setup: RunSetup = SETUP) -> ClientMachine:
 def task(here: ClientMachine, builder: MessageBuilder, **changes: Any) -> dict[str, Any]:
     return {
         "start": builder.add_model(here.learner.initial(0)),
-        "given": None, "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "given": None, "batches": 1, "seed": 0, "pulls": None, "prior": True,
         **changes,
     }  # fmt: skip
 

@@ -104,7 +104,7 @@ class Learner:
         self.network.train()
         decay, constant = pull_terms(task.pulls, start[: self.flat.num_trainable])
         constants = self.flat.pieces(constant)[span] if task.pulls else []
-        optimizer = optimizer_for(weights, self.local, decay, task.pace)
+        optimizer = optimizer_for(weights, self.local, decay, task.learning_rate)
         prior = self.offsets([task.prior])[0]
         losses = torch.empty(task.batches, device=self.device)
         in_bf16 = self.local.precision == "bf16"
@@ -237,10 +237,11 @@ def optimizer_for(
     weights: Sequence[Tensor],
     local: LocalConfig,
     decay: float = 0.0,
-    pace: float | Tensor = 1.0,
+    learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
     """The configured optimizer, with `decay` on top of its own; on a GPU it can be captured."""
-    rate, decay = local.learning_rate * pace, local.weight_decay + decay
+    rate = local.learning_rate if learning_rate is None else learning_rate
+    decay = local.weight_decay + decay
     if local.optimizer == "adam":
         on_gpu = weights[0].is_cuda
         return torch.optim.Adam(weights, lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)

@@ -183,7 +183,8 @@ class ClientMachine:
                 )
             samples = np.concatenate([samples, len(train) + used])
             train = _joined(train, given)
-        plain, pulls = limits.read_task_values(header), limits.read_pulls(header)
+        plain = limits.read_task_values(header, self.setup)
+        pulls = limits.read_pulls(header)
         num_given, batches, seed = len(samples) - num_own, plain["batches"], plain["seed"]
         limits.check_training(self.policy, num_own, num_given, batches, seed)
         mixed = None if train is self.samples else train.take(samples[num_own:])

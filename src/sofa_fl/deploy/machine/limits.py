@@ -116,16 +116,16 @@ def check_number(name: str, value: float, least: float, most: float) -> None:
         raise RefusalError(f"{name} must be between {least:g} and {most:g}, got {value:g}")
 
 
-def read_task_values(header: Header) -> dict[str, Any]:
-    """How many batches, by which seed, at which pace, and of which part of the network."""
-    values = {
-        name: checked_value(header, name, kind)
-        for name, kind in (("batches", int), ("seed", int), ("pace", float))
-    }
+def read_task_values(header: Header, setup: RunSetup) -> dict[str, Any]:
+    """How many batches, by which seed, of which part of the network, and how slowly, if slower."""
+    values = {name: checked_value(header, name, int) for name in ("batches", "seed")}
     values["part"] = header.get("part", "all")
     if values["part"] not in get_args(TrainedPart):
         raise MessageError(f"part must be one of {get_args(TrainedPart)}, got {values['part']!r}")
-    check_number("pace", values["pace"], 0.0, 1.0)
+    if header.get("learning_rate") is not None:
+        rate = checked_value(header, "learning_rate", float)
+        check_number("the learning rate of a task", rate, 0.0, setup.local.learning_rate)
+        values["learning_rate"] = rate
     return values
 
 

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from sofa_fl.data.columns import Table, is_table, raw_rows
 from sofa_fl.data.preprocess import Preprocessing, TargetScaling
 from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
-from sofa_fl.experiment.run.config import load_config
+from sofa_fl.experiment.run.config import parse_config
+from sofa_fl.experiment.run.values import read_values, without_retired
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
 from sofa_fl.experiment.serving.adapter import write_adapter
 from sofa_fl.experiment.storage import checkpoint
@@ -215,7 +216,7 @@ def format_of(file: Path, format: str | None = None) -> Format:
 def open_run(path: Path, network: NetworkFactory | None, method: Method[Any] | None) -> OpenRun:
     """Open a run folder for serving; a network or method of the user's own must be given."""
     folder = RunFolder.open(path)
-    config = load_config(folder.config_file)
+    config = parse_config(without_retired(read_values(folder.config_file)))
     for round in reversed(folder.saved_rounds()):
         file = folder.checkpoint(round)
         try:
