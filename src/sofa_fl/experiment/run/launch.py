@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from sofa_fl.data.config import DataConfig
-from sofa_fl.data.csv_clients import CSV, natural_clients
+from sofa_fl.data.csv_clients import CSV, csv_clients
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
@@ -25,6 +25,7 @@ from sofa_fl.experiment.run.config import (
     load_config,
 )
 from sofa_fl.experiment.run.loop import Experiment, Own, RunResult
+from sofa_fl.experiment.run.titles import run_title
 from sofa_fl.experiment.run.values import differences, plain_values
 from sofa_fl.experiment.storage.frozen_file import with_frozen_of
 from sofa_fl.experiment.storage.run_folder import RunFolder, fresh_folder
@@ -129,21 +130,28 @@ def recorded_config(config: Config, own: Own) -> Config:
         raise ConfigError(
             "data.name=own means that Python code passes the data; pass data=..., or name a dataset"
         )
+    train: Any = None  # whatever a caller passed
     if own.data is not None:
         name = OWN if config.data.name == DataConfig().name else config.data.name
         config = replace(config, data=replace(config.data, name=name))
-        train: object = own.data.train if isinstance(own.data, FederatedData) else own.data[0]
+        train = own.data.train if isinstance(own.data, FederatedData) else own.data[0]
         if isinstance(train, Arrays) and train.x.ndim != 4 and own.engine is None:
             config = _without_images(config)
-    elif config.data.name == CSV and (data := natural_clients(config.data)) != config.data:
-        config = _without_images(replace(config, data=data))
+    elif config.data.name == CSV:
+        found = csv_clients(replace(config.data, score_on="test"), 0)
+        train = found.train
+        data = replace(config.data, num_clients=len(found.clients), partition="natural")
+        if data != config.data:
+            config = _without_images(replace(config, data=data))
     if isinstance(own.data, FederatedData):
         size = len(own.data.clients)
         config = replace(config, data=replace(config.data, num_clients=size, partition="own"))
     if own.network is not None:
         config = replace(config, model=replace(config.model, name="own"))
     info = find_method(config.method) if own.method is None else info_of(type(own.method))
-    return replace(config, title=config.title or info.title)
+    has_classes = not (isinstance(train, Arrays) and train.y.dtype.kind == "f")
+    title = run_title(config, info, has_classes=has_classes)
+    return replace(config, title=title)
 
 
 def _without_images(config: Config) -> Config:
