@@ -15,6 +15,7 @@ import torch
 
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.csv_clients import CSV, csv_clients
+from sofa_fl.data.download import PUBLISHED
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
@@ -36,6 +37,7 @@ from sofa_fl.models.config import ModelConfig
 from sofa_fl.sharing import SharingConfig
 
 OWN = "own"  # recorded in place of the name of what was passed from Python
+PAPER_RATIO = 0.1  # of samples shared in the paper's experiment
 
 
 def run(config: Config, own: Own | None = None, observers: Sequence[Observer] = ()) -> RunResult:
@@ -151,7 +153,15 @@ def recorded_config(config: Config, own: Own) -> Config:
     info = find_method(config.method) if own.method is None else info_of(type(own.method))
     has_classes = not (isinstance(train, Arrays) and train.y.dtype.kind == "f")
     title = run_title(config, info, has_classes=has_classes)
-    return replace(config, title=title)
+    return replace(config, title=title, sharing=_settled_sharing(config))
+
+
+def _settled_sharing(config: Config) -> SharingConfig:
+    """The sharing with its ratio: where none was set, only the paper's own datasets are shared."""
+    if config.sharing.ratio is not None:
+        return config.sharing
+    is_paper = config.data.name in PUBLISHED and not {"data", "engine"} & set(config.own)
+    return replace(config.sharing, ratio=PAPER_RATIO if is_paper else 0.0)
 
 
 def _without_images(config: Config) -> Config:
