@@ -44,7 +44,8 @@ DISCLOSED = """\
 With partial data sharing, raw samples leave their client, and cannot be taken back.
 What matters for privacy is therefore the fraction of a client's samples that anybody else has received by the end of a run.
 
-By default, a client discloses at most `sharing.ratio` of its samples over the whole run (`sharing.max_disclosure: null`).
+A run on MNIST or Fashion-MNIST has a `sharing.ratio` of 0.1 by default, as in the paper; a run on any other data has 0, and shares nothing.
+Unless you set a cap, a client discloses at most `sharing.ratio` of its samples over the whole run (`sharing.max_disclosure: null`).
 It draws them once, and the clusters above it use the same samples in every round: using a disclosed sample less often protects nobody.
 Sharing more need not be better, since all clients of a cluster train on the same shared samples in every round.
 If `sharing.mode` is `random`, higher clusters still draw new samples every round from what lower clusters hold; `fixed` repeats these draws as well.

@@ -46,7 +46,7 @@ def test_compare_takes_it_beside_ours(cli: Cli, tiny: list[str], work_dir: Path)
     result = cli(*command, "--json")
     assert result.exit_code == 0, result.stderr
     titles = [summary["title"] for summary in json.loads(result.stdout)]
-    assert titles == ["FedAvg", "SetMomentum"]
+    assert titles == ["FedAvg+", "SetMomentum"]
     for name in ("fedavg-0", "setmomentum-0"):
         assert (work_dir / "here" / name / "report.html").is_file(), "every run has its report"
     shown = cli(*command)

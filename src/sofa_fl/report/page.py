@@ -34,7 +34,7 @@ from sofa_fl.report.history import (
     short,
     tree_in,
 )
-from sofa_fl.report.words import Names, data_title, method_title, number, remarks, tell
+from sofa_fl.report.words import Names, data_title, method_title, number, plus_note, remarks, tell
 from sofa_fl.topology.tree import NodeId, Tree
 
 LEFT_FILE = "left.json"  # what a server wrote of the answers that it got
@@ -83,6 +83,7 @@ class RunReader:
             about = {
                 "name": path.resolve().name,
                 "title": method_title(config),
+                "plus": plus_note([method_title(config)]),
                 "method": str(config["method"]),
                 "data": data_title(config),
                 "seed": int(config["seed"]),

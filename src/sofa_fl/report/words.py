@@ -29,7 +29,16 @@ FLAT = (
     "than to those of other clients."
 )
 USUAL = "This is usual if clients differ only in how common their classes are."
+PLUS = (
+    "+ marks a baseline that trains with SOFA-FL's class-mix correction (local.prior), which the "
+    "published method does not have."
+)
 RoundRecords = Sequence[Mapping[str, Any]]  # events, or what the page has of them
+
+
+def plus_note(titles: Iterable[str]) -> str:
+    """What the `+` of titles means; empty if none has one."""
+    return PLUS if any(title.endswith("+") for title in titles) else ""
 
 
 def method_title(config: Mapping[str, Any]) -> str:

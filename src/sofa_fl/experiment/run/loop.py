@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ from sofa_fl.methods.registry import find_method, info_of, make_method
 from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build, network_factory
 from sofa_fl.privacy.private_engine import PrivateEngine
-from sofa_fl.sharing import traffic
+from sofa_fl.sharing import SharingConfig, traffic
 from sofa_fl.topology.tree import Tree
 
 OwnData = FederatedData | tuple[Arrays, Arrays]
@@ -83,6 +84,16 @@ class Own:
     def parts(self) -> tuple[OwnPart, ...]:
         """The names of the objects that were passed."""
         return tuple(name for name in get_args(OwnPart) if getattr(self, name) is not None)
+
+
+def told_ratio(method: Method[Any], sharing: SharingConfig) -> Method[Any]:
+    """A method that was passed; one that was made without a ratio of sharing gets the run's."""
+    its = getattr(method, "sharing", None)
+    if not isinstance(its, SharingConfig) or its.ratio is not None:
+        return method
+    told = copy.copy(method)
+    object.__setattr__(told, "sharing", sharing)  # it may be a frozen dataclass
+    return told
 
 
 class Experiment:
@@ -132,7 +143,9 @@ class Experiment:
         )
         self.examiner = Examiner(self.fed, ClientOutputs(factory))
         self.info = find_method(config.method) if own.method is None else info_of(type(own.method))
-        self.method: Method[Any] = make_method(config) if own.method is None else own.method
+        self.method: Method[Any] = (
+            make_method(config) if own.method is None else told_ratio(own.method, config.sharing)
+        )
         self.serving = partial(serving_of, own=own.parts)
         self.mean_inputs = partial(mean_inputs_of, own=own.parts)
         self.state: Any = None
