@@ -188,8 +188,3 @@ def test_light_parts_stay_light(module: str, never: set[str]) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert not never & set(loaded.stdout.split())
-
-
-def test_no_file_has_outgrown_itself() -> None:
-    sizes = {str(p.relative_to(SOURCE)): len(p.read_text().splitlines()) for p in MODULES}
-    assert not {name: size for name, size in sizes.items() if size > 300}
