@@ -173,7 +173,7 @@ def test_what_is_no_list_of_tasks_is_refused(tasks: Any) -> None:
 
 
 def test_a_server_cannot_fill_the_memory_with_models() -> None:
-    here = machine()
+    here = machine(policy=replace(OPEN, max_requests=99))
     here.caches_models = True
     for _ in range(3):
         builder = MessageBuilder()
