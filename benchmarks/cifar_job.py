@@ -103,7 +103,6 @@ def config_for(
                 "batch_size": BATCH_SIZE,
                 "optimizer": "sgd",
                 "learning_rate": RATE,
-                "final_rate": 1.0,
                 "weight_decay": 0.0,
                 "prior": False,
                 "precision": precision,

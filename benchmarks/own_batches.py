@@ -104,7 +104,14 @@ def mean_client(setting: str, seed: int, *, own: bool) -> float:
     rng = np.random.default_rng(seed_for(seed, 0, 0, "own batches"))
     seeded = SimpleNamespace(randbits=lambda _: int(rng.integers(1 << 62)))
     number = config.data.num_clients
-    policy = Policy(state="", model=config.model, min_rows=1, own_batches=own)
+    policy = Policy(
+        state="",
+        model=config.model,
+        min_rows=1,
+        own_batches=own,
+        max_scores=None,
+        coarse_scores=False,
+    )
     sites = Sites([example_data(config.data, seed, i) for i in range(number)], policy)
     with tempfile.TemporaryDirectory() as folder, patch.object(own_batches, "secrets", seeded):
         server_config = ServerConfig(run=Path(folder) / "run", expected=MNIST, clients=number)

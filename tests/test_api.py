@@ -45,7 +45,7 @@ def test_all_ways_to_run_take_the_same_parts() -> None:
         (sofa_fl.run, {"config", "method"}),
         (sofa_fl.resume, {"path", "method"}),
         (sofa_fl.run_or_resume, {"config", "method"}),
-        (sofa_fl.compare, {"methods", "config", "seeds"}),
+        (sofa_fl.compare, {"methods", "config", "seeds", "as_published"}),
     ):
         assert set(inspect.signature(function).parameters) == parts | others
 
@@ -125,14 +125,14 @@ def test_progress_is_a_line_that_is_written_over(
 ) -> None:
     sofa_fl.run(tiny(tmp_path / "silent", rounds=1))
     assert capsys.readouterr().err == "", "nobody looks on"
-    sofa_fl.run(tiny(tmp_path / "run", rounds=2), progress=True)
+    result = sofa_fl.run(tiny(tmp_path / "run", rounds=2), progress=True)
     said = capsys.readouterr().err
     lines = said.split("\r")
     assert "warm-up done, mean " in said
     assert "round 1/2, mean " in said
     assert "scoring every level, step 2 of" in said
     assert "done in 0:0" in lines[-1]
-    assert said.count("\n") == 1
+    assert said.split("\n")[1:] == [*(f"note: {note}" for note in result.notes), ""]
 
 
 def test_a_comparison_over_seeds(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_comparison_over_seeds(tmp_path: Path) -> None:
     gap = found.differences()["local"]
     assert gap.mean == pytest.approx(gaps.mean())
     assert gap.half_width == pytest.approx(4.303 * gaps.std(ddof=1) / 3**0.5, rel=1e-3)
-    head, first, second = repr(found).splitlines()
+    head, first, second, *note = repr(found).splitlines()
     assert head.split() == [
         "method",
         "mean",
@@ -162,9 +162,10 @@ def test_a_comparison_over_seeds(tmp_path: Path) -> None:
         "worst",
         "client",
         "against",
-        "fedavg",
+        "FedAvg+",
     ]
-    assert first.startswith("fedavg  ")
+    assert first.startswith("FedAvg+  ")
+    assert "+ marks a baseline" in " ".join(note)
     assert second.count("±") == 3
     assert found._repr_html_().count("<tr>") == 3
     single = sofa_fl.compare(

@@ -274,10 +274,10 @@ def test_the_ledger_outlives_a_change_of_the_tree() -> None:
 
 def test_sharing_changes_nothing_that_it_was_given() -> None:
     world = world_of([[0, 1], [2, 3]])
-    before = world.rounds(SharingConfig(), 1)[0]
+    before = world.rounds(SharingConfig(ratio=0.1), 1)[0]
     pools = {c: rows.copy() for c, rows in before.pools.items()}
     received = {c: rows.copy() for c, rows in before.ledger.received.items()}
-    share(world.tree, world.owned, before, SharingConfig(), seed=0, round=1)
+    share(world.tree, world.owned, before, SharingConfig(ratio=0.1), seed=0, round=1)
     assert all(np.array_equal(before.pools[c], rows) for c, rows in pools.items())
     assert all(np.array_equal(before.ledger.received[c], rows) for c, rows in received.items())
 

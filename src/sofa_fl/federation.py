@@ -41,7 +41,7 @@ class Federation:
     Attributes:
         warmup: Batches per client before the first round; every method gets them.
         round: 0 is the warm-up.
-        rounds: How many follow it: the learning rate falls until then. 0 is unknown: it stays.
+        rounds: How many follow it; 0 is unknown.
         participation, warmup_participation: The fraction of the clients that are asked.
         lossy: Whether clients who are asked may well not answer.
         guard: Which of their answers are used.
@@ -164,13 +164,6 @@ class Federation:
             return self.data.target_variance or 1.0
         return math.log(self.data.num_outputs) or 1.0
 
-    @property
-    def pace(self) -> float:
-        """The fraction of the learning rate in this round."""
-        last = self.local.final_rate
-        done = min(self.round, self.rounds) / self.rounds if self.rounds else 0.0
-        return last + (1 - last) * 0.5 * (1 + math.cos(math.pi * done))
-
     def initial(self, index: int = 0) -> Vector:
         """An untrained model; another `index` gives another one."""
         return self.engine.initial(seed_for(self.seed, index, "initial"))
@@ -196,7 +189,6 @@ class Federation:
             batches=usual if batches is None else batches,
             seed=seed_for(self.seed, self.round, site, purpose),
             pulls=tuple(pull for pull in pulls if pull.weight),
-            pace=self.pace,
             prior=self.priors[site] if is_own else self.present.prior_of(samples),
         )
 

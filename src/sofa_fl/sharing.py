@@ -6,7 +6,7 @@ A plan over row numbers; no sample is touched here. NumPy and the topology only.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -14,12 +14,14 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import OwnedRows, Samples
-from sofa_fl.seeding import rng_for
+from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
+from sofa_fl.topology.tree.edits import Edit, Merge, Split
 
+Flags = NDArray[np.bool_]  # of every row number
 Bits = NDArray[np.uint8]  # what `np.packbits` gives
 Fraction = Annotated[float, Interval(ge=0, le=1)]
-Pools = Mapping[NodeId, Samples]  # what each cluster holds
+Pools = Mapping[NodeId, Samples]  # what each cluster holds; of clients, see `Shared`
 Owned = Mapping[NodeId, Samples]  # what each client may be asked to share
 
 
@@ -30,20 +32,26 @@ class SharingConfig:
     Attributes:
         ratio: Fraction of a child's samples that its parent gathers; or one fraction per level of
             the parent, from level 1 up (the last one also applies above). 0 shares nothing. If this
-            is less than one sample of a child, one sample is drawn with this probability.
+            is less than one sample of a child, one sample is drawn with this probability. By
+            default, a run on MNIST or Fashion-MNIST shares 0.1, as in the paper, and a run on any
+            other data shares nothing; `config.yaml` of the run has the number.
         mode: `random` draws new samples every round or, once the cap is reached, samples already
-            disclosed; `fixed` repeats the first draw while a child holds the same samples.
+            disclosed. `fixed` repeats its draws: a client always gives the same fraction of its own
+            samples; of each sample that it was given, and of each in a cluster's pool, it is drawn
+            once, with probability `ratio`, whether it goes up. So nobody gets a new sample while
+            the tree, the data and the ratio (see `adaptive`) stay the same.
         adaptive: Share less in a less coherent cluster: `ratio / (1 + incoherence)`.
         max_disclosure: Fraction of a client's samples that may ever leave it, over the whole run:
             one number, or one by client number. The default, also for clients not named, is the
-            (largest) ratio. 0 shares nothing; 1 means no cap.
+            (largest) ratio. 0 shares nothing; 1 means no cap. A cap alone shares nothing.
         accumulate: Add gathered samples to a pool instead of replacing it, as the paper writes it.
-            A new cluster starts with an empty pool.
+            A merged cluster holds what both held, a part of a split what the whole held, and a
+            client keeps what it was given wherever it moves.
         reshare: Also gather from the samples that a child received, not only from its own, as the
             paper writes it. They count as disclosed by their owner.
     """
 
-    ratio: Fraction | tuple[Fraction, ...] = 0.1
+    ratio: Fraction | tuple[Fraction, ...] | None = None
     mode: Literal["random", "fixed"] = "random"
     adaptive: bool = False
     max_disclosure: Fraction | dict[int, Fraction] | None = None
@@ -52,7 +60,7 @@ class SharingConfig:
 
     @property
     def largest_ratio(self) -> float:
-        return max(self.ratio, default=0.0) if isinstance(self.ratio, tuple) else self.ratio
+        return max(self.ratio, default=0.0) if isinstance(self.ratio, tuple) else self.ratio or 0.0
 
     def cap_of(self, client: NodeId) -> float:
         cap = self.max_disclosure
@@ -109,10 +117,39 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What is shared now, and what has been so far."""
+    """What is shared now, and what has been so far.
+
+    Attributes:
+        pools: What every cluster holds and, if all is kept, what a client was given that its path
+            does not hold: it was elsewhere in the tree.
+        keeps: Whether nodes keep what they were given (`SharingConfig.accumulate`).
+    """
 
     pools: Pools = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
+    keeps: bool = False
+
+    def after(self, edits: Sequence[Edit]) -> Shared:
+        """What new clusters inherit, if all is kept; else they start with empty pools."""
+        pools = dict(self.pools)
+        for edit in edits if self.keeps else ():
+            if isinstance(edit, Merge):
+                pools[edit.into] = union([pools.get(node, _NONE) for node in edit.nodes])
+            elif isinstance(edit, Split):
+                pools |= dict.fromkeys(edit.into, pools.get(edit.node, _NONE))
+        return replace(self, pools=pools)
+
+    def on(self, tree: Tree, owned: Owned) -> Shared:
+        """What is shared on a tree that has changed since: whoever moved gets the pools above it.
+
+        Those who left are forgotten. Pools are of the clusters that the tree still has.
+        """
+        pools = {cluster: self.pools.get(cluster, _NONE) for cluster in tree.clusters}
+        stay = self.ledger.without(self.ledger.received.keys() - tree.members)
+        ledger = stay.record(tree, pools, owned)
+        if self.keeps:
+            pools |= given_elsewhere(tree, pools, ledger, owned)
+        return replace(self, pools=pools, ledger=ledger)
 
 
 def share(
@@ -133,37 +170,84 @@ def share(
     known = before.ledger.known(owned)
     known[union(list(kept.values()))] = True  # whoever joins is given all of a pool
     known = _with_copies(known, owned)
+    draw = _draw_fixed if config.mode == "fixed" else _draw_random
     time = 0 if config.mode == "fixed" else round
     pools: dict[NodeId, Samples] = {}
     for cluster in reversed(tree.clusters):  # children before parents
-        ratio = value_at_level(config.ratio, tree.level[cluster])
+        ratio = value_at_level(config.ratio or 0.0, tree.level[cluster])
         if config.adaptive and incoherence is not None:
             ratio /= 1 + incoherence[cluster]
         gathered = [kept.get(cluster, _NONE)]
         for child in tree.children[cluster]:
-            rng = rng_for(seed, time, child, "share")
+            draw_seed = seed_for(seed, time, child, "share")
             if child in tree.members:
                 own = owned[child]
                 given = before.ledger.holds(child, is_owned) if config.reshare else _NONE
-                order = rng.permutation(np.concatenate([own, given]))
                 room = int(config.cap_of(child) * len(own)) - int(np.count_nonzero(known[own]))
-                order, size = order[_within(room, ~known[order])], len(order)
             else:
-                order, size = rng.permutation(pools[child]), len(pools[child])
-            expected = ratio * size
-            gathered.append(order[: int(expected if expected >= 1 else rng.random() < expected)])
+                own, given, room = _NONE, pools[child], len(pools[child])  # a pool has no cap
+            gathered.append(draw(own, given, ratio, known, room, draw_seed))
         pools[cluster] = union(gathered)
     if config.reshare:  # what a cluster is given belongs to what it holds
         for cluster in tree.clusters:  # parents before children
             if (parent := tree.parent[cluster]) is not None:
                 pools[cluster] = union([pools[cluster], pools[parent]])
-    return Shared(pools, before.ledger.record(tree, pools, owned))
+    ledger = before.ledger.record(tree, pools, owned)
+    if config.accumulate:
+        pools |= given_elsewhere(tree, pools, ledger, owned)
+    return Shared(pools, ledger, config.accumulate)
+
+
+def _draw_random(
+    own: Samples, given: Samples, ratio: float, known: Flags, room: int, seed: int
+) -> Samples:
+    """Some of what a child holds, in any order."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(np.concatenate([own, given]))
+    allowed = order[_within(room, ~known[order])]
+    return allowed[: _how_many(ratio * len(order), rng)]
+
+
+def _draw_fixed(
+    own: Samples, given: Samples, ratio: float, known: Flags, room: int, seed: int
+) -> Samples:
+    """The same of its own in every round; of the rest, each sample always or never.
+
+    What else a child holds grows with `reshare`. If a larger set meant other samples, or more of
+    its first ones, new samples would go up in every round. But whatever goes up of what came from
+    above is there already.
+    """
+    order = own[np.argsort(_chances(own, seed), kind="stable")]
+    allowed = order[_within(room, ~known[order])]
+    first = allowed[: _how_many(ratio * len(own), np.random.default_rng(seed))]
+    return np.concatenate([first, given[_chances(given, seed) < ratio]])
+
+
+def _how_many(expected: float, rng: np.random.Generator) -> int:
+    return int(expected if expected >= 1 else rng.random() < expected)
+
+
+def _chances(rows: Samples, seed: int) -> NDArray[np.float64]:
+    """A number from 0 to 1 per row, uniform, by the row and the seed alone (SplitMix64)."""
+    bits = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    return np.asarray((bits >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
+
+
+def given_elsewhere(tree: Tree, pools: Pools, ledger: Ledger, owned: Owned) -> Pools:
+    """What clients were given, by the ledger, and the pools of their paths do not hold."""
+    is_owned = _is_owned(owned, _num_rows(owned))
+    here = foreign(tree, {c: pools[c] for c in tree.clusters}, owned)
+    kept = {c: np.setdiff1d(ledger.holds(c, is_owned), here[c], True) for c in tree.clients}
+    return {client: rows for client, rows in kept.items() if len(rows)}
 
 
 def foreign(
     tree: Tree, pools: Pools, owned: Owned, clients: Sequence[NodeId] | None = None
 ) -> dict[NodeId, Samples]:
-    """What clients (by default all) get from the pools of their paths, sorted.
+    """What clients (by default all) get from the pools of their paths, and have kept; sorted.
 
     Not their own samples, nor those that no client has any more: data change, and clients leave.
     """
@@ -189,6 +273,10 @@ def foreign(
             if parent not in rows_of:
                 rows_of[parent] = np.flatnonzero(path[-1][1] & is_owned)
             rows, own = rows_of[parent], owned[node]
+            if node in pools:
+                has = path[-1][1].copy()
+                has[pools[node]] = True
+                rows = np.flatnonzero(has & is_owned)
             is_own[own] = True
             gets[node] = rows[~is_own[rows]]
             is_own[own] = False
@@ -206,7 +294,8 @@ def training_sets(
 
 
 def traffic(tree: Tree, pools: Pools, owned: Owned) -> tuple[int, int]:
-    """How many samples clients sent up and were sent down for these pools."""
+    """How many samples clients sent up and were sent down for these pools of clusters."""
+    pools = {cluster: rows for cluster, rows in pools.items() if cluster not in tree.members}
     up = len(union(list(pools.values())))
     return up, sum(map(len, foreign(tree, pools, owned).values())) if up else 0
 

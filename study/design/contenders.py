@@ -14,9 +14,9 @@ from study.design.settings import Overrides, Setting
 RATE = "local.learning_rate"
 PAPER_K = 3  # clusters of HypCluster in the paper
 RATES = (1e-3, 2e-3)
-PUBLISHED: Overrides = MappingProxyType({"local.final_rate": 1.0, "local.prior": False})
+PUBLISHED: Overrides = MappingProxyType({"local.prior": False})
 # What SOFA-FL has besides its tree, the same in all settings; a baseline marked `+` has it, too.
-PLUS: Overrides = MappingProxyType({RATE: 2e-3, "local.final_rate": 0.3, "local.prior": True})
+PLUS: Overrides = MappingProxyType({RATE: 2e-3, "local.prior": True})
 # SCAFFOLD corrects gradients, so it needs plain descent, and rates for that.
 SGD: Overrides = MappingProxyType({"local.optimizer": "sgd"})
 SGD_RATES = (0.03, 0.1, 0.3, 1.0)
@@ -28,7 +28,7 @@ class Contender:
 
     Attributes:
         label: Its name in rows and on the command line; `+` marks a baseline with SOFA-FL's
-            falling learning rate and class-mix correction.
+            class-mix correction.
         method: The method that trains.
         overrides: What distinguishes it, in every setting.
         rates: The learning rates that the sweep tries, if any.
@@ -144,7 +144,6 @@ CHOSEN = frozenset({RATE, *(key for grid in GRIDS.values() for values in grid fo
 FULL = "SOFA-FL"
 ABLATION: Mapping[str, Overrides] = {
     FULL: {},
-    "constant rate": {"local.final_rate": 1.0},
     "no class-mix correction": {"local.prior": False},
     "no tree": {"sofa.dmac.increase": 1e9, "sofa.shape.operations": []},
     "one gamma of 1.2": {"sofa.dmac.increase": 1.2},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sofa_fl.sharing import SharingConfig
+from sofa_fl.experiment.run.launch import PAPER_RATIO
 from study.design.contenders import PLUS, Contender
 from study.design.settings import SETTINGS, Setting
 
@@ -32,7 +32,7 @@ def _refreshed(share: float) -> dict[str, Any]:
 
 ON_CURVE = (*map(label_of, SHARES), UNCAPPED)
 WAYS = (LESS, REFRESHED, TO_ALL)
-DEFAULT = label_of(SharingConfig().largest_ratio)  # of the package
+DEFAULT = label_of(PAPER_RATIO)  # of the package, on the datasets of these settings
 DISCLOSURES: Mapping[str, Contender] = {
     label: Contender(label, "sofa", {**PLUS, **sharing}, ())
     for label, sharing in {

@@ -33,7 +33,7 @@ ORDER = (
     "fedrep", "fedala", "fedrod", "hypcluster", "hypcluster_restarts", "cfl", "fl_hc", "feddrift",
     "hierfavg", "oracle",
 )  # fmt: skip
-# Beside FLamby's numbers: without the falling rate and the class-mix correction, which it has not.
+# Beside FLamby's numbers: without the class-mix correction, which it has not.
 AS_PUBLISHED, PUBLISHED_IN = ("local", "fedavg"), "heart"
 FIXED: Mapping[str, Overrides] = {"heart": {"local.learning_rate": 1e-3}}  # FLamby's
 # SCAFFOLD corrects gradients, so it needs plain descent, and a rate for that.
@@ -78,7 +78,6 @@ PARTS: Mapping[str, Overrides] = {
     "losses not steadied": ABLATION["losses not steadied"],
     "no pulls": ABLATION["no pulls"],
     "no class-mix correction": ABLATION["no class-mix correction"],
-    "constant rate": ABLATION["constant rate"],
 }
 PARTS_IN = ("languages-300", "weather", "S6", "S9-100")
 

@@ -19,7 +19,6 @@ TRAINING: Overrides = {
     "local.batch_size": 250,
     "local.optimizer": "sgd",
     "local.learning_rate": 1.0,
-    "local.final_rate": 0.3,
     "local.prior": True,
     "local.weight_decay": 0.0,
     "privacy.delta": DELTA,

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from study.design.adapter_settings import ADAPTED, FEDERATIONS, RATES
+from study.pages.made_by import made_by
 from study.pages.markdown import NOTHING, between, difference, table, with_interval
 from study.rows.estimates import estimate, paired
 from study.rows.row_files import Row, by_seed, column, of_method, read_rows
@@ -42,7 +43,8 @@ def rate_table(rows: Sequence[Row]) -> str:
             [about.title]
             + [f"**{cell}**" if rate == about.rate else cell for cell, rate in zip(cells, RATES)]
         )
-    return table(("", *(f"{rate:g}" for rate in RATES)), lines) if rows else ""
+    made = table(("", *(f"{rate:g}" for rate in RATES)), lines)
+    return f"{made}\n{made_by(rows, _name)}" if rows else ""
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[str]:
@@ -55,6 +57,11 @@ def _parts(rows: Sequence[Row]) -> Iterator[str]:
         yield table(
             head, [_cells(mine, m, swaps=about.swaps) for m in ADAPTED if of_method(mine, m)]
         )
+        yield made_by((row for row in mine if row["method"] in ADAPTED), _name)
+
+
+def _name(method: str) -> str:
+    return ADAPTED[method].title
 
 
 def _cells(rows: Sequence[Row], method: str, *, swaps: bool) -> list[str]:

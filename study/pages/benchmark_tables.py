@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from study.design.contenders import CONTENDERS, title
 from study.design.settings import SETTINGS, Setting
+from study.pages.made_by import made_by
 from study.pages.markdown import bold, difference, in_percent, item, listed, table
 from study.pages.sharing_words import shared
 from study.rows.estimates import Paired, holm, paired
@@ -88,7 +89,8 @@ def one_table(by: By) -> str:
         lines.append([title(label), *cells])
     told = [f"Samples trained per run: {_samples_told(trained)}."]
     told += [f"Seeds: {num}." for num in seeds if not columns]
-    return "\n".join([table(head, lines), *told, ""]) if told else table(head, lines)
+    made = made_by(row for rows in by.values() for row in rows)
+    return "\n".join([table(head, lines), *told, made])
 
 
 def _samples_told(trained: Mapping[str, Set[int]]) -> str:

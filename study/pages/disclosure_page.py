@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from study.pages.disclosure_tables import DISCLOSURE, disclosure_table, findings, ways
+from study.pages.made_by import made_by
 from study.pages.page_parts import (
     command,
     common,
@@ -14,6 +15,7 @@ from study.pages.page_parts import (
     made_from,
     over,
     picture,
+    rate_fell,
 )
 from study.rows.row_files import Row, read_rows
 
@@ -32,17 +34,18 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     if not rows:
         yield "There are no results yet: `sofa-fl reproduce disclosure` makes them.\n"
         return
-    yield f"## What it brings\n\n{_what_was_run(rows)}\n{findings(rows)}"
+    yield f"## What it brings\n\n{_what_was_run(rows)}\n{findings(rows)}\n{made_by(rows, str)}"
     yield from picture(pages, "disclosure")
     yield disclosure_table(rows)
-    yield f"## Once, refreshed, or to all\n\n{WAYS}\n{ways(rows)}"
+    yield f"## Once, refreshed, or to all\n\n{WAYS}\n{ways(rows)}\n{made_by(rows, str)}"
 
 
 DISCLOSED = """\
 With partial data sharing, raw samples leave their client, and cannot be taken back.
 What matters for privacy is therefore the fraction of a client's samples that anybody else has received by the end of a run.
 
-By default, a client discloses at most `sharing.ratio` of its samples over the whole run (`sharing.max_disclosure: null`).
+A run on MNIST or Fashion-MNIST has a `sharing.ratio` of 0.1 by default, as in the paper; a run on any other data has 0, and shares nothing.
+Unless you set a cap, a client discloses at most `sharing.ratio` of its samples over the whole run (`sharing.max_disclosure: null`).
 It draws them once, and the clusters above it use the same samples in every round: using a disclosed sample less often protects nobody.
 Sharing more need not be better, since all clients of a cluster train on the same shared samples in every round.
 If `sharing.mode` is `random`, higher clusters still draw new samples every round from what lower clusters hold; `fixed` repeats these draws as well.
@@ -66,5 +69,5 @@ All three variants disclose 5%; the differences are in points, with 95% interval
 
 def _what_was_run(rows: Sequence[Row]) -> str:
     given = common(rows, ())
-    head = f"{over(rows)}\n{engines_of(rows)}{in_common(given)}"
+    head = f"{over(rows)}\n{engines_of(rows)}{rate_fell('all runs')}{in_common(given)}"
     return f"{head}\n{command('disclosure', rows, given)}"

@@ -14,6 +14,7 @@ from study.design.disclosure_settings import (
     UNCAPPED,
     WAYS,
 )
+from study.pages.made_by import made_by
 from study.pages.markdown import NOTHING, bold, difference, in_percent, table, with_interval
 from study.rows.estimates import Paired, estimate, paired
 from study.rows.row_files import Row, by_seed, column, of_method
@@ -37,7 +38,8 @@ def disclosure_table(rows: Sequence[Row]) -> str:
     parts = []
     for name, setting in DISCLOSURE_SETTINGS.items():
         if lines := [_line(rows, name, label) for label in DISCLOSURES if of(rows, name, label)]:
-            parts.append(f"**{name}: {setting.title}**\n\n{table(HEAD, lines)}")
+            made = made_by((row for row in rows if row["setting"] == name), str)
+            parts.append(f"**{name}: {setting.title}**\n\n{table(HEAD, lines)}\n{made}")
     return "\n".join(parts)
 
 

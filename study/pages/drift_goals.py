@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 
 from study.design.contenders import title
 from study.design.drift_settings import REGROUP, SCENARIOS, SOFA, STILL
 from study.pages.benchmark_tables import against
 from study.pages.drift_tables import By, by_label, rounds_to_ours
+from study.pages.made_by import made_by
 from study.pages.markdown import difference, in_percent, item, listed, table
 from study.rows.estimates import Paired, paired
 from study.rows.recovery import (
@@ -46,7 +47,7 @@ def recovery_words(rows: Sequence[Row]) -> str:
             cells = [*map(_of, found), "yes" if label in there else "no"]
             lines.append([f"{name}: {title(label)}", *cells])
         said.append(_said(name, flags, there))
-    return table(head, lines) + "\n" + "".join(said) if lines else ""
+    return f"{table(head, lines)}\n{_made(rows, ABRUPT)}{''.join(said)}" if lines else ""
 
 
 WHOSE = ("SOFA-FL's", "its own")  # level before the change
@@ -66,20 +67,19 @@ def _said(name: str, flags: Mapping[str, Sequence[list[bool]]], there: Sequence[
     others = [title(label) for label in there if label != SOFA]
     rest = [label for label in flags if label not in there and label != SOFA]
     by_accuracy = [title(label) for label in rest if _all(flags[label][1])]
-    verb = "recovers in all seeds" if SOFA in there else "does **not** recover in all seeds"
-    said = [
-        f"**{name}**: SOFA-FL {verb}" + (f"; so {_do(others)} {listed(others)}." if others else ".")
-    ]
+    is_one = len(others) == 1
+    if SOFA in there:
+        verb, also = "recovers", f"; so {'does' if is_one else 'do'} {listed(others or [''])}"
+    else:
+        verb = "does **not** recover"
+        also = f"; {listed(others or [''])} {'recovers' if is_one else 'recover'} in all of them"
+    said = [f"**{name}**: SOFA-FL {verb} in all seeds{also if others else ''}."]
     if rest:
         said.append(f"Not in all seeds: {listed([title(label) for label in rest])}.")
     if by_accuracy:
         are = "are" if len(by_accuracy) > 1 else "is"
         said.append(f"Of these, {listed(by_accuracy)} {are} back by accuracy, but not by the tree.")
     return item(*said)
-
-
-def _do(names: Sequence[str]) -> str:
-    return "do" if len(names) > 1 else "does"
 
 
 def regroup_words(rows: Sequence[Row]) -> str:
@@ -100,7 +100,8 @@ def regroup_words(rows: Sequence[Row]) -> str:
         verdict += f", though the interval does not exclude it in {listed(left)}"
     return (
         table(["SOFA-FL − DMAC every round", "mean after, in points", "ahead in seeds"], lines)
-        + f"\nSOFA-FL should not be more than {100 * MARGIN:g} points behind: {verdict}.\n"
+        + f"\n{_made(rows, list(gaps), (SOFA, REGROUP))}"
+        f"SOFA-FL should not be more than {100 * MARGIN:g} points behind: {verdict}.\n"
         f"Its smallest lead is {difference(gaps[least])} points ({least}).\n"
     )
 
@@ -120,8 +121,8 @@ def churn_words(rows: Sequence[Row]) -> str:
     reached = [max(ratios[:NEWCOMER_ROUNDS]) >= NEWCOMERS for ratios in found[SOFA]]
     least = min(max(ratios[:NEWCOMER_ROUNDS]) for ratios in found[SOFA])
     return (
-        table(head, lines)
-        + f"\nWith SOFA-FL newcomers should reach {NEWCOMERS:.0%} of the other clients' accuracy "
+        table(head, lines) + f"\n{_made(rows, ('churn',))}"
+        f"With SOFA-FL newcomers should reach {NEWCOMERS:.0%} of the other clients' accuracy "
         f"within {NEWCOMER_ROUNDS} rounds: they do in {_of(reached)} seeds.\n"
         f"The lowest share that they reach by then is {in_percent(least)} %.\n"
     )
@@ -137,7 +138,8 @@ def still_words(rows: Sequence[Row]) -> str:
             lines.append([f"{name} ({setting.title}): {title(label)}", *_still_cells(of)])
         if SOFA in by:
             said.append(_said_still(name, by))
-    return table([*head, "seeds"], lines) + "\n" + "".join(said) if lines else ""
+    made = table([*head, "seeds"], lines)
+    return f"{made}\n{_made(rows, list(STILL))}{''.join(said)}" if lines else ""
 
 
 def _still_cells(rows: Sequence[Row]) -> list[str]:
@@ -182,6 +184,12 @@ def _ahead_over_all(rows: Sequence[Row], names: Sequence[str]) -> Paired | None:
         seeds = set.intersection(*(set(of) for of in found))
         means.append({seed: fmean(of[seed] for of in found) for seed in seeds})
     return paired(*means)
+
+
+def _made(rows: Sequence[Row], settings: Collection[str], labels: Collection[str] = ()) -> str:
+    """What made the rows of a table: those of some settings, and of some contenders or all."""
+    here = [row for row in rows if row["setting"] in settings]
+    return made_by(row for row in here if not labels or row["method"] in labels) + "\n"
 
 
 def _all(flags: Sequence[bool]) -> bool:

@@ -10,7 +10,8 @@ from study.design.drift_settings import BAD, DRIFTERS, FAULTY, SITUATIONS, VARIA
 from study.pages import drift_goals as goals
 from study.pages.drift_tables import drift_tables, standing
 from study.pages.faults_tables import attendance_parts, bad_parts
-from study.pages.markdown import listed, table
+from study.pages.made_by import made_by
+from study.pages.markdown import listed, seeds_told, table
 from study.pages.page_parts import (
     command,
     common,
@@ -20,7 +21,7 @@ from study.pages.page_parts import (
     made_from,
     over,
     picture,
-    seeds_told,
+    rate_fell,
 )
 from study.rows.row_files import Row, read_rows
 
@@ -49,12 +50,14 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         )
         return
     yield (
+        "The rows of one table may differ in code and in precision; what is below each says so.\n"
+        "The command above a table makes all of them by the present code, and in float32 if it "
+        "names no precision.\n"
         "All rows were made with earlier rules: a client whose new data contradicted its cluster "
         "looked for another one before it trained (an alert).\n"
-        "Of those of the *frozen tree* and *DMAC every round*, some are older still: a client mostly "
-        "started from its parent's effective model.\n"
-        "The rows of the other methods, and all rows on faults, come from version 0.1.0.\n"
-        "The newer rows are in float32, the older ones in bf16.\n"
+        "Rows of SOFA-FL's variants by code f7687225 or before are of older rules.\n"
+        "By these, a client mostly started from its parent's effective model, and a split needed "
+        "only a gain of 0.1.\n" + rate_fell("all methods")
     )
     if drift:
         yield f"## Clients that change\n\n{_what_was_run(drift, 'drift')}\n{WHO}"
@@ -79,7 +82,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
 
 
 WHO = """\
-All contenders have the same local training: a learning rate of 2e-3 that falls to 0.3 of this value, and the class-mix correction.
+All contenders have the same local training: a learning rate of 2e-3, and the class-mix correction.
 The *frozen tree* changes only when clients join or leave.
 *DMAC every round* builds a new tree in every round.
 HypCluster is given the true number of groups (the largest at any time).
@@ -145,13 +148,12 @@ def _what_was_run(rows: Sequence[Row], target: str) -> str:
     varied |= {key for contender in DRIFTERS.values() for v in contender.grid for key in v}
     given = common(rows, varied)
     lines = [f"- {s.name}: {s.title}" for s in known.values() if has_setting(rows, s.name)]
-    precision = "" if "local.precision" in given else "Precision: float32.\n"
     return (
         "\n".join(lines)
         + f"\n\n{over(rows)}\n"
         + "The data are MNIST, the network is the paper's CNN, and a client trains 25 batches of "
         + f"100 samples in a round.\n{DRIFTING if target == 'drift' else ''}"
-        + f"{engines_of(rows)}{precision}{in_common(given)}\n{command(target, rows, given)}"
+        + f"{engines_of(rows)}{in_common(given)}\n{command(target, rows, given)}"
     )
 
 
@@ -171,4 +173,5 @@ def _chosen(tried: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
             f"FedDrift has the best of 0.1, 0.3 and 1, chosen by the mean client since the change, "
             f"on validation data of {seeds_told(seeds)} (`{TRIED}`):\n\n"
             + table(["", *ran], [["FedDrift", *values]])
+            + f"\n{made_by(tried)}"
         )

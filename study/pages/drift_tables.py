@@ -8,6 +8,7 @@ from statistics import fmean
 from study.design.contenders import title
 from study.design.drift_settings import DRIFTERS, SCENARIOS, SOFA
 from study.pages.benchmark_tables import count_leads, gaps_of, not_won
+from study.pages.made_by import made_by
 from study.pages.markdown import NOTHING, difference, in_percent, table
 from study.rows.recovery import (
     Rounds,
@@ -28,7 +29,8 @@ def drift_tables(rows: Sequence[Row]) -> str:
     parts = []
     for name, setting in SCENARIOS.items():
         if by := by_label(rows, name):
-            parts += [f"### {name}: {setting.title}\n", scenario_table(by)]
+            made = made_by(row for of in by.values() for row in of)
+            parts += [f"### {name}: {setting.title}\n", f"{scenario_table(by)}\n{made}"]
             parts += [words] if (words := not_won(by)) else []
     return "\n".join(parts)
 

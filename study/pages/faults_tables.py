@@ -15,6 +15,7 @@ from study.design.drift_settings import (
     VARIANTS,
     variant,
 )
+from study.pages.made_by import made_by
 from study.pages.markdown import NOTHING, difference, in_percent, listed, table
 from study.pages.sharing_words import shared
 from study.rows.estimates import Paired, paired
@@ -51,7 +52,8 @@ def bad_parts(rows: Sequence[Row]) -> Iterator[str]:
             cells += [difference(_gap(by, label, FULL, "honest"))]
             lines.append([f"{SENT[kind]}, {how}", *cells])
         if lines:
-            yield f"**{where}**\n\n{table(BAD_HEAD, lines)}"
+            made = made_by((r for of in by.values() for r in of), str)
+            yield f"**{where}**\n\n{table(BAD_HEAD, lines)}\n{made}"
     if gaps:
         yield _said_bad(gaps, unsound)
 
@@ -71,7 +73,8 @@ def attendance_parts(rows: Sequence[Row]) -> Iterator[str]:
                 name = NAMES.get(label, "all, every round")
                 lines.append([f"{where}: {name}", *_attendance_cells(by, label)])
     if said := list(_said_attendance(rows)):
-        yield table(head, lines) + "\n" + "".join(said)
+        shown = [row for row in rows if row["method"] in (FULL, PARTIAL, STRAGGLERS)]
+        yield f"{table(head, lines)}\n{made_by(shown, str)}\n{''.join(said)}"
 
 
 def _bad_cells(rows: Sequence[Row]) -> list[str]:

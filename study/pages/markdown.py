@@ -68,6 +68,13 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def seeds_told(seeds: Sequence[int]) -> str:
+    """`seed 100`, `seeds 0 and 1`, `seeds 0 to 4`."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"seed{'s' * (len(seeds) > 1)} {listed(list(map(str, seeds)))}"
+
+
 def between(page: str, name: str, made: str) -> str:
     """A text with something else between two markers, if it has them."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"

@@ -9,7 +9,8 @@ from pathlib import Path
 from study.design.natural_contenders import FIXED, NATURALS
 from study.design.natural_contenders import PARTS as PARTS_OF
 from study.design.natural_settings import NATURAL_SETTINGS
-from study.pages.markdown import NOTHING, listed
+from study.pages.made_by import made_by
+from study.pages.markdown import NOTHING, listed, seeds_told
 from study.pages.natural_choices import TRIED, chosen_table
 from study.pages.natural_parts import WITHOUT, without_tables
 from study.pages.natural_tables import (
@@ -28,7 +29,7 @@ from study.pages.page_parts import (
     in_common,
     made_from,
     over,
-    seeds_told,
+    rate_fell,
 )
 from study.rows.row_files import Row, read_rows
 
@@ -47,7 +48,8 @@ def _sections(out: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce natural` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(rows)}"
-    yield f"## In short\n\n{in_short(rows)}\n{_fewer_seeds(rows)}{behind(rows)}\n{standing(rows)}"
+    yield f"## In short\n\n{in_short(rows)}\n{made_by(rows)}\n{PLAIN}{_fewer_seeds(rows)}"
+    yield f"{behind(rows)}\n{standing(rows)}"
     if has_setting(rows, "heart"):
         yield f"## Beside FLamby's numbers\n\n{FLAMBY}{published(rows)}"
     if without := without_tables(parts := read_rows(out / WITHOUT)):
@@ -92,13 +94,13 @@ The others are made from MNIST and cover cases that the benchmark does not; in a
 
 WHO = """\
 All methods have the same samples, budget and network.
-All have a learning rate of 2e-3 (`heart`: 1e-3) that falls to 0.3 of this value, and the class-mix correction; the `+` in a baseline's name stands for both.
+All have a learning rate of 2e-3 (`heart`: 1e-3), and the class-mix correction, for which the `+` in a baseline's name stands.
 SCAFFOLD corrects gradients, so it trains by plain SGD, by default at a rate of 0.1.
 No samples are shared, because sharing is not part of this comparison.
 The defaults of SOFA-FL are the same in all federations.
 HypCluster is given the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part if no groups are known.
 *DMAC every round* builds a new tree in every round, and *no tree* is SOFA-FL with a single cluster.
-The rows of SOFA-FL were made one client after the other on a CPU, and in S6, S7, S8 and languages-2000 on a GPU.
+Engine *sequential* is one client after the other on a CPU, and *stacked* is a GPU.
 """
 
 PARTS = """\
@@ -110,7 +112,13 @@ With *always from the own model*, a client starts every round from its own model
 READING = """\
 *Mean* and *worst* are over the clients' own test samples, in %, after the last round.
 *Groups* shows how well the tree agrees with the true groups (families, states, rotations, regions and sites), on the level where it agrees least.
-Differences are SOFA-FL's number minus the other's, seed by seed, in points, with 95% intervals (Student's t).
+Differences are SOFA-FL's number minus the other's, seed by seed, in points.
+In the table of a federation their 95% intervals (Student's t) are after Holm's correction for all differences of a column.
+So they are wider than those of *In short* and of the tables over all rounds, which are plain.
+"""
+
+PLAIN = """\
+Intervals in this table are plain 95% intervals (Student's t) of one comparison each; those in the tables of *Every federation* are after Holm's correction.
 """
 
 FEWER_SEEDS = """\
@@ -135,7 +143,8 @@ def _fewer_seeds(rows: Sequence[Row]) -> str:
 def _parts_run(rows: Sequence[Row]) -> str:
     given = common(rows, {key for part in PARTS_OF.values() for key in part})
     made = command("natural_ablation", rows, given, " --data-dir DIR")
-    return f"{over(rows)}\n{engines_of(rows)}{in_common(given)}\n{made}"
+    fell = rate_fell("SOFA-FL, whole and in parts,")
+    return f"{over(rows)}\n{engines_of(rows)}{fell}{in_common(given)}\n{made}"
 
 
 def _what_was_run(rows: Sequence[Row]) -> str:
@@ -145,7 +154,8 @@ def _what_was_run(rows: Sequence[Row]) -> str:
     missing = [f"`{name}`" for name in NATURAL_SETTINGS if not has_setting(rows, name)]
     left = f"Not run yet: {listed(missing)}.\n" if missing else ""
     return (
-        f"{over(rows)}\n{engines_of(rows)}{in_common(given)}{left}\n"
+        f"{over(rows)}\n{engines_of(rows)}{rate_fell('all methods with the correction')}"
+        f"{in_common(given)}{left}\n"
         f"{command('natural', rows, given, ' --data-dir DIR')}\n"
         "`DIR` has `weather.npz`; without it, use `--settings` to leave out the federations that need it.\n"
     )

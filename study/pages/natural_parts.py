@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from study.design.contenders import FULL
 from study.design.natural_contenders import PARTS, PARTS_IN
+from study.pages.made_by import made_by
 from study.pages.markdown import bold, difference, in_percent, item, listed, points, table
 from study.rows.estimates import Paired, estimate, holm, paired
 from study.rows.row_files import Row, by_seed, column, of_method
@@ -32,6 +33,8 @@ def _tables(rows: Sequence[Row], settings: Sequence[str]) -> Iterator[str]:
         yield f"The {name}; the first line in %, the others in points without that part:\n"
         seeds = [str(len(of_method(_of(rows, setting), FULL))) for setting in settings]
         yield table(["", *settings], [[FULL, *map(in_percent, whole)], *lines, ["seeds", *seeds]])
+        shown = [row for row in rows if row["setting"] in settings and row["method"] in PARTS]
+        yield made_by(shown)
         yield "".join(_words(name, gaps))
 
 

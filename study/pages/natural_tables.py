@@ -9,6 +9,7 @@ from study.design.contenders import title
 from study.design.natural_contenders import AS_PUBLISHED, NATURALS, fitting
 from study.design.natural_settings import NATURAL_SETTINGS
 from study.pages.benchmark_tables import By, against, count_leads, left_out, not_won, one_table
+from study.pages.made_by import made_by
 from study.pages.markdown import (
     NOTHING,
     bold,
@@ -144,7 +145,10 @@ def _parts(rows: Sequence[Row]) -> Iterator[str]:
         yield f"### {setting}: {NATURAL_SETTINGS[setting].title}\n"
         yield f"{one_table(by)}\n{not_won(by)}{_not_run(setting, by)}"
         if any("since" in row for of in by.values() for row in of):
-            yield f"Over all rounds since the first change, instead of at the end:\n\n{_since(by)}"
+            yield (
+                "Over all rounds since the first change, instead of at the end, with plain 95% "
+                f"intervals:\n\n{_since(by)}\n{made_by(row for of in by.values() for row in of)}"
+            )
 
 
 def _since(by: By) -> str:
@@ -177,7 +181,7 @@ def published(rows: Sequence[Row]) -> str:
         for label in AS_PUBLISHED
         if label in by
     ]
-    return f"Without falling rate and class-mix correction: {listed(found)}.\n" if found else ""
+    return f"Without class-mix correction, at a constant rate: {listed(found)}.\n" if found else ""
 
 
 def _lowest(by: By, label: str) -> str:

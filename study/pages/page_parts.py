@@ -9,7 +9,7 @@ from typing import Any
 from sofa_fl.experiment.storage.disk import write_text
 from study.design.captions import CAPTIONS
 from study.design.contenders import CHOSEN
-from study.pages.markdown import listed
+from study.pages.markdown import listed, seeds_told
 from study.rows.row_files import Row
 
 
@@ -25,6 +25,17 @@ def made_from(out: Path) -> str:
     return (
         f"`sofa-fl reproduce docs` generates this page from `{out.name}/*.json`; do not edit it.\n"
         "The command is part of the repository, not of the installed package.\n"
+        "Below a table is what made its rows: precision, engine, and the version and digest of the "
+        "code.\n"
+        f"`python -m study.rows.origins {out.name}` says which commit has which code.\n"
+    )
+
+
+def rate_fell(whose: str) -> str:
+    """A sentence on rows that were made before the learning rate became constant."""
+    return (
+        f"When these rows were made, the learning rate of {whose} fell along a cosine to 0.3 of "
+        "its first value; it is constant now.\n"
     )
 
 
@@ -67,13 +78,6 @@ def over(rows: Sequence[Row]) -> str:
     if len(seeds) == 1:
         return f"Seed {seeds[0]} alone: no intervals."
     return f"Numbers are means over {seeds_told(seeds)}; ± is a 95% interval."
-
-
-def seeds_told(seeds: Sequence[int]) -> str:
-    """`seed 100`, `seeds 0 and 1`, `seeds 0 to 4`."""
-    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
-        return f"seeds {seeds[0]} to {seeds[-1]}"
-    return f"seed{'s' * (len(seeds) > 1)} {listed(list(map(str, seeds)))}"
 
 
 def picture(pages: Path, *names: str) -> Iterator[str]:

@@ -84,6 +84,7 @@ def sharing_claims(rows: Sequence[Row]) -> str:
     return (
         "The paper's text says that fixed sharing raises the test accuracy.\n"
         + "".join(f"- {sentence}\n" for sentence in said)
+        + "".join(_not_fixed(rows, label) for label in columns)
         + f"\n{table(head, lines)}"
     )
 
@@ -158,6 +159,26 @@ def _fixed_sharing(rows: Sequence[Row], label: str) -> Iterator[str]:
             said = ["makes no difference that could not be chance"]
         if said:
             yield f"{title(label)}, {name}: fixed sharing {', and '.join(said)}."
+
+
+def _not_fixed(rows: Sequence[Row], label: str) -> str:
+    """A warning if fixed sharing has disclosed far more than its ratio: then it was not fixed."""
+    found = [table2_rows(rows, label)[sharing] for sharing in (FIXED, MORE_FIXED)]
+    shares = [fmean(column(rows, "disclosed")) for rows in found if is_too_much(rows)]
+    if not shares:
+        return ""
+    gone = listed([f"{in_percent(share, 0)}%" for share in shares])
+    return (
+        f"\nThe rows of {title(label)} with fixed sharing, here and in the figures below, are "
+        "older than draws that stay fixed when received samples are shared again.\n"
+        f"Their clients disclosed {gone} of their samples, so they do not test what the paper says "
+        "of fixed sharing.\n"
+    )
+
+
+def is_too_much(rows: Sequence[Row]) -> bool:
+    """Whether clients disclosed much more than what one draw takes."""
+    return any(row.get("disclosed", 0.0) > 1.5 * row["sharing"] for row in rows)
 
 
 def _surge(label: str, with_sharing: Mapping[int, float], without: Mapping[int, float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isclose
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,7 +15,8 @@ from study.design.contenders import AS_WRITTEN, CONTENDERS, title
 from study.design.settings import SETTINGS
 from study.pages.ablation_tables import ablation
 from study.pages.benchmark_tables import By, benchmark_tables, by_method, standing
-from study.pages.markdown import NOTHING, between, bold, in_percent, listed, table
+from study.pages.made_by import by_precision, made_by, precisions_in
+from study.pages.markdown import NOTHING, between, bold, in_percent, listed, seeds_told, table
 from study.pages.natural_tables import NATURAL, natural_summary
 from study.pages.page_parts import (
     as_options,
@@ -24,20 +26,23 @@ from study.pages.page_parts import (
     made_from,
     over,
     picture,
-    seeds_told,
+    rate_fell,
     write_page,
 )
 from study.pages.paper_claims import fairness_claims, loss_claims, sharing_claims
 from study.pages.paper_tables import table1, table2
-from study.pages.sharing_words import shared
+from study.pages.sharing_words import mean_disclosed, shared
 from study.rows.figure_data import read_figures
 from study.rows.row_files import Row, of_method, read_rows
 
-WHICH_RULES = (
-    "In the comparison of all methods, the rows of SOFA-FL were made with the present rules, and so "
-    "were all rows of the paper's two tables and of the ablation.\n"
-    "Those of the baselines in the comparison come from version 0.1.0.\n"
-    "The figures of losses were made with the rules of that version and have not been drawn again."
+LOSSES_ARE_OLDER = (
+    "`figures.json` does not record what made these curves.\n"
+    "They are of seed 0 alone, older than the rules of the tables, and have not been drawn again.\n"
+)
+NOT_OF_THE_TABLE = (
+    "The figure is not of the runs in the table: it shows one run per method with seed {seed}, made "
+    "on a CPU, and the rows of the table come from an H200.\n"
+    "Mean client in the figure / in the row of that seed:\n{means}.\n"
 )
 
 
@@ -55,8 +60,14 @@ def write_pages(out: Path, pages: Path, readme: Path | None) -> tuple[Path, ...]
 
 def with_results(readme: str, out: Path) -> str:
     """A README with new tables between its markers."""
-    readme = between(readme, "results", compact_table(read_rows(out / "benchmark.json")))
-    return between(readme, "natural", natural_summary(read_rows(out / NATURAL)))
+    compared, natural = (read_rows(out / name) for name in ("benchmark.json", NATURAL))
+    readme = between(readme, "results", _captioned(compact_table(compared), compared))
+    return between(readme, "natural", _captioned(natural_summary(natural), natural))
+
+
+def _captioned(made: str, rows: Sequence[Row]) -> str:
+    """A table with what made its rows below it."""
+    return f"{made}\n{made_by(rows)}" if made else ""
 
 
 def compact_table(rows: Sequence[Row]) -> str:
@@ -98,25 +109,31 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(found, read_rows(out / TRIED), choices)}"
-    yield f"{WHICH_RULES}\n"
+    yield f"{rate_fell('SOFA-FL (not as written) and `+`')}"
     if rows := found["benchmark"]:
-        yield f"## In short\n\n{compact_table(rows)}\n{standing(rows)}"
+        yield f"## In short\n\n{_captioned(compact_table(rows), rows)}"
+        yield f"{by_precision(rows, found['ablation'])}{standing(rows)}"
         yield from picture(pages, "benchmark")
     if rows := found["table1"]:
         yield f"## The paper's first table: fairness\n\n{over(rows)}\n\n{table1(rows)}"
-        yield from filter(None, [_contenders(rows), fairness_claims(rows)])
-        yield from picture(pages, "clients", "tree")
+        yield from filter(None, [made_by(rows) + _contenders(rows), fairness_claims(rows)])
+        if clients := "\n".join(picture(pages, "clients")):
+            yield clients + _not_of_the_table(out, rows)
+        yield from picture(pages, "tree")
     if rows := found["table2"]:
         yield f"## The paper's second table: sharing\n\n{over(rows)}\n\n{table2(rows)}"
+        yield made_by(rows, lambda label: title(label.split(":")[0]) if ":" in label else label)
         yield from filter(None, [sharing_claims(rows)])
     yield from _losses(out, pages)
     if rows := found["benchmark"]:
         yield f"## All methods\n\n{READING}\n{benchmark_tables(rows)}"
     if rows := found["ablation"]:
         yield f"## SOFA-FL without each of its parts\n\n{over(rows)}\n{PARTS}"
+        yield made_by(rows)
         yield ablation(rows)
     if choices:
         yield f"## Hyperparameters\n\n{_chosen(out, choices)}\n{choices_table(choices)}"
+        yield made_by(read_rows(out / TRIED))
 
 
 def _contenders(rows: Sequence[Row]) -> str:
@@ -125,9 +142,36 @@ def _contenders(rows: Sequence[Row]) -> str:
         return ""
     return (
         f"*{title(AS_WRITTEN)}* is the preset `paper`: every rule as the paper writes it.\n"
-        "*SOFA-FL* is our default.\n"
-        "The learning rates of HypCluster were chosen on validation data.\n"
+        f"*SOFA-FL* is our default{_but_for_sharing(rows)}.\n"
+        "The learning rates of HypCluster were chosen on validation data, from 1e-3 and 2e-3.\n"
+        f"*{title(AS_WRITTEN)}* trains at the 1e-3 of the authors' code, which was not chosen.\n"
     )
+
+
+def _but_for_sharing(rows: Sequence[Row]) -> str:
+    """How SOFA-FL's rows with sharing differ from its default."""
+    told = [row for row in of_method(rows, "sofa") if row["sharing"]]
+    if not told:
+        return ""
+    return (
+        " but for `sharing.max_disclosure=1`, as in the paper: with sharing, "
+        f"{mean_disclosed(told):.0%} of a client's samples have left it by the end.\n"
+        "By default a tenth does, and [what that brings could be chance](disclosure.md)"
+    )
+
+
+def _not_of_the_table(out: Path, rows: Sequence[Row]) -> str:
+    """By how much the runs of the figure of clients differ from those of the table."""
+    if (data := read_figures(out).get("clients")) is None:
+        return ""
+    means = []
+    for label, accuracies in data["accuracies"].items():
+        drawn = fmean(x for x in accuracies if x is not None)
+        for row in of_method(rows, label):
+            if row["seed"] == data["seed"] and not isclose(drawn, row["mean"]):
+                means.append(f"{title(label)} {in_percent(drawn)} / {in_percent(row['mean'])}")
+    told = NOT_OF_THE_TABLE.format(seed=data["seed"], means=listed(means)) if means else ""
+    return f"\n{told}" if told else ""
 
 
 def _losses(out: Path, pages: Path) -> Iterator[str]:
@@ -136,12 +180,13 @@ def _losses(out: Path, pages: Path) -> Iterator[str]:
     figures = list(picture(pages, *(each.file for each in LOSS_FIGURES.values())))
     if data and figures:
         yield "## The paper's loss figures\n"
+        yield LOSSES_ARE_OLDER
         yield from filter(None, [loss_claims(data["curves"], data["seed"])])
         yield from figures
 
 
 READING = """\
-A `+` marks a baseline with SOFA-FL's falling learning rate and class-mix correction, but nothing else of SOFA-FL.
+A `+` marks a baseline with SOFA-FL's class-mix correction, but nothing else of SOFA-FL.
 Differences are SOFA-FL's number minus the other method's, seed by seed, in points.
 Their 95% intervals (Student's t) are after Holm's correction for all differences of a column.
 Bold marks the best number of a column.
@@ -161,7 +206,7 @@ def _what_was_run(found: dict[str, list[Row]], tried: Sequence[Row], choices: Se
     budgets = listed([f"{n:,}" for n in sorted({row["samples_trained"] for row in rows})])
     chosen = (
         "The hyperparameters of the baselines were chosen per setting and sharing, on validation "
-        "data of other seeds (below).\nSOFA-FL has its defaults in all settings."
+        f"data of other seeds (below).\nSOFA-FL is our default{_but_for_sharing(found['benchmark'])}."
         if choices
         else "**No hyperparameters were chosen: all methods ran with their defaults.**"
     )
@@ -179,7 +224,19 @@ def _what_was_run(found: dict[str, list[Row]], tried: Sequence[Row], choices: Se
         + f"{''.join(_overridden(given))}{chosen}\n\n```\n"
         + "\n".join(f"sofa-fl reproduce {words} --replace" for words in commands)
         + "\nsofa-fl reproduce figures\nsofa-fl reproduce docs"
-        + "\n```\n"
+        + f"\n```\n{_mixed(found)}"
+    )
+
+
+def _mixed(found: Mapping[str, Sequence[Row]]) -> str:
+    """What the commands do not repeat: rows whose precision others of their file do not have."""
+    names = [name for name, rows in found.items() if len(precisions_in(rows)) > 1]
+    if not names:
+        return ""
+    return (
+        "\nThe rows of a table may differ in code and precision; what is below each says so.\n"
+        f"The command for {listed(names)} makes all rows in float32 by the present code, so it does "
+        "not repeat those that are in another precision or by older code.\n"
     )
 
 

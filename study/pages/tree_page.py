@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from study.pages.page_parts import command, common, engines_of, in_common, made_from, over, picture
+from study.pages.made_by import made_by
+from study.pages.markdown import seeds_told
+from study.pages.page_parts import (
+    command,
+    common,
+    engines_of,
+    in_common,
+    made_from,
+    over,
+    picture,
+    rate_fell,
+)
 from study.pages.tree_tables import TREE, besides, tree_tables, verdict
 from study.rows.row_files import Row, read_rows
 
@@ -27,7 +38,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     yield from picture(pages, "levels")
     if others := besides(rows):
         yield f"## What else came out\n\n{BESIDES}\n{others}"
-    yield f"## Every tree\n\n{over(rows)}\nBold marks the best tree.\n\n{tree_tables(rows)}"
+    yield f"## Every tree\n\n{over(rows)}\n{PLAIN}{made_by(rows, str)}\n{tree_tables(rows)}"
 
 
 REGISTERED = """\
@@ -73,6 +84,16 @@ With the first rules, a client mostly started from its parent's effective model,
 The four differences below were +2.10, +0.90, +4.26 and +1.60 then.
 """
 
+CORRECTED = """\
+± is a 95% interval after Holm's correction for the four comparisons.
+The tables of *Every tree* have plain ones, so the same differences have other intervals there.
+"""
+
+PLAIN = """\
+The intervals here are plain ones, of one comparison each; those of the claim above are after Holm's correction.
+Bold marks the best tree.
+"""
+
 BESIDES = """\
 The mean client with two levels against that with every other tree, by plain 95% intervals over all sizes and networks:
 """
@@ -80,5 +101,6 @@ The mean client with two levels against that with every other tree, by plain 95%
 
 def _what_was_run(rows: Sequence[Row]) -> str:
     given = common(rows, ())
-    head = f"{over(rows)}\n{engines_of(rows)}{in_common(given)}"
-    return f"{head}\n{command('tree', rows, given)}"
+    seeds = seeds_told(sorted({row["seed"] for row in rows}))
+    head = f"Numbers are means over {seeds}; {CORRECTED}{engines_of(rows)}{rate_fell('all runs')}{in_common(given)}"
+    return f"{head}{made_by(rows, str)}\n{command('tree', rows, given)}"

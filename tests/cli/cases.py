@@ -28,7 +28,7 @@ SUMMARY_KEYS = {
     "method", "title", "data", "own", "seed", "engine", "rounds", "seconds", "samples_trained",
     "bytes_down", "bytes_up",
     "client", "full", "full_samples", "test_samples", "root", "levels", "tree", "edits", "sharing",
-    "provenance", "run",
+    "provenance", "notes", "run",
 }  # fmt: skip
 
 

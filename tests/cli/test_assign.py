@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.torch import load_file
 
+import sofa_fl
+from sofa_fl.experiment.scoring.outputs import outputs_of
 from sofa_fl.experiment.serving.newcomers import assign
 from tests.cli.cases import Cli, assert_refused
 
@@ -51,3 +55,106 @@ def test_refused(cli: Cli, finished: Path, work_dir: Path) -> None:
     assert_refused(cli("assign", str(finished), "one.npy"), "an .npz or a .csv file, got one.npy")
     np.savez(work_dir / "small.npz", x=np.zeros((2, 5)))
     assert_refused(cli("assign", str(finished), "small.npz"), "inputs must have shape (n, 1, 6, 6)")
+
+
+def write_site(file: Path, age: float, *, flip: bool, columns: Sequence[str], seed: int) -> None:
+    """Patients of about an age, who are ill if their blood pressure is high, or low (`flip`)."""
+    rng = np.random.default_rng(seed)
+    cells = {
+        "age": rng.normal(age, 5, 120).round(1),
+        "bp": rng.normal(120, 15, 120).round(1),
+        "smoker": rng.choice(["yes", "no", ""], 120),
+    }
+    cells["ill"] = np.where((cells["bp"] > 120) != flip, "sick", "well")
+    cells["bmi"] = cells["id"] = np.arange(120)
+    rows = zip(*(cells[name] for name in columns))
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
+    file.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def clinics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on three sites of old patients and three of young ones, whose labels contradict."""
+    folder = tmp_path_factory.mktemp("clinics")
+    columns = ("id", "age", "bp", "smoker", "ill")
+    for site in range(3):
+        write_site(folder / f"old{site}.csv", 75, flip=False, columns=columns, seed=site)
+        write_site(folder / f"young{site}.csv", 30, flip=True, columns=columns, seed=9 + site)
+    local = sofa_fl.LocalConfig(batches=30, batch_size=20, learning_rate=5e-3)
+    config = sofa_fl.Config(rounds=3, local=local, out=str(folder / "run"), engine="sequential")
+    return sofa_fl.run(config, data=sofa_fl.from_csv(folder, target="ill", drop=["id"])).run
+
+
+@pytest.mark.parametrize(
+    ("columns", "by"),
+    [
+        (("age", "bp", "smoker"), "inputs"),
+        (("smoker", "id", "bp", "age"), "inputs"),
+        (("ill", "bp", "age", "smoker"), "labels"),
+    ],
+)
+def test_raw_columns_by_their_names(
+    cli: Cli, clinics: Path, work_dir: Path, columns: tuple[str, ...], by: str
+) -> None:
+    """Categories, blanks and standardizing as in the run, whatever the order of the columns."""
+    write_site(work_dir / "new.csv", 30, flip=True, columns=columns, seed=99)
+    write_site(work_dir / "known.csv", 30, flip=True, columns=("bp", "ill"), seed=99)
+    told = json.loads(cli("assign", str(clinics), "new.csv", "--json").stdout)
+    names = json.loads((clinics / "summary.json").read_text())["client"]["names"]
+    assert {names[client][:5] for client in told["clients"]} == {"young"}
+    assert f"by its {by} the client" in cli("assign", str(clinics), "new.csv").stdout
+    found = sofa_fl.assign(clinics, sofa_fl.read_csv("new.csv"))
+    assert (found.node, found.by) == (told["node"], by)
+    table = sofa_fl.read_csv("new.csv")
+    raw = np.stack([table[name].astype(object) for name in ("age", "bp", "smoker")], axis=1)
+    words = sofa_fl.read_csv("known.csv")["ill"]
+    assert sofa_fl.assign(clinics, raw, words if by == "labels" else None).node == found.node
+    numbers = raw.copy()
+    position = {"no": 0.0, "yes": 1.0, "": np.nan}
+    numbers[:, 2] = [position[word] for word in raw[:, 2]]
+    outputs = outputs_of(found.model, numbers.astype(float))
+    assert (np.array(["sick", "well"])[outputs.argmax(axis=1)] == words).mean() > 0.85
+
+
+def test_labels_of_some_rows_alone(cli: Cli, clinics: Path, work_dir: Path) -> None:
+    """Old patients with the labels of the young ones: twenty labels outweigh what inputs say."""
+    columns = ("age", "bp", "smoker", "ill")
+    write_site(work_dir / "new.csv", 75, flip=True, columns=columns, seed=98)
+    head, *rows = (work_dir / "new.csv").read_text().splitlines()
+    blank = [row.rsplit(",", 1)[0] + "," for row in rows]
+    (work_dir / "some.csv").write_text("\n".join([head, *rows[:40], *blank[40:]]))
+    (work_dir / "none.csv").write_text("\n".join([head, *blank]))
+    assert cli("assign", str(clinics), "some.csv").stdout.startswith("by its labels")
+    assert cli("assign", str(clinics), "none.csv").stdout.startswith("by its inputs")
+
+
+def test_columns_that_do_not_fit(cli: Cli, clinics: Path, work_dir: Path) -> None:
+    write_site(work_dir / "few.csv", 30, flip=True, columns=("bp", "age"), seed=1)
+    assert_refused(cli("assign", str(clinics), "few.csv"), "few.csv has no column 'smoker'")
+    write_site(work_dir / "more.csv", 30, flip=True, columns=("age", "bp", "smoker", "bmi"), seed=1)
+    assert_refused(
+        cli("assign", str(clinics), "more.csv"),
+        "has a column 'bmi' that the run does not know; it knows age, bp, smoker and the target "
+        "'ill'; rename or remove it",
+    )
+    np.savez(work_dir / "five.npz", x=np.zeros((2, 5)))
+    assert_refused(cli("assign", str(clinics), "five.npz"), "inputs must have shape (n, 3)")
+    raw = np.zeros((2, 3))
+    with pytest.raises(sofa_fl.SofaError, match="'maybe' is none of the run's classes: sick, well"):
+        sofa_fl.assign(clinics, raw, ["sick", "maybe"])
+    with pytest.raises(sofa_fl.SofaError, match="inputs must be finite"):
+        sofa_fl.assign(clinics, raw + np.inf)
+
+
+def test_standardized_arrays_without_names(tmp_path: Path) -> None:
+    """The nearest mean is that of the raw inputs, as `deal` standardized them."""
+    rng = np.random.default_rng(0)
+    far = np.repeat([0, 40], 400)
+    x = rng.normal(size=(800, 2)) * [1, 1000] + far[:, None] * [1, 1000]
+    y = (x[:, 0] > far) ^ (far > 0)
+    data = sofa_fl.deal(sofa_fl.from_arrays(x, y), by=far + np.arange(800) % 2, standardize=True)
+    config = sofa_fl.Config(rounds=1, warmup=5, out=str(tmp_path / "run"), engine="sequential")
+    run = sofa_fl.run(config, data=data, method="local").run
+    for center, clients in ((0, {0, 1}), (40, {2, 3})):
+        new = rng.normal(size=(50, 2)) * [1, 1000] + center * np.array([1, 1000])
+        assert set(sofa_fl.assign(run, new).clients) <= clients

@@ -44,7 +44,7 @@ SETTINGS = {
     "unknown fault": ("faults.kind=evil", "'flip'"),
     "unknown key of faults": ("faults.drop=1", "did you mean faults.dropout?"),
     "no patience of SHAPE": ("sofa.shape.patience=0", "sofa.shape.patience"),
-    "removed key": ("sofa.alert=0.1", "unknown key sofa.alert"),
+    "removed key": ("sofa.alert=0.1", "sofa.alert is no longer a setting"),
     "markup": ("data.name=[red]x", "data.name"),
 }
 

@@ -13,7 +13,7 @@ def test_one_table_then_reuse_then_resume(cli: Cli, tiny: list[str], work_dir: P
     command = ["compare", "sofa", "fedavg", *tiny, "--rounds", "1", "--seeds", "0,1"]
     first = cli(*command, "--json")
     assert first.exit_code == 0, first.stderr
-    assert "FedAvg, seed 1 (4 of 4), round 1/1" in first.stderr
+    assert "FedAvg+, seed 1 (4 of 4), round 1/1" in first.stderr
     summaries = json.loads(first.stdout)
     names = [(summary["method"], summary["seed"]) for summary in summaries]
     assert names == [("sofa", 0), ("sofa", 1), ("fedavg", 0), ("fedavg", 1)]
@@ -25,7 +25,14 @@ def test_one_table_then_reuse_then_resume(cli: Cli, tiny: list[str], work_dir: P
     again = cli(*command)
     assert again.exit_code == 0
     assert again.stderr == ""
-    for words in ("SOFA-FL", "FedAvg", "samples", "mean over seeds 0, 1", folder.name):
+    for words in (
+        "SOFA-FL",
+        "FedAvg+",
+        "+ marks a baseline",
+        "samples",
+        "mean over seeds 0, 1",
+        folder.name,
+    ):
         assert words in again.stdout
     assert max(map(len, again.stdout.splitlines())) <= 80
     assert files_in(folder) == before
@@ -37,7 +44,7 @@ def test_one_table_then_reuse_then_resume(cli: Cli, tiny: list[str], work_dir: P
     # A run that was stopped goes on, the others are left alone.
     (folder / "fedavg-1" / "summary.json").unlink()
     resumed = cli(*command, "--json")
-    name = "FedAvg, seed 1 (4 of 4)"
+    name = "FedAvg+, seed 1 (4 of 4)"
     told = [f"{name}, all rounds are done", f"{name}, scoring every level"]
     assert resumed.stderr.splitlines() == told
     assert [s["client"] for s in json.loads(resumed.stdout)] == [s["client"] for s in summaries]

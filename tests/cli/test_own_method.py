@@ -46,7 +46,7 @@ def test_compare_takes_it_beside_ours(cli: Cli, tiny: list[str], work_dir: Path)
     result = cli(*command, "--json")
     assert result.exit_code == 0, result.stderr
     titles = [summary["title"] for summary in json.loads(result.stdout)]
-    assert titles == ["FedAvg", "SetMomentum"]
+    assert titles == ["FedAvg+", "SetMomentum"]
     for name in ("fedavg-0", "setmomentum-0"):
         assert (work_dir / "here" / name / "report.html").is_file(), "every run has its report"
     shown = cli(*command)
@@ -65,13 +65,13 @@ def test_a_comparison_ignores_nothing(cli: Cli, tiny: list[str], work_dir: Path)
 def test_a_preset_comes_before_the_file_and_settings(
     cli: Cli, tiny: list[str], work_dir: Path
 ) -> None:
-    (work_dir / "my.yaml").write_text("local: {final_rate: 0.5}\n")
+    (work_dir / "my.yaml").write_text("local: {momentum: 0.5}\n")
     options = ("--preset", "paper", "--set", "sofa.serve=blend", "--rounds", "1", "--out", "run")
     result = cli("run", "my.yaml", *tiny, *options, "--quiet")
     assert result.exit_code == 0, result.stderr
     config = yaml.safe_load((work_dir / "run" / "config.yaml").read_text())
     assert config["preset"] == "paper"
-    assert (config["local"]["prior"], config["local"]["final_rate"]) == (False, 0.5)
+    assert (config["local"]["prior"], config["local"]["momentum"]) == (False, 0.5)
     assert config["sofa"]["serve"] == "blend"
     assert_refused(cli("run", *tiny, "--preset", "papers"), "did you mean paper?")
 

@@ -110,8 +110,9 @@ def test_a_file_with_values(
     monkeypatch.setattr("sofa_fl.cli.sweep.draw_figure", lambda rows, path: None)
     result = cli("sweep", "my.yaml", *common(tiny), "--out", "here")
     assert result.exit_code == 0, result.stderr
-    assert "fedavg" in result.stdout
-    assert "local" in result.stdout
+    assert "FedAvg+" in result.stdout
+    assert "Local+" in result.stdout
+    assert "+ marks a baseline" in result.stdout
     assert "the figure needs matplotlib: pip install 'sofa-fl[figures]'" in result.stdout
     assert len(list((work_dir / "here").iterdir())) == 2
 

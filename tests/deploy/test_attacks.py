@@ -124,6 +124,48 @@ def test_who_knows_a_clients_samples_is_not_that_client(tmp_path: Path) -> None:
     assert load_members(tmp_path / "run" / "nodes.json")[NodeId(1)].machine == 99
 
 
+def test_a_machine_is_the_same_site_in_every_run(tmp_path: Path) -> None:
+    """Formerly whoever answered a machine's hello first was its site in that run."""
+    config, sites = tiny(rounds=1), tmp_path / "sites.txt"
+    machines = machines_of(config)
+    known = replace(four(tmp_path / "first"), sites=sites)
+    Server(FakeMessenger(machines), config, known, quiet).run()
+    thief = replace(machines[99], site=FakeMachine(machines[99].data).site)
+    others = {**machines, 99: thief}
+    again = replace(known, run=tmp_path / "second", clients=3)
+    Server(FakeMessenger(others), config, again, quiet).run()
+    assert len(events(again.run)[-1]["clients"]) == 3
+    assert told_of(again.run) == {"99"}
+    assert "it must be the same site as before" in lines(again.run)[0]["why"]
+    last = replace(known, run=tmp_path / "third")
+    Server(FakeMessenger(machines), config, last, quiet).run()
+    assert len(events(last.run)[-1]["clients"]) == NUM_CLIENTS, "it is still welcome"
+    kept = [line for line in sites.read_text().splitlines() if not line.startswith("99 ")]
+    sites.write_text("\n".join(kept))
+    anew = replace(known, run=tmp_path / "fourth")
+    Server(FakeMessenger(others), config, anew, quiet).run()
+    assert len(events(anew.run)[-1]["clients"]) == NUM_CLIENTS, "if the operator says so"
+
+
+def test_a_damaged_list_of_sites_is_named(tmp_path: Path) -> None:
+    sites = tmp_path / "sites.txt"
+    sites.write_text("nonsense\n")
+    with pytest.raises(RunError, match=r"sites\.txt must have a line with two words"):
+        Server(FakeMessenger({}), tiny(), replace(four(tmp_path / "run"), sites=sites), quiet)
+
+
+def test_another_site_does_not_answer_for_a_machine_in_a_run(tmp_path: Path) -> None:
+    """Machine 7 has been accepted, and is not a client yet."""
+    config = tiny(rounds=1)
+    machines = machines_of(config)
+    server = Server(FakeMessenger(machines), config, four(tmp_path), quiet)
+    assert server.greet().keys() == machines.keys()
+    machines[99].site = FakeMachine(machines[99].data).site
+    assert server.greet().keys() == machines.keys() - {99}
+    server.close()
+    assert told_of(tmp_path) == {"99"}
+
+
 def first_hello(messenger: FakeMessenger, config: Any, folder: Path) -> WireMessage:
     """What a server asks first."""
     server = Server(messenger, config, four(folder), quiet)
@@ -167,7 +209,7 @@ def test_a_receiver_checks_samples_itself() -> None:
     header = {
         "start": builder.add_model(here.learner.initial(0)),
         "given": builder.add(np.arange(2, dtype=np.int32)),
-        "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "batches": 1, "seed": 0, "pulls": None, "prior": True,
     }  # fmt: skip
     with pytest.raises(MessageError, match="labels of shared samples must be from 0 to 9"):
         here.answer(builder.message(tasks=[header]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from sofa_fl.data.own import from_arrays
 from sofa_fl.deploy.machine.client_machine import ClientMachine
@@ -126,8 +127,10 @@ def test_an_invalid_mix_is_refused(name: list[Any]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"batches": 1.5}, {"seed": None}, {"pace": "fast"}, {"start": 3}, {"given": "none"},
-        {"pace": float("nan")}, {"pace": 2.0}, {"batches": 0}, {"batches": 1 << 40}, {"seed": -1},
+        {"batches": 1.5}, {"seed": None}, {"start": 3}, {"given": "none"},
+        {"learning_rate": "fast"}, {"learning_rate": float("nan")}, {"learning_rate": -1e-3},
+        {"learning_rate": 2 * CONFIG.local.learning_rate},
+        {"batches": 0}, {"batches": 1 << 40}, {"seed": -1},
         {"pulls": {"target": "a0", "weight": float("inf"), "decay": 0.0}}, {"pulls": 3},
         {"pulls": {"target": "a0", "weight": "x", "decay": 0.0}},
         {"pulls": {"weight": 1.0, "decay": 0.0}}, {"part": "neck"}, {"part": None},
@@ -138,12 +141,29 @@ def test_an_invalid_task_is_refused(change: dict[str, Any]) -> None:
     here, builder = machine(), MessageBuilder()
     header = {
         "start": builder.add_model(here.learner.initial(0)),
-        "given": None, "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "given": None, "batches": 1, "seed": 0, "pulls": None, "prior": True,
         "part": "all",
     }  # fmt: skip
     assert len(here.answer(builder.message(tasks=[header])).header["outcomes"]) == 1
     with pytest.raises(MessageError):
         here.answer(builder.message(tasks=[{**header, **change}]))
+
+
+def test_a_task_may_be_trained_more_slowly_than_configured() -> None:
+    """As APFL's mixtures are; it is the training of a run with that rate."""
+    slow = replace(SETUP, local=replace(SETUP.local, learning_rate=SETUP.local.learning_rate / 4))
+    site, exact = Site(b"k" * 32), replace(OPEN, own_batches=False)
+
+    def trained(setup: RunSetup, **more: Any) -> NDArray[Any]:
+        here, builder = ClientMachine(DATA, setup, exact, site, 1), MessageBuilder()
+        start = builder.add_model(here.learner.initial(0))
+        header = {"start": start, "batches": 2, "seed": 0, "prior": True, **more}
+        answer = here.answer(builder.message(tasks=[header]))
+        return answer.arrays[answer.header["outcomes"][0]["params"]]
+
+    slowly = trained(SETUP, learning_rate=slow.local.learning_rate)
+    np.testing.assert_array_equal(slowly, trained(slow))
+    assert not np.array_equal(slowly, trained(SETUP))
 
 
 @pytest.mark.parametrize("tasks", ["all", [3], {"start": "a0"}])
@@ -153,7 +173,7 @@ def test_what_is_no_list_of_tasks_is_refused(tasks: Any) -> None:
 
 
 def test_a_server_cannot_fill_the_memory_with_models() -> None:
-    here = machine()
+    here = machine(policy=replace(OPEN, max_requests=99))
     here.caches_models = True
     for _ in range(3):
         builder = MessageBuilder()

@@ -215,7 +215,8 @@ def perform(block: Block, machines: dict[str, Machine], ports: Ports) -> None:
         lines = policy.read_text().replace('name = "cnn"', 'name = "mlp"\nhidden = 32')
         lines = lines.replace("min_rows = 20", "min_rows = 10")
         # The server's batches, so that the result can be compared with that of one machine.
-        policy.write_text(lines.replace("own_batches = true", "own_batches = false"))
+        lines = lines.replace("own_batches = true", "own_batches = false")
+        policy.write_text(lines.replace("coarse_scores = true", "coarse_scores = false"))
 
 
 def exchange_keys(machines: list[Machine]) -> None:

@@ -132,7 +132,7 @@ def questions() -> dict[str, WireMessage]:
     builder.add(here.data.train.y[:3], "given_y")
     task = {
         "start": start, "given": builder.add(np.arange(3, dtype=np.int32)), "batches": 1, "seed": 0,
-        "pulls": {"target": target, "weight": 0.5, "decay": 0.25}, "pace": 1.0, "prior": True,
+        "pulls": {"target": target, "weight": 0.5, "decay": 0.25}, "prior": True,
     }  # fmt: skip
     found["train"] = builder.message(setup=setup, tasks=[task])
     builder = MessageBuilder()
@@ -150,7 +150,7 @@ def questions() -> dict[str, WireMessage]:
     plan = plan_with(here.sums.public, len(rows), work_digest(first, SETUP))
     builder = MessageBuilder()
     start = builder.add_model(here.learner.initial(0))
-    task = {"start": start, "batches": 1, "seed": 0, "pace": 1.0, "sum": plan}
+    task = {"start": start, "batches": 1, "seed": 0, "sum": plan}
     found["masked"] = builder.message(setup=setup, tasks=[task])
     builder = MessageBuilder()
     shares = builder.add(np.zeros((4, SEALED_SIZE), np.uint8))

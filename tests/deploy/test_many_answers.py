@@ -26,7 +26,7 @@ BATCHES = 1000  # as many as the policy allows at a time
 def solved(policy: Policy) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The loss of every sample of a site, as a server works it out; and as it is."""
     here, builder = ClientMachine(clinic(), SETUP, policy, Site(b"k" * 32)), MessageBuilder()
-    asked = task(here, builder, batches=BATCHES, pace=0.0, prior=False)  # the model stays as it is
+    asked = task(here, builder, batches=BATCHES, learning_rate=0.0, prior=False)  # the model stays
     answer = here.answer(builder.message(tasks=[asked]))
     losses = answer.arrays[answer.header["outcomes"][0]["losses"]]
     num = len(here.data.train)
@@ -41,7 +41,7 @@ def solved(policy: Policy) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def test_losses_of_batches_that_the_server_knows_tell_the_loss_of_every_sample() -> None:
     """So it once was; no answer was about fewer than `min_rows` samples."""
-    found, true = solved(replace(POLICY, own_batches=False))
+    found, true = solved(replace(POLICY, own_batches=False, coarse_scores=False))
     np.testing.assert_allclose(found, true, atol=1e-3)
 
 
@@ -49,10 +49,12 @@ def test_losses_of_batches_that_the_server_knows_tell_the_loss_of_every_sample()
     "policy",
     [
         POLICY,
+        replace(POLICY, coarse_scores=False),
+        replace(POLICY, own_batches=False),
         replace(POLICY, privacy=SitePrivacy(epsilon=100.0)),
         replace(POLICY, privacy=SitePrivacy(epsilon=100.0), own_batches=False),
     ],
-    ids=["its own batches", "both", "a privacy budget"],
+    ids=["both", "its own batches", "coarse", "and a privacy budget", "a privacy budget"],
 )
 def test_losses_of_others_do_not(policy: Policy) -> None:
     found, true = solved(policy)

@@ -81,7 +81,8 @@ def ask(
         run_id=3, node_id=7, node_config={"client": 0}, state=RecordDict(), run_config={}
     )
     app = app_module.client_app(load)
-    return from_record(app(message=message, context=context).content, key)
+    answer = app(message=message, context=context).content
+    return from_record(answer, key, sealed_for if key is not None else None)
 
 
 def audited(site: Path) -> list[dict[str, Any]]:
@@ -156,7 +157,7 @@ def test_an_error_in_the_samples_is_not_told(error: type[Exception], site: Path)
 
 
 def test_a_server_cannot_fill_the_audit_log_with_its_words(site: Path) -> None:
-    task = {"start": "x" * 1_000_000, "batches": 1, "seed": 0, "pace": 1.0}
+    task = {"start": "x" * 1_000_000, "batches": 1, "seed": 0}
     answer = ask(MessageBuilder().message(tasks=[task], setup=SETUP.to_dict()))
     assert len(str(answer.header)) < 1000
     assert "must contain the array" in audited(site)[0]["refused"]
@@ -183,7 +184,7 @@ def process_of(site: Path, **policy: str) -> ClientAppProcess:
     lines = [line for line in file.read_text().splitlines() if not line.startswith("app = ")]
     file.write_text("\n".join([*(f'{k} = "{v}"' for k, v in policy.items()), *lines]))
     load_policy.cache_clear()
-    return ClientAppProcess("127.0.0.1:1", 0)
+    return ClientAppProcess("127.0.0.1:1", 0, b"secret")
 
 
 EVIL = Fab("0", b"whatever the server sends", {})

@@ -53,7 +53,7 @@ here = ClientMachine(data, setup, policy, Site(b"k" * 32))
 here.hello()
 builder = MessageBuilder()
 name = builder.add_model(here.learner.initial(0))
-task = dict(start=name, given=None, batches=2, seed=0, pulls=None, pace=1.0, prior=True)
+task = dict(start=name, given=None, batches=2, seed=0, pulls=None, prior=True)
 exam = dict(params=name, split="holdout", prior=True)
 answer = here.answer(builder.message(tasks=[task], exams=[exam]))
 assert len(answer.header["outcomes"]) == len(answer.header["scores"]) == 1

@@ -45,7 +45,7 @@ def machine(policy: Policy = POLICY, setup: RunSetup = SETUP) -> ClientMachine:
 def task(here: ClientMachine, builder: MessageBuilder, **changes: Any) -> dict[str, Any]:
     return {
         "start": builder.add_model(here.learner.initial(0)),
-        "given": None, "batches": 1, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "given": None, "batches": 1, "seed": 0, "pulls": None, "prior": True,
         **changes,
     }  # fmt: skip
 
@@ -155,8 +155,8 @@ def test_another_network_or_optimizer_is_refused(change: dict[str, Any], why: st
 
 def test_too_many_requests_are_refused() -> None:
     here, builder = machine(), MessageBuilder()
-    tasks = [task(here, builder)] * 257
-    with pytest.raises(RefusalError, match="at most 256 requests"):
+    tasks = [task(here, builder)] * 33
+    with pytest.raises(RefusalError, match="at most 32 requests"):
         here.answer(builder.message(tasks=tasks))
 
 

@@ -231,7 +231,7 @@ def ask_to_train(here: ClientMachine) -> WireMessage:
     builder = MessageBuilder()
     header = {
         "start": builder.add_model(here.learner.initial(0)),
-        "given": None, "batches": 2, "seed": 0, "pulls": None, "pace": 1.0, "prior": True,
+        "given": None, "batches": 2, "seed": 0, "pulls": None, "prior": True,
     }  # fmt: skip
     return here.answer(builder.message(tasks=[header]))
 

@@ -25,7 +25,7 @@ from sofa_fl.deploy.flower.flower_messages import (
 from sofa_fl.deploy.flower.server_app import GridMessenger
 from sofa_fl.deploy.masked_sum.masks import public_of
 from sofa_fl.deploy.transport.message_checks import MessageError
-from sofa_fl.deploy.transport.wire_message import UNREADABLE, WireMessage
+from sofa_fl.deploy.transport.wire_message import UNREADABLE, WireMessage, refusal
 
 SITE = sealing_key_of(b"k" * 32)
 MESSAGE = WireMessage({"secret": "loss"}, {"x": np.arange(256, dtype=np.uint8)})
@@ -83,6 +83,18 @@ def test_a_site_has_the_same_key_in_every_process() -> None:
     assert public_of(sealing_key_of(b"l" * 32)) != public_of(SITE)
 
 
+def test_a_message_can_prove_who_it_is_from() -> None:
+    """Anybody can encrypt for the server: its key is in every hello."""
+    server, stranger = new_key(), new_key()
+    proven = seal(b"content", public_of(server), SITE)
+    assert unseal(proven, server, public_of(SITE)) == b"content"
+    for other in (seal(b"content", public_of(server)), seal(b"x", public_of(server), stranger)):
+        with pytest.raises(MessageError):
+            unseal(other, server, public_of(SITE))
+    with pytest.raises(MessageError):
+        unseal(proven, server, public_of(stranger))
+
+
 class Grid:
     """Flower's grid, with one machine that answers what it is told to."""
 
@@ -132,3 +144,53 @@ def test_a_server_seals_for_every_machine_that_told_its_key(
     refused = messenger.collect(["id"])["id"]
     assert isinstance(refused, WireMessage)
     assert UNREADABLE in refused.header
+
+
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, GridMessenger, str]:
+    """A server that machine 7 has told its key, and asked for work; the server's key."""
+    monkeypatch.setattr(server_app, "Message", lambda content, _to, _kind, ttl: content)
+    grid: Any = Grid()
+    messenger = GridMessenger(grid, 60)
+    messenger.send({7: MESSAGE}, "query", 9.0)
+    public = str(from_record(grid.sent[0]).header[PUBLIC])
+    grid.answers = [answer_with(to_record(WireMessage({PUBLIC: public_of(SITE)}), public))]
+    assert isinstance(messenger.collect(["id"])["id"], WireMessage)
+    messenger.send({7: MESSAGE}, "train", 9.0)
+    return grid, messenger, public
+
+
+def test_a_server_takes_work_from_the_site_alone(met: tuple[Any, GridMessenger, str]) -> None:
+    grid, messenger, public = met
+    grid.answers = [answer_with(to_record(MESSAGE, public, SITE))]
+    found = messenger.collect(["id"])["id"]
+    assert isinstance(found, WireMessage)
+    assert found.header["secret"] == "loss"
+
+
+def test_an_answer_to_work_must_be_sealed(met: tuple[Any, GridMessenger, str]) -> None:
+    """Formerly whoever got hold of the question could answer it, unread."""
+    grid, messenger, _ = met
+    forged = WireMessage({**MESSAGE.header, PUBLIC: public_of(new_key())}, MESSAGE.arrays)
+    grid.answers = [answer_with(to_record(forged))]
+    assert messenger.collect(["id"])["id"] == "its answer must be encrypted, but is not"
+    assert messenger.keys == {7: public_of(SITE)}
+
+
+def test_an_answer_to_work_must_be_of_the_site(met: tuple[Any, GridMessenger, str]) -> None:
+    grid, messenger, public = met
+    forged = WireMessage({**MESSAGE.header, PUBLIC: public_of(new_key())}, MESSAGE.arrays)
+    for sender in (None, new_key()):
+        messenger.send({7: MESSAGE}, "train", 9.0)
+        grid.answers = [answer_with(to_record(forged, public, sender))]
+        refused = messenger.collect(["id"])["id"]
+        assert isinstance(refused, WireMessage)
+        assert UNREADABLE in refused.header
+    assert messenger.keys == {7: public_of(SITE)}, "the next message is not for a stranger"
+
+
+def test_a_site_that_cannot_answer_says_why(met: tuple[Any, GridMessenger, str]) -> None:
+    """If its state is gone, it has no key to encrypt with."""
+    grid, messenger, _ = met
+    grid.answers = [answer_with(to_record(refusal("the ledger is missing")))]
+    assert str(messenger.collect(["id"])["id"]).endswith("it says: the ledger is missing")

@@ -57,12 +57,13 @@ def plan_of(num: int = 5, session: str = "one", **changes: Any) -> SumPlan:
 
 
 def training(
-    here: ClientMachine, plan: SumPlan | None, pace: float = 1.0, seed: int = 0
+    here: ClientMachine, plan: SumPlan | None, rate: float | None = None, seed: int = 0
 ) -> WireMessage:
     builder = MessageBuilder()
     task = {
         "start": builder.add_model(START), "given": None, "batches": 1, "seed": seed,
-        "pulls": None, "pace": pace, "prior": True, "sum": None if plan is None else plan.to_dict(),
+        "pulls": None, "learning_rate": rate, "prior": True,
+        "sum": None if plan is None else plan.to_dict(),
     }  # fmt: skip
     return here.answer(builder.message(tasks=[task]))
 
@@ -112,7 +113,7 @@ def test_all_members_train_the_same() -> None:
     """But for the seed: a server that knew the models of all others would know this one."""
     here = machine()
     with pytest.raises(RefusalError, match="must train the same model in the same way"):
-        training(here, plan_of(), pace=0.0)
+        training(here, plan_of(), rate=0.0)
     training(here, plan_of(), seed=5)
 
 
@@ -121,7 +122,7 @@ def test_all_members_train_the_same() -> None:
     [
         {"start": START + 1e-3},
         {"batches": 2},
-        {"pace": 0.5},
+        {"learning_rate": 1e-3},
         {"part": "head"},
         {"prior": None},
         {"pulls": (Pull(START, 0.1),)},
@@ -210,7 +211,7 @@ def test_a_model_that_is_too_large_for_a_sum_does_not_leave() -> None:
     large = replace(TASK, start=torch.full_like(START, 100), prior=None)
     plan = plan_of(work=work_digest(large, SETUP))
     name = builder.add_model(large.start)
-    task = {"start": name, "batches": 1, "seed": 0, "pace": 1.0, "sum": plan.to_dict()}
+    task = {"start": name, "batches": 1, "seed": 0, "sum": plan.to_dict()}
     with pytest.raises(RefusalError, match=r"cannot be part of a sum: numbers .* between -64 and"):
         here.answer(builder.message(tasks=[task]))
 

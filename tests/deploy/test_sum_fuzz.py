@@ -13,7 +13,7 @@ from sofa_fl.deploy.server.roster import Roster
 from sofa_fl.deploy.server.summing_engine import SummingEngine
 from sofa_fl.deploy.transport.machine_profile import MachineProfile
 from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import WireMessage
+from sofa_fl.deploy.transport.wire_message import VERSION, WireMessage
 from sofa_fl.engine.base import Outcome, Task
 from tests.deploy.cases import MNIST, FakeMachine, FakeMessenger, machines_of, tiny
 from tests.deploy.test_fuzz import spoilt
@@ -28,7 +28,7 @@ SETUP = RunSetup(seed=0, local=CONFIG.local, model=CONFIG.model, num_outputs=10)
 
 def engine_of(machines: dict[int, FakeMachine], folder: Path) -> SummingEngine:
     roster = Roster(folder / "nodes.json", 5, MNIST)
-    hello = WireMessage({"version": 5, "ask": "hello", "setup": SETUP.to_dict()})
+    hello = WireMessage({"version": VERSION, "ask": "hello", "setup": SETUP.to_dict()})
     said = {number: machine.answer(hello) for number, machine in machines.items()}
     profiles = {n: MachineProfile.read(a) for n, a in said.items() if isinstance(a, WireMessage)}
     roster.admit(profiles, since=0)

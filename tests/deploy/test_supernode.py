@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -12,16 +13,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import httpx
 import pytest
+from machines import Machine, free_port, wait_until
 
 pytest.importorskip("flwr")
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, AcquireTaskResponse
+from flwr.supercore.constant import TaskType
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.run import RunNotRunningException
+from flwr.supercore.runtime import RuntimeHttpClient
 
 from sofa_fl.deploy.flower import supernode
+from sofa_fl.deploy.flower.flower_patches import local_retries
 from sofa_fl.deploy.flower.node_site import POLICY, site_of
 from sofa_fl.deploy.machine.site import create_site
 from sofa_fl.errors import ConfigError
+from tests.deploy.test_proxy import is_open
 
 
 def test_pauses_grow_until_a_message_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +198,51 @@ def test_the_app_starts_with_the_connection() -> None:
     with watch.watched(connect, lambda: seen.append("connected"))(to="server") as found:
         assert watch.has_called
         assert (found, seen) == ("connection", [{"to": "server"}, "connected"])
+
+
+def test_a_stranger_gets_no_work_from_a_node(tmp_path: Path) -> None:
+    """Formerly any user of the computer got it, if he asked before the site's own process."""
+    port, link = free_port(), free_port()
+    machine = Machine(tmp_path)
+    machine.run("sofa-fl deploy new clinics")
+    machine.run(f"cd clinics\npython keys.py --server 127.0.0.1:{link} --nodes 1")
+    machine.run("sofa-fl deploy site site --app clinics")
+    command = (
+        f"sofa-fl deploy node --policy site/policy.toml --superlink 127.0.0.1:{link} "
+        f"--port {port} --root-certificates clinics/keys/ca.crt "
+        "--auth-supernode-private-key clinics/keys/node-0"
+    )
+    secret = tmp_path / "site" / "state" / "runtime-secret"
+    try:
+        machine.start(command, "node.log")
+        wait_until(lambda: is_open(port), "the node's port")
+        for guess in (None, b"", b"guess"):
+            with pytest.raises(httpx.HTTPStatusError, match="401"):
+                ask_for_work(port, guess)
+        assert not ask_for_work(port, secret.read_bytes()).HasField("task"), "there is none"
+        assert secret.stat().st_mode & 0o777 == 0o600
+        first = secret.read_bytes()
+        machine.kill(machine.running[0])
+        machine.start(command, "node.log")
+        wait_until(lambda: secret.read_bytes() != first, "another secret")
+    finally:
+        machine.close()
+
+
+def ask_for_work(port: int, secret: bytes | None) -> AcquireTaskResponse:
+    """Ask a node for work, as the process of the ClientApp does, with a secret or without."""
+    interceptors: list[Any] = [RuntimeVersionHttpInterceptor(component_name="SuperExec")]
+    if secret is not None:
+        method = "/flwr.proto.Runtime/AcquireTask"
+        interceptors.append(
+            SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=[method])
+        )
+    client = RuntimeHttpClient.from_server_address(
+        f"127.0.0.1:{port}", True, None, interceptors, retry_invoker=local_retries()
+    )
+    request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+    with contextlib.closing(client):
+        return client.AcquireTask(request)
 
 
 def test_options_are_found_in_both_forms() -> None:

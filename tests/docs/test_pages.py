@@ -120,17 +120,6 @@ def test_every_picture_is_there() -> None:
             assert (DOCS / Path(link)).is_file(), f"{page.name}: {link}"
 
 
-def test_prose_has_one_sentence_per_line() -> None:
-    """As far as its length can tell."""
-    folders = ("", "benchmarks", "docs", "src", "study", "tests")
-    pages = [page for name in folders for page in (ROOT / name).glob("**/*.md" if name else "*.md")]
-    assert {"README.md", "CHANGELOG.md", "results.md", "NOTICE.md"} <= {page.name for page in pages}
-    for page in pages:
-        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-            is_long = len(line) > 160 and not line.startswith(("|", "[^"))
-            assert not is_long, f"{page.name}:{number} has {len(line)} characters"
-
-
 def test_every_source_file_that_is_named_is_there() -> None:
     for page in ("architecture.md", "algorithm.md", "data.md"):
         for name in re.findall(r"`([\w/]+\.py)`", (DOCS / page).read_text(encoding="utf-8")):

@@ -13,7 +13,7 @@ HEAD = ["paper", "where", "same or chosen"]
 NAME = re.compile(r"`((?:sofa_fl|study)(?:\.\w+)+)`")
 DASH = "\N{EN DASH}"  # in place of a name, where nothing in the code corresponds
 LINES = re.compile(rf"(\d+)(?:{DASH}(\d+))?:")
-VERDICTS = ("Same", "Chosen")
+VERDICTS = ("Same", "Chosen", "Differs")
 # How many lines each listing of the paper has, and those that only end a loop or a condition.
 LISTINGS = {
     "Algorithm 1": (23, {7, 8, 17, 20, 21, 23}),

@@ -153,7 +153,7 @@ def task(
     seed: int = 7,
     batches: int = 6,
     samples: Samples | None = None,
-    pace: float = 1.0,
+    learning_rate: float | None = None,
     prior: Prior | None = None,
 ) -> Task:
     return Task(
@@ -162,7 +162,7 @@ def task(
         samples=DATA.clients[client].train if samples is None else samples,
         batches=batches,
         seed=seed,
-        pace=pace,
+        learning_rate=learning_rate,
         prior=prior,
     )
 

@@ -24,6 +24,8 @@ from sofa_fl.seeding import rng_for
 class QuadraticEngine:
     """An engine over `points`, one per sample; `rate` is the fraction moved per batch.
 
+    That is twice the learning rate, since the gradient is twice the distance.
+
     The last `num_head` coordinates stand for a network's head.
     """
 
@@ -47,7 +49,8 @@ class QuadraticEngine:
         minimum = (centre + pulled) / (1 + sum(pull.weight for pull in task.pulls))
         steps = torch.arange(task.batches + 1)[:, None]
         start = as_vector(task.start)
-        way = minimum + (1 - self.rate * task.pace) ** steps * (start - minimum)
+        rate = self.rate if task.learning_rate is None else 2 * task.learning_rate
+        way = minimum + (1 - rate) ** steps * (start - minimum)
         body = max(0, self.num_trainable - self.num_head)
         if task.part == "head":
             way[:, :body] = start[:body]

@@ -96,11 +96,12 @@ def test_a_prior_may_name_fewer_outputs_than_there_are(case: EngineCase) -> None
         assert_same([one], [same], case)
 
 
-def test_pace_is_a_fraction_of_the_learning_rate(case: EngineCase) -> None:
-    halved = SequentialEngine(MLP, DATA, replace(LOCAL, learning_rate=LOCAL.learning_rate / 2))
+def test_a_task_may_name_its_learning_rate(case: EngineCase) -> None:
+    half = LOCAL.learning_rate / 2
+    halved = SequentialEngine(MLP, DATA, replace(LOCAL, learning_rate=half))
     with running(case) as engine:
         start = engine.initial(0)
-        tasks = [task(start, seed=1, pace=pace) for pace in (0.5, 1.0, 0.5)]
+        tasks = [task(start, seed=1, learning_rate=rate) for rate in (half, None, half)]
         slow, full, again = engine.train(tasks)
         assert_same([slow, again], halved.train([task(start, seed=1)] * 2), case)
         assert distance(slow.params, full.params) > 1e-3

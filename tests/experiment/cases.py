@@ -17,6 +17,7 @@ TINY: dict[str, Any] = {
     "data": {"num_clients": 5, "alpha": 0.5, "min_samples": 6},
     "model": {"name": "mlp", "hidden": 6},
     "local": {"batches": 4, "batch_size": 8},
+    "sharing": {"ratio": 0.1},
     # Trees of several levels, that change: by the gaps so few clients would have a flat one.
     "sofa": {
         "dmac": {"increase": 1.05},

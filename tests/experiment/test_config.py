@@ -25,7 +25,7 @@ def test_defaults_are_the_papers() -> None:
     assert (local.batches, local.batch_size) == (25, 100)
     assert (local.optimizer, local.learning_rate, local.weight_decay) == ("adam", 2e-3, 1e-4)
     sharing = config.sharing
-    assert (sharing.ratio, sharing.mode, sharing.max_disclosure) == (0.1, "random", None)
+    assert (sharing.ratio, sharing.mode, sharing.max_disclosure) == (None, "random", None)
     assert config.hypcluster.num_clusters == 3
 
 

@@ -43,7 +43,8 @@ def test_a_run_leaves_its_folder(values: dict[str, Any], tmp_path: Path) -> None
     result = run(config, data=own_data(), observers=[seen.append])
     assert result.run == tmp_path / "run"
     recorded = load_config(result.run / "config.yaml")
-    assert recorded.title == title_of(config.method)
+    plus = "" if config.method == "sofa" else "+"
+    assert recorded.title == title_of(config.method) + plus
     data = replace(config.data, name="own")
     assert recorded == replace(config, data=data, title=recorded.title, own=("data",))
     events = events_of(result.run)

@@ -69,7 +69,7 @@ def test_one_of_ours_as_an_object_is_recorded_with_its_settings(tmp_path: Path) 
     method = FedProx(FedProxConfig(pull=0.7), SharingConfig(ratio=0.0))
     result = run(tiny(tmp_path / "run", rounds=1), data=own_data(), method=method)
     config = load_config(result.run / "config.yaml")
-    assert (config.method, config.title) == ("fedprox", "FedProx")
+    assert (config.method, config.title) == ("fedprox", "FedProx+")
     assert (config.fedprox.pull, config.sharing.ratio) == (0.7, 0.0)
 
 
@@ -96,7 +96,7 @@ def stop_after(round: int) -> Any:
 
 def test_a_name_may_be_passed_to_run(tmp_path: Path) -> None:
     result = run(tiny(tmp_path / "run", rounds=1), data=own_data(), method="fedavg")
-    assert (result.summary["method"], result.summary["title"]) == ("fedavg", "FedAvg")
+    assert (result.summary["method"], result.summary["title"]) == ("fedavg", "FedAvg+")
     assert recorded(result.run)["own"] == ["data"]
     titled = tiny(tmp_path / "titled", rounds=1, title="The mean")
     assert run(titled, data=own_data(), method="fedavg").summary["title"] == "The mean"
@@ -126,7 +126,7 @@ def test_compare_shows_the_names_it_is_given(tmp_path: Path) -> None:
     config = tiny(tmp_path, rounds=1)
     results = compare({"fedavg": None, "mine": Momentum()}, config, data=own_data())
     assert {name: each.summary["title"] for name, each in results.items()} == {
-        "fedavg": "FedAvg",
+        "fedavg": "FedAvg+",
         "mine": "mine",
     }
     assert results["mine"].run == tmp_path / "mine-0"

@@ -37,13 +37,13 @@ def test_paper_has_the_papers_rules() -> None:
 
 def test_the_file_and_then_settings_come_after_it(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
-    file.write_text("preset: paper\nlocal: {batches: 3, final_rate: 0.5}\n")
+    file.write_text("preset: paper\nlocal: {batches: 3, momentum: 0.5}\n")
     config = load_config(file)
     assert (config.preset, config.local.prior) == ("paper", False)
-    assert (config.local.batches, config.local.final_rate) == (3, 0.5)
-    file.write_text("local: {final_rate: 0.5}\n")
+    assert (config.local.batches, config.local.momentum) == (3, 0.5)
+    file.write_text("local: {momentum: 0.5}\n")
     config = load_config(file, ["sofa.serve=blend", "preset=paper"])
-    assert (config.local.final_rate, config.local.prior, config.sofa.serve) == (0.5, False, "blend")
+    assert (config.local.momentum, config.local.prior, config.sofa.serve) == (0.5, False, "blend")
 
 
 def test_from_python() -> None:

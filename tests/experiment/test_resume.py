@@ -20,7 +20,7 @@ from sofa_fl.experiment.storage.checkpoint import Packed
 from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from tests.engine.cases import make_data
-from tests.experiment.cases import METHODS, TINY, events_of, own_data, summary_of, tiny
+from tests.experiment.cases import METHODS, events_of, own_data, summary_of, tiny
 from tests.experiment.faults import full_disk
 
 
@@ -86,9 +86,8 @@ def test_a_run_that_has_ended_only_writes_its_summary_again(tmp_path: Path) -> N
 
 
 def test_more_rounds_go_on_from_the_last(tmp_path: Path) -> None:
-    constant = {"local": {**TINY["local"], "final_rate": 1}}  # else it hangs on their number
-    long = run(tiny(tmp_path / "long", rounds=5, **constant), data=own_data()).run
-    short = run(tiny(tmp_path / "short", **constant), data=own_data()).run
+    long = run(tiny(tmp_path / "long", rounds=5), data=own_data()).run
+    short = run(tiny(tmp_path / "short"), data=own_data()).run
     config = yaml.safe_load((short / "config.yaml").read_text())
     (short / "config.yaml").write_text(yaml.safe_dump({**config, "rounds": 5}))
     resume(short, data=own_data())

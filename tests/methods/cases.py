@@ -43,7 +43,7 @@ from sofa_fl.topology.tree import NodeId
 from tests.engine.quadratic import quadratic_data
 
 # The closed-form engine descends at this rate, whatever it is told; SCAFFOLD must know it.
-LOCAL = LocalConfig(batches=10, batch_size=8, optimizer="sgd", learning_rate=0.05, final_rate=1.0)
+LOCAL = LocalConfig(batches=10, batch_size=8, optimizer="sgd", learning_rate=0.05)
 
 
 def sofa(**settings: Any) -> Callable[[SharingConfig], Method[Any]]:

@@ -33,9 +33,7 @@ from tests.engine.quadratic import QuadraticEngine, quadratic_data
 from tests.methods.cases import LOCAL, after_rounds, assert_equal, federation
 
 NO_SHARING = SharingConfig(ratio=0)
-SGD = LocalConfig(
-    batches=6, batch_size=16, optimizer="sgd", learning_rate=0.1, prior=False, final_rate=1.0
-)
+SGD = LocalConfig(batches=6, batch_size=16, optimizer="sgd", learning_rate=0.1, prior=False)
 
 
 def served(method: Method[Any], fed: Federation, rounds: int = 3) -> list[Vector]:

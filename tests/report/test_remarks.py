@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sofa_fl.report.words import FLAT, changes_in_words, decline, remarks
+from sofa_fl.report.words import FLAT, USUAL, changes_in_words, decline, remarks
 
 
 def record(round: int, mean: float, *edits: str, **more: Any) -> dict[str, Any]:
@@ -51,7 +51,8 @@ def test_r2_falls_by_a_number() -> None:
 
 def test_a_flat_tree_is_explained() -> None:
     records = [record(0, 0.9), record(1, 0.95)]
-    assert remarks(records, method="sofa", depth=1, metric="accuracy") == [FLAT]
+    assert remarks(records, method="sofa", depth=1, metric="accuracy") == [f"{FLAT} {USUAL}"]
+    assert remarks(records, method="sofa", depth=1, metric="r2") == [FLAT], "there are no classes"
     assert remarks(records, method="sofa", depth=2, metric="accuracy") == []
     assert remarks(records, method="fedavg", depth=1, metric="accuracy") == []
     few = [record(0, 0.9, num_clients=2)]

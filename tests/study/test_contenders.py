@@ -32,7 +32,6 @@ def test_baselines_run_as_published_and_with_the_parts_that_are_no_tree() -> Non
             local = LocalConfig()
             expected: dict[str, Any] = {
                 "local.learning_rate": local.learning_rate,
-                "local.final_rate": local.final_rate,
                 "local.prior": local.prior,
             }
             if label == "scaffold+":  # it takes no other optimizer, and that has other rates
@@ -40,12 +39,11 @@ def test_baselines_run_as_published_and_with_the_parts_that_are_no_tree() -> Non
             assert values == expected
             assert contender.rates == (SGD_RATES if label == "scaffold+" else ())
         else:
-            expected = {"local.final_rate": 1.0, "local.prior": False}
+            expected = {"local.prior": False}
             if label == "scaffold":
                 expected["local.optimizer"] = "sgd"
             assert values == expected
             assert len(contender.rates) > 1
-    assert LocalConfig().final_rate < 1
     assert LocalConfig().prior
     assert not any(CONTENDERS["sofa"].is_swept(setting) for setting in SETTINGS.values())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sofa_fl.experiment.run.launch import PAPER_RATIO
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
 from study.design.disclosure_settings import (
@@ -58,7 +59,7 @@ def test_runs_differ_in_what_is_shared_alone() -> None:
 
 def test_the_default_is_what_the_package_does() -> None:
     assert DEFAULT in ON_CURVE
-    assert SharingConfig().cap_of(FIRST) == SHARED[DEFAULT]
+    assert SharingConfig(ratio=PAPER_RATIO).cap_of(FIRST) == SHARED[DEFAULT]
 
 
 def test_the_table_marks_the_default_and_what_each_share_keeps() -> None:

@@ -57,7 +57,7 @@ def test_the_page_has_what_there_is_and_how_it_came_about(tmp_path: Path) -> Non
     for words in (
         "### Bad updates",
         "### Partial participation, dropouts and stragglers",
-        "Precision: float32.",
+        "All rows: precision not recorded",
     ):
         assert words in text
     assert "\nsofa-fl reproduce faults --seeds 0 --replace\n" in text

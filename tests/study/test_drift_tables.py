@@ -37,6 +37,15 @@ def test_it_is_said_where_sofa_does_not_get_there() -> None:
     assert recovery_words([]) == ""
 
 
+def test_those_that_recover_where_sofa_does_not_are_said_to() -> None:
+    late = drifting("sofa", ari=[1, 1, 1, 0, 0, 0, 1])
+    one = recovery_words([late, drifting("feddrift")])
+    assert "does **not** recover in all seeds; FedDrift recovers in all of them.\n" in one
+    made = recovery_words([late, drifting("feddrift"), drifting("oracle")])
+    assert "not** recover in all seeds; FedDrift and Oracle recover in all of them.\n" in made
+    assert "so do" not in made
+
+
 def test_against_a_new_tree_every_round() -> None:
     ours = [drifting("sofa", seed) for seed in SEEDS]
     theirs = [drifting("regroup", seed, [0.904] * 4) for seed in SEEDS]

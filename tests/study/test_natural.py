@@ -138,7 +138,7 @@ def test_the_page_says_what_there_is(tmp_path: Path) -> None:
     text = natural_page(tmp_path)
     for words in (
         "FedAvg has 68.5",
-        "class-mix correction: Local 70.00.",
+        "class-mix correction, at a constant rate: Local 70.00.",
         "Not run yet: `languages-",
     ):
         assert words in text

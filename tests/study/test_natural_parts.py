@@ -54,7 +54,7 @@ def test_what_a_part_brings_is_told(tmp_path: Path) -> None:
     rows = runs(FULL, lambda s: 0.8 + 0.01 * s)
     rows += runs("no tree", lambda s: 0.6 + 0.0101 * s)
     rows += runs("no pulls", lambda s: 0.8 + 0.01 * s + 0.05 * (-1) ** s)
-    rows += runs("constant rate", lambda s: 0.85 + 0.0101 * s)
+    rows += runs("own model only", lambda s: 0.85 + 0.0101 * s)
     text = without_tables(rows)
     assert "| SOFA-FL | 82.00 |" in text
     assert "| no tree | −19.98 ± " in text
@@ -62,7 +62,7 @@ def test_what_a_part_brings_is_told(tmp_path: Path) -> None:
         "- The mean client is **worse** after Holm's correction with: no tree in S6 (−19.98)."
         in text
     )
-    words = "constant rate in S6 (+5.02)."
+    words = "own model only in S6 (+5.02)."
     assert f"- The mean client is **better** after Holm's correction with: {words}" in text
     assert without_tables([]) == ""
     add_rows(tmp_path / NATURAL, runs("sofa", lambda s: 0.8))

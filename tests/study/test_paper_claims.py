@@ -62,6 +62,18 @@ def test_fixed_sharing_against_none() -> None:
     assert made.rstrip().endswith("| +0.52 | −0.21 |"), "the paper's own differences"
 
 
+def test_fixed_sharing_that_was_not_fixed_is_told() -> None:
+    """Clients that always give the same tenth have given a tenth in the end."""
+    none, name = rows("sofa_paper: no sharing", LOW), "sofa_paper: 0.1, fixed"
+    warning = "do not test what the paper says of fixed sharing"
+    fixed = rows(name, HIGH, sharing=0.1, disclosed=0.1)
+    assert warning not in sharing_claims([*none, *fixed])
+    redrawn = rows(name, HIGH, sharing=0.1, disclosed=0.45)
+    assert f"Their clients disclosed 45% of their samples, so they {warning}." in sharing_claims(
+        [*none, *redrawn]
+    )
+
+
 def test_no_difference_is_said_to_be_none() -> None:
     made = sharing_claims([*rows("no sharing", HIGH), *rows("0.1, fixed", MIXED)])
     assert "SOFA-FL, client average: fixed sharing makes no difference that could not be" in made

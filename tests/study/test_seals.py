@@ -13,14 +13,13 @@ import pytest
 import sofa_fl
 from sofa_fl.api.runs import run
 from sofa_fl.experiment.run.config import code_digest
-from study.pages.results_page import WHICH_RULES
 from study.rows.origins import codes_of, commits_of, row_files
 from study.rows.row_files import add_rows, make_row, read_rows
 from study.rows.seals import ORIGIN, broken, outdated, read_unsealed, row_digest
 from tests.experiment.cases import own_data, tiny
 
 ROOT = Path(__file__).parents[2]
-RESULTS, DOCS, README = ROOT / "results", ROOT / "docs", ROOT / "README.md"
+RESULTS, README = ROOT / "results", ROOT / "README.md"
 FILES = dict(row_files(RESULTS))
 OLD = ("faults.json",)
 UNEVEN = ("choices.json", "adapters.json")  # their pages say how many seeds
@@ -69,8 +68,8 @@ def test_the_code_that_rows_claim_is_in_the_history() -> None:
     assert set(commits_of(claimed, RESULTS)) == claimed, "python -m study.rows.origins results"
 
 
-def test_pages_call_those_rows_old_that_are() -> None:
-    """Rows of version 0.1.0 have no origin: whoever replaces them must change these sentences."""
+def test_the_readme_calls_those_rows_old_that_are() -> None:
+    """Whoever replaces rows without an origin must change this sentence."""
     for name in OLD:
         assert not any(ORIGIN in row for row in FILES[name]), name
     for name in NEW:
@@ -79,9 +78,6 @@ def test_pages_call_those_rows_old_that_are() -> None:
         ours = [row for row in FILES[name] if row["method"] == "sofa"]
         assert ours
         assert all(ORIGIN in row for row in ours)
-    assert "Those of the baselines in the comparison come from version 0.1.0" in WHICH_RULES
-    drift = (DOCS / "drift.md").read_text("utf-8")
-    assert "The rows of the other methods, and all rows on faults, come from version 0.1.0" in drift
     assert "The tables on faults are older" in README.read_text("utf-8")
 
 

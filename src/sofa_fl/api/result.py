@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from sofa_fl.report.history import Round, read_round, read_rounds
 from sofa_fl.report.intervals import Interval, interval_of, paired_differences
 from sofa_fl.report.page import REPORT
 from sofa_fl.report.tree_svg import tree_svg
-from sofa_fl.report.words import client_name, number, score, table_score
+from sofa_fl.report.words import client_name, number, plus_note, score, table_score
 
 SHOWN = 12  # clients in a notebook's table
 
@@ -77,6 +78,11 @@ class Result(loop.RunResult):
     def metric(self) -> str:
         """The name of the score: `accuracy`, or `r2` in regression."""
         return metric_of(self.summary)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what went wrong, if anything did."""
+        return list(self.summary["notes"])
 
     @property
     def report(self) -> Path:
@@ -169,6 +175,7 @@ class Result(loop.RunResult):
             f"<div>{tree_svg(record)}<table><thead><tr><th>client</th>"
             f"<th>{score_name(self.metric)}</th><th>cluster</th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"
+            f"{''.join(f'<p>{escape(note)}</p>' for note in self.notes)}"
             f"<p>{few}; everything is in <code>{escape(str(self.report))}</code></p></div>"
         )
 
@@ -200,15 +207,16 @@ class Comparison(dict[str, list[Result]]):
 
     def differences(self) -> dict[str, Interval]:
         """Every method's mean score minus the first one's, seed by seed, with a 95% interval."""
-        titles = {runs[0].summary["title"]: name for name, runs in self.items()}
+        names = {title: name for name, title in self._titles().items()}
         found = paired_differences([result.summary for runs in self.values() for result in runs])
-        return {titles[title]: gap for title, gap in found.items()}
+        return {names[title]: gap for title, gap in found.items()}
 
     def __repr__(self) -> str:
         rows = self._cells()
         widths = [max(map(len, column)) for column in zip(*rows)]
-        lines = ("  ".join(f"{c:<{wide}}" for c, wide in zip(row, widths)) for row in rows)
-        return "\n".join(line.rstrip() for line in lines)
+        lines = ["  ".join(f"{c:<{wide}}" for c, wide in zip(row, widths)) for row in rows]
+        note = wrap(plus_note(self._titles().values()), 80)
+        return "\n".join(line.rstrip() for line in [*lines, *note])
 
     def _repr_html_(self) -> str:
         head, *rows = self._cells()
@@ -216,11 +224,18 @@ class Comparison(dict[str, list[Result]]):
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
         )
-        return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+        note = plus_note(self._titles().values())
+        below = f"<p>{escape(note)}</p>" if note else ""
+        return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+    def _titles(self) -> dict[str, str]:
+        """What every method is called in tables, by name."""
+        return {name: str(runs[0].summary["title"]) for name, runs in self.items()}
 
     def _cells(self) -> list[list[str]]:
         """A header row, then one row per method."""
-        first = next(iter(self), "")
+        titles = self._titles()
+        first = next(iter(titles.values()), "")
         gaps = self.differences()
         rows = [["method", "mean of the clients", "worst client", f"against {first}"]]
         for name, runs in self.items():
@@ -228,7 +243,9 @@ class Comparison(dict[str, list[Result]]):
             worst = interval_of([result.worst for result in runs])
             mean = self.means()[name]
             gap = interval_text(gaps[name], metric, signed=True) if name in gaps else ""
-            rows.append([name, interval_text(mean, metric), interval_text(worst, metric), gap])
+            rows.append(
+                [titles[name], interval_text(mean, metric), interval_text(worst, metric), gap]
+            )
         return rows
 
 

@@ -11,14 +11,14 @@ from typing import Any, overload
 
 from sofa_fl.api.result import Comparison, Result
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.run import launch
+from sofa_fl.experiment.run import launch, titles
 from sofa_fl.experiment.run.config import Config, for_method
 from sofa_fl.experiment.run.loop import Own, OwnData
 from sofa_fl.experiment.scoring.own_metrics import Metric
 from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.tracking.observers import Observer, at_end
 from sofa_fl.methods.method import Method
-from sofa_fl.methods.registry import check_method, find_method
+from sofa_fl.methods.registry import check_method, find_method, info_of
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.report.page import write_run_report
 from sofa_fl.report.words import duration, news_of
@@ -104,6 +104,7 @@ def compare(
     data: OwnData | None = None,
     network: NetworkFactory | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    as_published: bool = False,
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
 ) -> dict[str, Result]: ...
@@ -118,6 +119,7 @@ def compare(
     data: OwnData | None = None,
     network: NetworkFactory | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    as_published: bool = False,
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
 ) -> Comparison: ...
@@ -131,6 +133,7 @@ def compare(
     data: OwnData | None = None,
     network: NetworkFactory | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    as_published: bool = False,
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
 ) -> dict[str, Result] | Comparison:
@@ -145,6 +148,9 @@ def compare(
         data: As in `run`.
         network: As in `run`.
         metrics: As in `run`.
+        as_published: Train baselines without SOFA-FL's class-mix correction, which is on by default
+            for every method; the titles of baselines that have it end with a `+`. SOFA-FL and your
+            own methods are run as configured.
         observers: As in `run`.
         progress: As in `run`.
 
@@ -159,6 +165,9 @@ def compare(
         for seed in dict.fromkeys([config.seed] if seeds is None else seeds):
             each = replace(config, seed=seed, out=str(folder / f"{name}-{seed}"), title=title)
             each, own = with_own(each, common, method)
+            if as_published:
+                named = each.method if own.method is None else info_of(type(own.method)).name
+                each = titles.as_published(each, named)
             launch.recorded_config(each, own)  # an error is raised now, not after hours of runs
             plans.setdefault(name, []).append((each, own))
     told = _all(observers, progress)
@@ -237,7 +246,7 @@ class ProgressLine:
             done = f"step {event['done'] + 1} of {event['of']}"
             self._say(f"scoring every level, {done}")
         elif event["event"] == "end":
-            self._end(event["summary"]["seconds"])
+            self._end(event["summary"])
 
     def _round(self, event: Event, now: float) -> None:
         round, rounds = event["round"], event["rounds"]
@@ -249,9 +258,11 @@ class ProgressLine:
             parts.append(f"{duration(left)} left")
         self._say(", ".join(parts))
 
-    def _end(self, seconds: float) -> None:
-        self._say(f"done in {duration(seconds)}")
+    def _end(self, summary: Event) -> None:
+        self._say(f"done in {duration(summary['seconds'])}")
         print(file=sys.stderr, flush=True)
+        for note in summary.get("notes", ()):
+            print(f"note: {note}", file=sys.stderr, flush=True)
         self._width = 0
 
     def _say(self, words: str) -> None:

@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sofa_fl.cli.options import (
+    CORRECTION,
     METHODS_HELP,
     AsJson,
+    AsPublished,
     DataDir,
     Preset,
     Quiet,
     Rounds,
     Seed,
     Settings,
+    check_published,
     read_config,
     seeds_of,
 )
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.run.config import Config
 
 MAY_DIFFER = ("method", OPTIONS, "seed")
+AS_PUBLISHED = (
+    "The baselines are as published: without SOFA-FL's class-mix correction (local.prior)."
+)
 
 
 def compare(
@@ -63,13 +69,15 @@ def compare(
         typer.Option(metavar="DIR", help="Folder for the run folders; by default under runs/."),
     ] = None,
     data_dir: DataDir = None,
+    published: AsPublished = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Run several methods on the same configuration, and compare them in one table."""
     check_options(settings or (), seed, seeds)
+    check_published(settings or (), published=published)
     configs = [
-        replace(
+        _planned(
             read_config(
                 values_for(method, config),
                 settings_for(method, settings or ()),
@@ -80,20 +88,20 @@ def compare(
                 out=out,
                 data_dir=data_dir,
             ),
-            title=None,
+            published=published,
         )
         for method in dict.fromkeys(methods)
         for draw in (seeds_of(seeds) if seeds is not None else [seed])
     ]
     first = configs[0]
-    folder = Path(first.out) if first.out else _default_folder(first)
+    folder = Path(first.out) if first.out else _default_folder(first, published=published)
     runs = {folder / f"{find_method(each.method).name}-{each.seed}": each for each in configs}
     if len(runs) < len(configs):
         raise ConfigError("two of the methods have the same name; use sofa_fl.compare from Python")
     check_folder(folder, runs)
     summaries = []
     for i, (path, each) in enumerate(runs.items(), start=1):
-        name = f"{find_method(each.method).title}, seed {each.seed} ({i} of {len(runs)})"
+        name = f"{each.title}, seed {each.seed} ({i} of {len(runs)})"
         each = replace(each, out=str(path))
         summaries.append(_summary(each, folder, name, quiet=quiet))
     page = write_comparison(list(runs), folder / COMPARISON)
@@ -106,7 +114,17 @@ def compare(
     else:
         from sofa_fl.cli.show_comparison import show_comparison
 
-        show_comparison(summaries, folder, page)
+        show_comparison(summaries, folder, page, note=AS_PUBLISHED if published else "")
+
+
+def _planned(config: Config, *, published: bool) -> Config:
+    """The configuration as the run records it; every method has its own title."""
+    from sofa_fl.experiment.run.launch import recorded_config
+    from sofa_fl.experiment.run.loop import Own
+    from sofa_fl.experiment.run.titles import as_published
+
+    config = replace(config, title=None)
+    return recorded_config(as_published(config, config.method) if published else config, Own())
 
 
 def check_options(settings: Sequence[str], seed: int | None, seeds: str | None) -> None:
@@ -151,9 +169,9 @@ def write_comparison(runs: list[Path], file: Path) -> Path | None:
         return None
 
 
-def _default_folder(config: Config) -> Path:
+def _default_folder(config: Config, *, published: bool) -> Path:
     """The same folder for the same configuration, so that repeating a command continues it."""
-    text = json.dumps(_common(config), sort_keys=True)
+    text = json.dumps(_common(config), sort_keys=True) + "as published" * published
     mark = hashlib.sha256(text.encode()).hexdigest()[:8]
     return Path("runs") / f"compare-{Path(config.data.label).name}-{mark}"
 
@@ -181,6 +199,8 @@ def check_folder(folder: Path, runs: Mapping[Path, Config]) -> None:
         there = load_config(file)
         run = runs.get(file.parent, next(iter(runs.values())))
         for key, ours, theirs in differences(_common(run), _common(there)):
+            if key == CORRECTION and file.parent not in runs:
+                continue  # of runs in one folder, some may have it and others not
             raise RunError(
                 f"{file.parent} was run with {key}={theirs!r}, not {ours!r}; "
                 "choose another folder with --out"

@@ -86,6 +86,7 @@ def demo_config(seed: int, out: str | None) -> Config:
         "data": {"name": "turned digits", "num_train": 9600, "num_test": 1600, "partition": "iid"},
         "model": {"name": "mlp", "hidden": 100},
         "local": {"batches": 30, "batch_size": 32},
+        "sharing": {"ratio": 0.1},
     }
     return load_config(values)
 

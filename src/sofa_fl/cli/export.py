@@ -16,6 +16,8 @@ from sofa_fl.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from sofa_fl.data.csv_files import CsvConfig, CsvTable
+
 
 def export(
     run: RunPath,
@@ -68,9 +70,9 @@ def assign(
         Path,
         typer.Argument(
             metavar="DATA",
-            help="The client's inputs: an .npz file with an array [bold]x[/], or a .csv file with "
-            "one column per input value. If there are labels, as an array or column [bold]y[/], "
-            "they are used too.",
+            help="The client's raw inputs: a .csv file, whose columns are found by their names if "
+            "the run's data were tables, or an .npz file with an array [bold]x[/]. Labels are used "
+            "too, if there are any: in the target's column, or as an array [bold]y[/].",
         ),
     ],
     out: Annotated[
@@ -88,33 +90,45 @@ def assign(
     from sofa_fl.experiment.storage.run_folder import RunFolder
 
     RunFolder.open(run)  # before loading torch, which takes seconds
+    from math import prod
+
+    import numpy as np
+
     from sofa_fl.cli.screen import put, shell
+    from sofa_fl.experiment.run.config import load_config
     from sofa_fl.experiment.serving import newcomers
     from sofa_fl.experiment.serving.model_files import open_run
 
-    x, y = read_samples(data)
-    shape = open_run(run, None, None).serving.shape
-    if x.ndim == 2 and x.shape[1:] != shape and x[0].size == _size(shape):
-        x = x.reshape(len(x), *shape)
+    opened = open_run(run, None, None)
+    preprocessing = opened.serving.preprocessing
+    has_names = preprocessing is not None and bool(preprocessing.columns)
+    csv = load_config(RunFolder.open(run).config_file).data.csv
+    x, y = read_samples(data, csv, as_table=has_names)
+    if isinstance(x, np.ndarray) and x.shape[1:] == (prod(opened.shape),):
+        x = x.reshape(len(x), *opened.shape)
     found = newcomers.assign(run, x, y, file=out)
     if as_json:
         about: dict[str, Any] = {name: getattr(found, name) for name in ("node", "path", "clients")}
         put(json.dumps({**about, "file": None if out is None else str(out)}))
         return
-    by = "inputs" if y is None else "labels"
-    put(f"by its {by} the client belongs to {found.node}, path {' > '.join(map(str, found.path))}")
+    path = " > ".join(map(str, found.path))
+    put(f"by its {found.by} the client belongs to {found.node}, path {path}")
     if out is not None:
         put(f"wrote {shell(out)}")
 
 
-def read_samples(file: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Inputs, and labels if there are any."""
+def read_samples(
+    file: Path, csv: CsvConfig, *, as_table: bool
+) -> tuple[NDArray[Any] | CsvTable, NDArray[Any] | None]:
+    """Inputs, and labels if there are any; with `as_table`, a CSV file as it is."""
     import numpy as np
 
-    from sofa_fl.data.csv_files import read_csv
+    from sofa_fl.data.csv_files import ENDINGS, read_csv
 
-    if file.suffix == ".csv":
-        columns = read_csv(file)
+    if file.suffix.lower() in ENDINGS:
+        columns = read_csv(file, delimiter=csv.delimiter, decimal=csv.decimal, blanks=csv.blanks)
+        if as_table:
+            return columns, None
         y = columns.pop("y", None)
         if text := [name for name, column in columns.items() if column.dtype.kind not in "iufb"]:
             raise DataError(f"columns of {file} must be numbers, but {text[0]!r} is not")
@@ -129,10 +143,3 @@ def read_samples(file: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     if "x" not in found:
         raise DataError(f"{file} must have an array x, got {', '.join(found) or 'nothing'}")
     return found["x"], found.get("y")
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size

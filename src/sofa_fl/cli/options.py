@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.run.config import Config
 
 HOME = "sofa_fl.experiment.run.config"
+CORRECTION = "local.prior"
 FREE = "options"  # a section whose keys a user's method defines
 Keys = dict[str, "Keys"]  # of a value, none
 METHODS_HELP = f"{', '.join(built_in_methods())}; or your own method, as package.module:Class."
@@ -53,6 +54,14 @@ Quiet = Annotated[
 Track = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Also log to wandb or mlflow; may be repeated."),
+]
+AsPublished = Annotated[
+    bool,
+    typer.Option(
+        "--as-published",
+        help="Train baselines without SOFA-FL's class-mix correction, which is on by default for "
+        "every method; a [bold]+[/] marks baselines that have it.",
+    ),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
@@ -101,6 +110,14 @@ def read_config(
     if data_dir is not None:
         config = replace(config, data=replace(config.data, dir=data_dir))
     return config
+
+
+def check_published(settings: Sequence[str], *, published: bool) -> None:
+    """Refuse `--as-published` together with the key that it sets."""
+    from sofa_fl.experiment.run.values import split_setting
+
+    if published and any(split_setting(setting)[0] == CORRECTION for setting in settings):
+        raise ConfigError(f"give either --as-published or --set {CORRECTION}=..., not both")
 
 
 @cache

@@ -12,6 +12,7 @@ import typer
 from sofa_fl.cli.options import (
     METHODS_HELP,
     AsJson,
+    AsPublished,
     DataDir,
     Preset,
     Quiet,
@@ -20,9 +21,11 @@ from sofa_fl.cli.options import (
     Seed,
     Settings,
     Track,
+    check_published,
     read_config,
 )
 from sofa_fl.cli.screen import StoppedError
+from sofa_fl.errors import ConfigError
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
@@ -50,12 +53,14 @@ def run(
     ] = None,
     data_dir: DataDir = None,
     track: Track = None,
+    published: AsPublished = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment; by default the paper's experiment on MNIST."""
 
     def start(follower: Follower) -> RunResult:
+        check_published(settings or (), published=published)
         chosen = read_config(
             config,
             settings,
@@ -68,9 +73,17 @@ def run(
             track=track,
         )
         from sofa_fl.experiment.run import launch
+        from sofa_fl.experiment.run.titles import as_published, is_baseline
         from sofa_fl.experiment.tracking.observers import at_end
         from sofa_fl.report.page import write_run_report
 
+        if published and not is_baseline(chosen.method):
+            raise ConfigError(
+                f"--as-published is for baselines, and {chosen.method} is none; for SOFA-FL as the "
+                "paper writes it, use --preset paper"
+            )
+        if published:
+            chosen = as_published(chosen, chosen.method)
         return launch.run(chosen, observers=[follower, at_end(write_run_report)])
 
     finish(with_progress(start, quiet=quiet), as_json=as_json, quiet=quiet)

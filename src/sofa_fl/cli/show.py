@@ -24,6 +24,7 @@ from sofa_fl.report.words import (
     duration,
     number,
     percent,
+    plus_note,
     remarks,
     score,
 )
@@ -62,8 +63,10 @@ def show_run(summary: Mapping[str, Any], record: Round) -> None:
     show_tree(screen, record, every=False)
     screen.print()
     screen.print(Text.assemble(("Edits    ", "bold"), _counts(summary["edits"])))
-    screen.print(Text.assemble(("Sharing  ", "bold"), _sharing(summary["sharing"])))
-    for remark in _remarks(record):
+    _put(screen, "Sharing", _sharing(summary["sharing"]))
+    if told := plus_note([record.title]):
+        _put(screen, "Method", told)
+    for remark in [*summary.get("notes", ()), *_remarks(record)]:
         _put(screen, "Note", remark, "yellow")
     if "groups" in summary:
         _put(screen, "Groups", _groups(summary["groups"]))
@@ -235,7 +238,8 @@ def _sharing(sharing: Mapping[str, float]) -> str:
     if not sharing["disclosed_max"]:
         return "no sample left its client"
     mean, most = percent(sharing["disclosed_mean"]), percent(sharing["disclosed_max"])
-    return f"clients disclosed {mean} of their samples on average, and at most {most}"
+    said = f"clients disclosed {mean} of their samples on average, and at most {most}"
+    return f"{said}; --set sharing.ratio=0 shares nothing"
 
 
 def _put(screen: Console, head: str, words: str, style: str = "") -> None:

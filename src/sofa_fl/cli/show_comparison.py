@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
+from textwrap import fill
 
 from rich.text import Text
 
@@ -13,7 +14,7 @@ from sofa_fl.cli.show import plain_table
 from sofa_fl.errors import printable
 from sofa_fl.experiment.storage.events import metric_of
 from sofa_fl.report.intervals import Summary, by_title, interval_of, paired_differences
-from sofa_fl.report.words import number, scores_title, table_score
+from sofa_fl.report.words import number, plus_note, scores_title, table_score
 
 # What is shown of a method, and which end of it is better.
 COLUMNS: tuple[tuple[str, str, int], ...] = (
@@ -28,10 +29,13 @@ COLUMNS: tuple[tuple[str, str, int], ...] = (
 )
 
 
-def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | None = None) -> None:
+def show_comparison(
+    summaries: Sequence[Summary], folder: Path, page: Path | None = None, note: str = ""
+) -> None:
     """One row per method, the mean over its seeds; the best value of a column is bold.
 
-    Then the differences by seed, where the runs are, and their `page` if there is one.
+    Then a `note` on the methods, by default on what a `+` means; the differences by seed, where the
+    runs are, and their `page` if there is one.
     """
     screen = console()
     rows = average(summaries)
@@ -59,6 +63,8 @@ def show_comparison(summaries: Sequence[Summary], folder: Path, page: Path | Non
         table.add_row(Text(printable(title)), *cells)
     screen.print(table)
     screen.print()
+    if told := note or plus_note(rows):
+        screen.print(Text(fill(told, 80)))
     for line in paired_lines(summaries, metric):
         screen.print(Text(line), soft_wrap=True)
     if len({row["samples_trained"] for row in rows.values()}) > 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any
 
 import typer
@@ -126,8 +127,8 @@ def show_rows(rows: Sequence[Row]) -> None:
     from sofa_fl.cli.screen import console
     from sofa_fl.cli.show import plain_table
     from sofa_fl.experiment.storage.events import metric_of
-    from sofa_fl.jobs.combinations import plain
-    from sofa_fl.report.words import scores_title, table_score
+    from sofa_fl.jobs.combinations import shown_value
+    from sofa_fl.report.words import plus_note, scores_title, table_score
 
     keys = list(rows[0]["over"])
     columns = {"mean": +1, "min": +1, "std": -1, "full": +1, "seconds": 0}
@@ -144,7 +145,9 @@ def show_rows(rows: Sequence[Row]) -> None:
             )
             for key, sign in columns.items()
         ]
-        table.add_row(*(Text(plain(row["over"][key])) for key in keys), *cells)
+        table.add_row(*(Text(shown_value(row, key)) for key in keys), *cells)
     screen = console()
     screen.print(table)
     screen.print()
+    if told := plus_note(row.get("title", "") for row in rows):
+        screen.print(Text(fill(told, 80)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,11 @@ class Table(Protocol):
     def __getitem__(self, name: Any, /) -> Any: ...
 
 
+def is_table(value: Any) -> TypeGuard[Table]:
+    """Whether a value has columns by name, and is no array."""
+    return hasattr(value, "keys") or hasattr(value, "columns") or hasattr(value, "column_names")
+
+
 def column_names(table: Table) -> list[str]:
     """The names of the columns, as far as the table says them."""
     for name in ("column_names", "columns"):
@@ -46,8 +51,12 @@ def column_of(table: Table, name: str) -> Any:
     except (KeyError, IndexError, TypeError, ValueError):
         known = column_names(table)
         hint = f"; there are {', '.join(known)}" if known else ""
-        of = f"{table.path} has" if hasattr(table, "path") else "the table has"
-        raise DataError(f"{of} no column {name!r}{hint}") from None
+        raise DataError(f"{table_name(table)} has no column {name!r}{hint}") from None
+
+
+def table_name(table: Table) -> str:
+    """The file of a table, if it is known."""
+    return str(getattr(table, "path", "the table"))
 
 
 def where(table: Table, row: int) -> str:
@@ -104,7 +113,12 @@ def raw_rows(table: Table, columns: Sequence[Column]) -> NDArray[np.float32]:
             raw.append([position.get(word, UNKNOWN) for word in _words(cells).tolist()])
             continue
         if cells.dtype.kind == "U":
-            at = next(at for at, cell in enumerate(cells.tolist()) if not _is_number(cell))
+            words = cells.tolist()
+            at = next((at for at, cell in enumerate(words) if cell and not _is_number(cell)), None)
+            if at is None:  # numbers that a data frame or an array holds as text or objects
+                cells = np.array([float(cell) if cell else np.nan for cell in words])
+        if cells.dtype.kind == "U":
+            assert at is not None
             raise DataError(
                 f"{where(table, at)}: column {column.name!r} must be a number, got {cells[at]!r}"
             )
@@ -114,16 +128,21 @@ def raw_rows(table: Table, columns: Sequence[Column]) -> NDArray[np.float32]:
     return np.array(raw, dtype=np.float32).T
 
 
+def target_column(names: Sequence[str], target: str) -> str:
+    """The column that a target, compared or not, is read from; empty if there is none."""
+    if target in names:
+        return target
+    match = COMPARISON.fullmatch(target)
+    return match[1] if match is not None and match[1] in names else ""
+
+
 def read_targets(table: Table, target: str) -> NDArray[Any]:
     """A column of targets; or two classes, by a comparison such as `num > 0`. None is blank."""
     match = COMPARISON.fullmatch(target)
     is_column = target in column_names(table) or match is None
     name = target if match is None or is_column else match[1]
     targets = np.asarray(column_of(table, name))
-    if targets.dtype.kind in "OUS":
-        blank = np.array([_is_blank(cell) for cell in targets], dtype=bool)
-    else:
-        blank = np.isnan(targets) if targets.dtype.kind == "f" else np.zeros(len(targets), bool)
+    blank = are_blank(targets)
     if blank.any():
         at = int(np.flatnonzero(blank)[0])
         raise DataError(f"{where(table, at)}: the target {name!r} is blank; delete that row")
@@ -134,6 +153,13 @@ def read_targets(table: Table, target: str) -> NDArray[Any]:
             f"{name!r} must contain numbers to be compared as {target!r}, but it contains text"
         )
     return np.asarray(COMPARISONS[match[2]](targets, float(match[3]))).astype(np.int64)
+
+
+def are_blank(cells: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which cells are blank: NaN, None or empty text."""
+    if cells.dtype.kind in "OUS":
+        return np.array([_is_blank(cell) for cell in cells], dtype=bool)
+    return np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(len(cells), bool)
 
 
 def _words(cells: NDArray[Any]) -> NDArray[Any]:

@@ -50,6 +50,9 @@ class DataConfig:
         scenario: How the data change during a run; with a scenario, groups are formed with any
             partition.
         csv: How the files of `name: csv` are read.
+        standardize_targets: In a regression, train on targets of mean 0 and standard deviation 1,
+            by the training samples of all clients. Predictions, exported models, RMSE and own
+            metrics have the units that the targets came in.
     """
 
     name: str = "mnist"
@@ -70,6 +73,7 @@ class DataConfig:
     score_on: Literal["test", "validation"] = "test"
     scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
     csv: CsvConfig = field(default_factory=CsvConfig)
+    standardize_targets: bool = True
 
     @property
     def label(self) -> str:

@@ -41,9 +41,3 @@ def validation_of(data: FederatedData, seed: int) -> FederatedData:
         end += cut
     test = data.train.take(np.concatenate(tests))
     return replace(data, test=test, clients=tuple(clients))
-
-
-def natural_clients(config: DataConfig) -> DataConfig:
-    """What to record of CSV files, which come with clients of their own: how many there are."""
-    data = csv_clients(replace(config, score_on="test"), 0)
-    return replace(config, num_clients=len(data.clients), partition="natural")

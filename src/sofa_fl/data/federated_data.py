@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.preprocess import Preprocessing
+from sofa_fl.data.preprocess import Preprocessing, TargetScaling, fit_targets
 from sofa_fl.errors import DataError
 
 Samples = NDArray[np.int64]
@@ -109,6 +109,8 @@ class FederatedData:
         preprocessing: How raw rows became these inputs; exported models do the same.
         sources: If training rows are copies of samples, such as rotated images: the sample of every
             row. Whoever has one copy knows the sample.
+        target_scaling: How the targets of a regression were scaled for training; outputs and errors
+            are told in the units that the targets had before.
     """
 
     train: Arrays
@@ -120,6 +122,7 @@ class FederatedData:
     names: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
     sources: Samples | None = None
+    target_scaling: TargetScaling | None = None
 
     def __repr__(self) -> str:
         count = f"{len(self.clients)} client{'' if len(self.clients) == 1 else 's'}"
@@ -190,6 +193,20 @@ class FederatedData:
     def target_variance(self) -> float:
         """The variance of the training targets of a regression."""
         return float(self.train.y.var(axis=0).mean())
+
+    def with_scaled_targets(self) -> FederatedData:
+        """The same data with float targets of mean 0 and standard deviation 1 over all clients.
+
+        Both are those of the rows that somebody trains on or holds out, in any stage. Class labels
+        are left as they are, and so are targets that were scaled before.
+        """
+        if self.train.y.dtype.kind != "f" or self.target_scaling is not None:
+            return self
+        stages = [client for stage in self._stages for client in stage.clients.values()]
+        rows = np.unique(np.concatenate([r for c in stages for r in (c.train, c.holdout)]))
+        scaling = fit_targets(self.train.y[rows])
+        train, test = (replace(a, y=scaling.apply(a.y)) for a in (self.train, self.test))
+        return replace(self, train=train, test=test, target_scaling=scaling)
 
     def digest(self) -> str:
         """A digest that is equal for the same samples, assigned in the same way."""

@@ -42,6 +42,8 @@ class Preprocessing:
         std: The standard deviation of every input, for standardizing; empty if inputs are not
             standardized.
         classes: The class names of the outputs, if the targets are text.
+        target: The target column of a table, or the comparison that makes two classes of it.
+        unused: The other columns of the tables, which are neither inputs nor the target.
     """
 
     shape: tuple[int, ...]
@@ -49,6 +51,8 @@ class Preprocessing:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     classes: tuple[str, ...] = ()
+    target: str = ""
+    unused: tuple[str, ...] = ()
 
     def apply(self, raw: NDArray[Any]) -> NDArray[np.float32]:
         """The inputs of raw rows, in float32."""
@@ -61,12 +65,46 @@ class Preprocessing:
         return standard.astype(np.float32)
 
 
+@dataclass(frozen=True, slots=True)
+class TargetScaling:
+    """How the targets of a regression are scaled for training.
+
+    Attributes:
+        mean: The mean of every target value.
+        std: Its standard deviation.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def apply(self, targets: NDArray[Any]) -> NDArray[np.float32]:
+        """Targets as a network is trained on them."""
+        flat = targets.reshape(len(targets), -1).astype(np.float64)
+        scaled = (flat - self.mean) / self.std
+        return scaled.astype(np.float32).reshape(targets.shape)
+
+    def undo(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Targets, or a network's outputs, in the units of the targets."""
+        flat = values.reshape(len(values), -1).astype(np.float64)
+        raw = flat * self.std + self.mean
+        return raw.astype(np.float32).reshape(values.shape)
+
+
+def fit_targets(train: NDArray[Any]) -> TargetScaling:
+    """Mean and standard deviation of training targets; one that never varies is divided by 1."""
+    flat = train.reshape(len(train), -1).astype(np.float64)
+    std = np.where((flat == flat[:1]).all(axis=0), 1.0, flat.std(axis=0))
+    return TargetScaling(tuple(flat.mean(axis=0).tolist()), tuple(std.tolist()))
+
+
 def fit_preprocessing(
     train: NDArray[Any],
     *,
     columns: Sequence[Column] = (),
     standardize: bool,
     classes: Sequence[str] = (),
+    target: str = "",
+    unused: Sequence[str] = (),
 ) -> Preprocessing:
     """Mean and standard deviation of training rows, without blanks.
 
@@ -84,6 +122,8 @@ def fit_preprocessing(
         tuple(mean.ravel().tolist()),
         tuple(std.ravel().tolist()) if standardize else (),
         tuple(classes),
+        target,
+        tuple(unused),
     )
 
 

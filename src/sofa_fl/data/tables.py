@@ -20,6 +20,7 @@ from sofa_fl.data.columns import (
     find_columns,
     raw_rows,
     read_targets,
+    target_column,
     where,
 )
 from sofa_fl.data.csv_files import CsvConfig, find_csv, read_csv
@@ -209,7 +210,12 @@ def _federation(
     columns = find_columns(tables, _named(x), categories, rows.trained)
     raw = np.concatenate([raw_rows(table, columns) for table in tables])
     preprocessing = fit_preprocessing(
-        raw[rows.trained], columns=columns, standardize=standardize, classes=classes
+        raw[rows.trained],
+        columns=columns,
+        standardize=standardize,
+        classes=classes,
+        target=y,
+        unused=_unused_columns(tables, y, x),
     )
     whole = from_arrays(preprocessing.apply(raw), targets)
     return FederatedData(
@@ -225,9 +231,14 @@ def _federation(
 def _other_columns(table: Table, y: str, left_out: set[str | None]) -> list[str]:
     """All columns that are neither the target, compared or not, nor left out."""
     names = column_names(table)
-    targets = [name for name in names if y == name] or [n for n in names if y.startswith(n)]
-    target = max(targets, key=len, default="")
+    target = target_column(names, y)
     return [name for name in names if name != target and name not in left_out]
+
+
+def _unused_columns(tables: Sequence[Table], y: str, x: Sequence[str]) -> list[str]:
+    """The columns of any table that are neither inputs nor the target, in their order."""
+    names = dict.fromkeys(name for table in tables for name in column_names(table))
+    return [name for name in names if name not in {*x, target_column(list(names), y)}]
 
 
 def _named(x: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Samples, SplitName
@@ -32,9 +32,7 @@ class LocalConfig:
         batches: Batches per client and round; together with `batch_size`, this is the budget.
         batch_size: Samples per batch.
         optimizer: `adam` or `sgd`.
-        learning_rate: Step size.
-        final_rate: The learning rate falls along a cosine over the rounds, to this fraction of its
-            initial value; 1 keeps it constant.
+        learning_rate: Step size, the same in all rounds.
         prior: Correct for the class mix, in classification: in training, add the log of each
             class's frequency among the samples to the outputs; when a client uses its model, add
             the log frequencies of its own classes (arXiv:2007.07314). The network then learns what
@@ -51,7 +49,6 @@ class LocalConfig:
     batch_size: Annotated[int, Ge(1)] = 100
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: Annotated[float, Gt(0)] = 2e-3
-    final_rate: Annotated[float, Interval(gt=0, le=1)] = 0.3
     prior: bool = True
     weight_decay: Annotated[float, Ge(0)] = 1e-4
     momentum: Annotated[float, Ge(0)] = 0.0
@@ -85,10 +82,10 @@ class Noising:
 class Task:
     """One local training: who, from which model, on which samples, pulled where, by which draws.
 
-    `pace` is the fraction of the configured learning rate; `prior` is added to the outputs; only
-    the `part` of the network is trained, and the rest of the model stays as it is. Pulls whose
-    weights add up to zero are a constant gradient (see `constant_gradient`). With `noising` the
-    training is private.
+    `prior` is added to the outputs; only the `part` of the network is trained, and the rest of the
+    model stays as it is. Pulls whose weights add up to zero are a constant gradient (see
+    `constant_gradient`). With `noising` the training is private. `learning_rate` is None, the
+    configured one, unless what is trained is not what the method's rule steps on (APFL's mixture).
     """
 
     site: NodeId
@@ -97,10 +94,10 @@ class Task:
     batches: int
     seed: int
     pulls: tuple[Pull, ...] = ()
-    pace: float = 1.0
     prior: Prior | None = None
     part: TrainedPart = "all"
     noising: Noising | None = None
+    learning_rate: float | None = None
 
     @property
     def num_bytes(self) -> int:

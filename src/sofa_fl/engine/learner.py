@@ -93,8 +93,11 @@ class Learner:
     def initial(self, seed: int) -> Vector:
         return FlatNetwork(build(self.factory, seed)).vector.to(self.device)
 
-    def train(self, task: Task) -> Outcome:
-        """Minimize loss plus pulls, one optimizer step per batch."""
+    def train(self, task: Task, max_loss: float | None = None) -> Outcome:
+        """Minimize loss plus pulls, one optimizer step per batch.
+
+        The losses that it returns count each sample up to `max_loss`, if there is one.
+        """
         order = batch_order(len(task.samples), task.batches, self.local.batch_size, task.seed)
         rows = torch.from_numpy(task.samples[order]).to(self.device)
         span = self.flat.span(task.part)
@@ -104,7 +107,7 @@ class Learner:
         self.network.train()
         decay, constant = pull_terms(task.pulls, start[: self.flat.num_trainable])
         constants = self.flat.pieces(constant)[span] if task.pulls else []
-        optimizer = optimizer_for(weights, self.local, decay, task.pace)
+        optimizer = optimizer_for(weights, self.local, decay, task.learning_rate)
         prior = self.offsets([task.prior])[0]
         losses = torch.empty(task.batches, device=self.device)
         in_bf16 = self.local.precision == "bf16"
@@ -116,7 +119,8 @@ class Learner:
                 x, y = self.stores["train"].batch(batch)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16):
                     out = self.forward(x, Draws.at(seed, step))
-                loss = self.loss(out.float() + prior, y)
+                out = out.float() + prior
+                loss = self.loss(out, y)
                 # Made anew by every pass: cheaper than to be zeroed and summed up.
                 self.network.zero_grad(set_to_none=True)
                 torch.autograd.backward(loss)
@@ -125,6 +129,8 @@ class Learner:
                     gradient += pulled
                 optimizer.step()
                 losses[step] = loss.detach()
+                if max_loss is not None:
+                    losses[step] = self._summed_loss(out.detach(), y, max_loss) / len(out)
         self.network.zero_grad(set_to_none=True)
         return Outcome(self.flat.vector, losses.cpu().numpy())
 
@@ -182,7 +188,8 @@ class Learner:
     def _summed_loss(self, out: Tensor, y: Tensor, max_loss: float | None) -> Tensor:
         if max_loss is None:
             return self.loss(out, y).double() * len(out)
-        return cut(each_cross_entropy(out, y), max_loss).double().sum()
+        each = each_cross_entropy if self.is_classifier else each_square
+        return cut(each(out, y), max_loss).double().sum()
 
     def offsets(self, priors: Sequence[Prior | None]) -> Tensor:
         """A row to add to the outputs for each prior; outputs that it does not name get nothing."""
@@ -237,10 +244,11 @@ def optimizer_for(
     weights: Sequence[Tensor],
     local: LocalConfig,
     decay: float = 0.0,
-    pace: float | Tensor = 1.0,
+    learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
     """The configured optimizer, with `decay` on top of its own; on a GPU it can be captured."""
-    rate, decay = local.learning_rate * pace, local.weight_decay + decay
+    rate = local.learning_rate if learning_rate is None else learning_rate
+    decay = local.weight_decay + decay
     if local.optimizer == "adam":
         on_gpu = weights[0].is_cuda
         return torch.optim.Adam(weights, lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)

@@ -84,7 +84,7 @@ def train_privately(learner: Learner, task: Task, noising: Noising, source: Nois
     decay, constant = pull_terms(task.pulls, start[: flat.num_trainable])
     weights = flat.weights[span]
     constants = flat.pieces(constant)[span] if task.pulls else [torch.zeros(())] * len(weights)
-    optimizer = optimizer_for(weights, local, decay, task.pace)
+    optimizer = optimizer_for(weights, local, decay, task.learning_rate)
     prior = learner.offsets([task.prior])[0]
     rate = min(1.0, local.batch_size / len(task.samples))
     sizes = [weight.numel() for weight in weights]

@@ -32,14 +32,14 @@ MOST_GRADIENTS = 1 << 28  # numbers of all samples' gradients at a time: a gigab
 def train_stack_privately(
     learner: Learner, tasks: Sequence[Task], noising: Sequence[Noising]
 ) -> list[Outcome]:
-    """As `train_privately` of each task, which have their batches, pace and part in common."""
+    """As `train_privately` of each task; their batches, learning rate and part are the same."""
     check_private_network(learner)
     stack = _Stack(learner, tasks)
     local, device, batch_size = learner.local, learner.device, learner.local.batch_size
     sources = [SeededNoise(task.seed) for task in tasks]
     rates = [min(1.0, batch_size / len(task.samples)) for task in tasks]
     scales = torch.tensor([noise_scale(each) for each in noising])
-    optimizer = optimizer_for(stack.weights, local, pace=tasks[0].pace)
+    optimizer = optimizer_for(stack.weights, local, learning_rate=tasks[0].learning_rate)
     losses = np.empty((len(tasks), tasks[0].batches), dtype=np.float32)
     for step in range(tasks[0].batches):
         chosen = [s.chosen(t.samples, rate) for s, t, rate in zip(sources, tasks, rates)]

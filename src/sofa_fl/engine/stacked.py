@@ -91,7 +91,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
         # Around a part of the clients the tree changes from round to round, and with it the decay.
         vary = 2 * len(tasks) < self._num_clients
         outcomes: dict[int, Outcome] = {}
-        kinds = [(t.batches, t.pace, t.part, t.noising is None) for t in tasks]
+        kinds = [(t.batches, t.learning_rate, t.part, t.noising is None) for t in tasks]
         for kind in dict.fromkeys(kinds):
             same = [i for i, other in enumerate(kinds) if other == kind]
             outcomes |= self._in_chunks(
@@ -136,7 +136,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
         offsets = self._learner.offsets([task.prior for task in tasks])
         starts = rows_of([task.start for task in tasks], stepper.stack.size)
         seeds = [task.seed for task in tasks]
-        stepper.begin(starts, seeds, decays, constants, offsets, tasks[0].pace)
+        stepper.begin(starts, seeds, decays, constants, offsets, tasks[0].learning_rate)
         curves = torch.stack([stepper(batch).clone() for batch in steps], dim=1)
         vectors = stepper.stack.unload()
         self.meanwhile()

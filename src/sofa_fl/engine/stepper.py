@@ -77,12 +77,12 @@ class Stepper:
         decays: Sequence[float],
         constants: Tensor | None,
         offsets: Tensor,
-        pace: float,
+        learning_rate: float | None,
     ) -> None:
         """Start again from models, the rows, pulled by decays and constants (see `pull_terms`)."""
         self.stack.load(rows, seeds)
         self.offsets.copy_(offsets)
-        self.rate.fill_(self.learning_rate * pace)
+        self.rate.fill_(self.learning_rate if learning_rate is None else learning_rate)
         for state in self.optimizer.state.values():
             for value in state.values():  # the moments, and how many steps there were
                 value.zero_()

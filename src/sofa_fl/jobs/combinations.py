@@ -6,7 +6,7 @@ import copy
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config, load_config
 
 Over = Mapping[str, Sequence[Any]]  # by key, `local.learning_rate`, the values to try
+METHOD = "method"
 SCORES = ("mean", "min", "std")
 
 
@@ -41,7 +42,10 @@ def combine(base: Mapping[str, Any], settings: Sequence[str], over: Over) -> lis
     for values in itertools.product(*over.values()):
         chosen = dict(zip(over, values))
         given = [f"{key}={json.dumps(value)}" for key, value in chosen.items()]
-        points.append(Point(chosen, load_config(copy.deepcopy(dict(base)), [*settings, *given])))
+        config = load_config(copy.deepcopy(dict(base)), [*settings, *given])
+        if METHOD in chosen:
+            config = replace(config, title=None)  # each has its own
+        points.append(Point(chosen, config))
     return points
 
 
@@ -61,7 +65,10 @@ def result_rows(
         for key in ("full", "seconds"):
             values = [summary[key] for _, summary in found]
             row[key] = None if None in values else sum(values) / len(values)
-        if "metric" in (first := found[0][1]):
+        first = found[0][1]
+        if METHOD in row["over"]:
+            row["title"] = first["title"]
+        if "metric" in first:
             row["metric"] = first["metric"]
         row["folders"] = [str(Path(summary["run"])) for _, summary in found]
         rows.append(row)
@@ -73,6 +80,11 @@ def best_run(rows: Sequence[Mapping[str, Any]], summaries: Sequence[Mapping[str,
     means = {str(Path(summary["run"])): summary["client"]["mean"] for summary in summaries}
     best = max(rows, key=lambda row: row["mean"])
     return Path(max(best["folders"], key=means.__getitem__))
+
+
+def shown_value(row: Mapping[str, Any], key: str) -> str:
+    """A row's value of a key that was varied, as it is written in a table: a method's by title."""
+    return str(row["title"]) if key == METHOD else plain(row["over"].get(key, ""))
 
 
 def plain(value: Any) -> str:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from sofa_fl.experiment.storage.disk import write_text
 from sofa_fl.experiment.storage.events import ACCURACY, metric_of, score_name
-from sofa_fl.jobs.combinations import plain
+from sofa_fl.jobs.combinations import shown_value
 
 # Okabe and Ito's colours, which the colour-blind tell apart.
 BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
@@ -65,12 +65,12 @@ def draw_grid(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """A line per combination of the other keys; dashed for the worst client."""
     first, metric = next(iter(rows[0]["over"]), ""), metric_of(rows[0])
     unit, sign = (100, ", %") if metric == ACCURACY else (1, "")
-    ticks = list(dict.fromkeys(plain(row["over"].get(first, "")) for row in rows))
+    ticks = list(dict.fromkeys(shown_value(row, first) for row in rows))
     lines: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in rows:
-        rest = {key: value for key, value in row["over"].items() if key != first}
-        label = ", ".join(f"{key}={plain(value)}" for key, value in rest.items())
-        lines.setdefault(label, {})[plain(row["over"].get(first, ""))] = row
+        rest = [key for key in row["over"] if key != first]
+        label = ", ".join(f"{key}={shown_value(row, key)}" for key in rest)
+        lines.setdefault(label, {})[shown_value(row, first)] = row
     with drawing(path, max(4.5, 0.7 * len(ticks) + 3.5), 3.2) as figure:
         axes = figure.subplots()
         for number, (label, found) in enumerate(lines.items()):

@@ -58,8 +58,7 @@ class Clustered:
         choice = stay | self.assign(state, new, fed)
         choice = {client: choice[client] for client in fed.clients}
         tree = clusters_tree(choice, state.tree.next_id)
-        gone = state.choice.keys() - choice.keys()
-        shared = Shared({}, state.shared.ledger.without(gone))
+        shared = replace(state.shared, pools={}).on(tree, fed.owned)
         return replace(state, choice=choice, tree=tree, sizes=sizes, shared=shared)
 
     def assign(

@@ -34,7 +34,7 @@ from sofa_fl.report.history import (
     short,
     tree_in,
 )
-from sofa_fl.report.words import Names, data_title, method_title, number, remarks, tell
+from sofa_fl.report.words import Names, data_title, method_title, number, plus_note, remarks, tell
 from sofa_fl.topology.tree import NodeId, Tree
 
 LEFT_FILE = "left.json"  # what a server wrote of the answers that it got
@@ -83,6 +83,7 @@ class RunReader:
             about = {
                 "name": path.resolve().name,
                 "title": method_title(config),
+                "plus": plus_note([method_title(config)]),
                 "method": str(config["method"]),
                 "data": data_title(config),
                 "seed": int(config["seed"]),
@@ -226,13 +227,14 @@ def read_run(path: Path) -> Plain:
     """A run folder as one object; the run may be going on."""
     reader = RunReader(path)
     history, about = reader.read_on(), reader.about()
-    edits_in_words = remarks(
+    said = remarks(
         history,
         method=about["method"],
         depth=history[-1]["depth"] if history else 0,
         metric=metric_of(history[-1]) if history else "",
     )
-    return {**about, "history": history, "remarks": edits_in_words}
+    notes = (about["summary"] or {}).get("notes", [])
+    return {**about, "history": history, "remarks": [*notes, *said]}
 
 
 def write_report(paths: Sequence[Path], file: Path | None = None) -> Path:

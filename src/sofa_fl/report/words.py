@@ -26,10 +26,19 @@ NOTHING = "-"
 WORTH_TELLING = 0.01  # by how much a mean must have fallen
 FLAT = (
     "The tree is flat: no group of clients has models that are clearly more similar to each other "
-    "than to those of other clients. This is usual if clients differ only in how common their "
-    "classes are."
+    "than to those of other clients."
+)
+USUAL = "This is usual if clients differ only in how common their classes are."
+PLUS = (
+    "+ marks a baseline that trains with SOFA-FL's class-mix correction (local.prior), which the "
+    "published method does not have."
 )
 RoundRecords = Sequence[Mapping[str, Any]]  # events, or what the page has of them
+
+
+def plus_note(titles: Iterable[str]) -> str:
+    """What the `+` of titles means; empty if none has one."""
+    return PLUS if any(title.endswith("+") for title in titles) else ""
 
 
 def method_title(config: Mapping[str, Any]) -> str:
@@ -180,7 +189,9 @@ def remarks(records: RoundRecords, *, method: str, depth: int, metric: str) -> l
     """Sentences about a run, from the records of its rounds; often none."""
     if not records:
         return []
-    found = [FLAT] if method == "sofa" and depth == 1 and _num_clients(records[-1]) > 2 else []
+    is_flat = method == "sofa" and depth == 1 and _num_clients(records[-1]) > 2
+    why = f" {USUAL}" if metric == ACCURACY else ""
+    found = [FLAT + why] if is_flat else []
     fall = decline(records, metric)
     return [*found, fall] if fall else found
 

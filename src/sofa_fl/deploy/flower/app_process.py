@@ -27,7 +27,11 @@ from flwr.supercore import log
 from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
 from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
@@ -38,14 +42,18 @@ from sofa_fl.deploy.machine.policy import load_policy
 from sofa_fl.deploy.machine.site import open_site
 from sofa_fl.deploy.transport.message_checks import RefusalError, safe_reason
 
+ACQUIRE_TASK = "/flwr.proto.Runtime/AcquireTask"
 SHORTEST, LONGEST = 0.04, 0.25  # seconds between two polls for a message
 
 
 class ClientAppProcess:
-    """Polls the SuperNode at `address` for messages, until the process `parent` has ended."""
+    """Polls the SuperNode at `address` for messages, until the process `parent` has ended.
 
-    def __init__(self, address: str, parent: int) -> None:
-        self.address, self.parent = address, parent
+    It signs what it asks for with the `secret` that the SuperNode was started with.
+    """
+
+    def __init__(self, address: str, parent: int, secret: bytes) -> None:
+        self.address, self.parent, self.secret = address, parent, secret
         self.policy = load_policy(Path(os.environ[POLICY]))
         self.is_installed = False
 
@@ -72,6 +80,12 @@ class ClientAppProcess:
         interceptors: list[Any] = [RuntimeVersionHttpInterceptor(component_name=name)]
         if token is not None:
             interceptors.append(RuntimeTokenHttpInterceptor(token))
+        else:
+            interceptors.append(
+                SuperExecAuthHttpInterceptor(
+                    master_secret=self.secret, protected_methods=[ACQUIRE_TASK]
+                )
+            )
         return RuntimeHttpClient.from_server_address(
             server_address=self.address,
             insecure=True,  # on this machine
@@ -139,4 +153,4 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its SuperNode ends it
     shorten_retries()
     log(INFO, "Start the resident ClientApp process")
-    ClientAppProcess(sys.argv[1], int(sys.argv[2])).run()
+    ClientAppProcess(sys.argv[1], int(sys.argv[2]), sys.stdin.buffer.read()).run()

@@ -93,6 +93,6 @@ def _lines(profile: MachineProfile, policy: Policy) -> list[str]:
         f"{profile.num_train:,} training samples, {profile.num_holdout:,} held out, "
         f"{profile.num_test:,} for testing",
         f"inputs are {kind} of shape {'x'.join(map(str, shape))}, {what}",
-        f"at most {policy.max_disclosure:.0%} of the training samples ever leave this site",
+        f"at most {policy.max_disclosure:.0%} of the training samples ever leave as they are",
         "the policy, the samples and the app fit together",
     ]

@@ -82,7 +82,8 @@ def client_app(load_data: LoadData, network: MakeNetwork | None = None) -> Machi
                 exc_info=error if is_bug else None,
             )
         audit(entry)  # nothing leaves that is not on record
-        return Message(sealed(reply, key, public), reply_to=message)
+        content = sealed(reply, key, public, proves=is_sealed(message.content))
+        return Message(content, reply_to=message)
 
     app.train()(answer)
     app.evaluate()(answer)
@@ -99,12 +100,17 @@ def check_sender(question: WireMessage, record: RecordDict) -> None:
         raise MessageError("a request for work must be encrypted with the key of this site")
 
 
-def sealed(reply: WireMessage, key: X25519PrivateKey | None, public: object) -> RecordDict:
-    """A reply, encrypted for the server if it has told its key; a simulation has none."""
+def sealed(
+    reply: WireMessage, key: X25519PrivateKey | None, public: object, *, proves: bool
+) -> RecordDict:
+    """A reply, encrypted for the server if it has told its key; a simulation has none.
+
+    It `proves` that it is from this site, if the server knows the site's key already.
+    """
     if key is None or not isinstance(public, str):
         return to_record(reply)
     header = {**reply.header, PUBLIC: public_of(key)}
-    return to_record(WireMessage(header, reply.arrays), public)
+    return to_record(WireMessage(header, reply.arrays), public, key if proves else None)
 
 
 def machine_for(

@@ -43,12 +43,12 @@ def sealing_key_of(secret: bytes) -> X25519PrivateKey:
     return X25519PrivateKey.from_private_bytes(derived)
 
 
-def seal(content: bytes, public: str) -> bytes:
-    """Encrypt for whoever has the private key of `public`."""
+def seal(content: bytes, public: str, sender: X25519PrivateKey | None = None) -> bytes:
+    """Encrypt for whoever has the private key of `public`; with `sender`, prove who it is from."""
+    own = new_key()
     try:
         receiver = X25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        own = new_key()
-        shared = own.exchange(receiver)
+        shared = own.exchange(receiver) + (sender.exchange(receiver) if sender else b"")
     except (TypeError, ValueError):
         raise MessageError(
             "a public key must be a curve point of 32 bytes, in hexadecimal"
@@ -57,15 +57,19 @@ def seal(content: bytes, public: str) -> bytes:
     return first + _cipher(shared, first, bytes.fromhex(public)).encrypt(_NONCE, content, None)
 
 
-def unseal(content: bytes, key: X25519PrivateKey) -> bytes:
-    """Decrypt what `seal` returned; raise `MessageError` for anything else."""
+def unseal(content: bytes, key: X25519PrivateKey, sender: str | None = None) -> bytes:
+    """Decrypt what `seal` returned; raise `MessageError` for anything else.
+
+    With `sender`, a public key, only what was sealed with its private key can be read.
+    """
     first = content[:KEY_SIZE]
+    known = [first] if sender is None else [first, bytes.fromhex(sender)]
     try:
-        shared = key.exchange(X25519PublicKey.from_public_bytes(first))
+        shared = b"".join(key.exchange(X25519PublicKey.from_public_bytes(p)) for p in known)
         cipher = _cipher(shared, first, key.public_key().public_bytes_raw())
         return cipher.decrypt(_NONCE, content[KEY_SIZE:], None)
     except (InvalidTag, ValueError):
-        raise MessageError("a message was encrypted for another key, or was altered") from None
+        raise MessageError("a message was encrypted with another key, or was altered") from None
 
 
 def _cipher(shared: bytes, sender: bytes, receiver: bytes) -> ChaCha20Poly1305:
@@ -73,12 +77,14 @@ def _cipher(shared: bytes, sender: bytes, receiver: bytes) -> ChaCha20Poly1305:
     return ChaCha20Poly1305(HKDF(SHA256(), KEY_SIZE, salt=None, info=info).derive(shared))
 
 
-def to_record(message: WireMessage, public: str | None = None) -> RecordDict:
+def to_record(
+    message: WireMessage, public: str | None = None, sender: X25519PrivateKey | None = None
+) -> RecordDict:
     """Convert a message: its header as JSON, all arrays as one run of bytes; no pickle.
 
     One run, since Flower sends each array in requests of its own, and requests are what a round
     costs: even so a message and its answer take 18. With `public`, the key of its receiver, all of
-    it is encrypted.
+    it is encrypted; with `sender`, nobody else can have done that.
     """
     shapes = [(name, str(a.dtype), a.shape) for name, a in message.arrays.items()]
     data = b"".join(_bytes(array) for array in message.arrays.values())
@@ -86,7 +92,7 @@ def to_record(message: WireMessage, public: str | None = None) -> RecordDict:
     header = ConfigRecord({"json": text})
     if public is not None:
         plain = text.encode()
-        data = seal(len(plain).to_bytes(LENGTH_SIZE, "little") + plain + data, public)
+        data = seal(len(plain).to_bytes(LENGTH_SIZE, "little") + plain + data, public, sender)
         header = ConfigRecord({"sealed": True})
     if len(data) <= MAX_INLINE:
         header["data"] = data
@@ -95,8 +101,13 @@ def to_record(message: WireMessage, public: str | None = None) -> RecordDict:
     return RecordDict({"sofa": header, "data": ArrayRecord({"data": array})})
 
 
-def from_record(record: RecordDict, key: X25519PrivateKey | None = None) -> WireMessage:
-    """Convert back what `to_record` returned; raise `MessageError` for anything else."""
+def from_record(
+    record: RecordDict, key: X25519PrivateKey | None = None, sender: str | None = None
+) -> WireMessage:
+    """Convert back what `to_record` returned; raise `MessageError` for anything else.
+
+    With `sender`, a public key, it must have been encrypted with the private one.
+    """
     try:
         header = record.config_records["sofa"]
         large = record.array_records.get("data")
@@ -106,7 +117,9 @@ def from_record(record: RecordDict, key: X25519PrivateKey | None = None) -> Wire
         if is_sealed(record):
             if key is None:
                 raise MessageError("the message is encrypted, but there is no key to read it with")
-            text, data = _parts(unseal(data, key))
+            text, data = _parts(unseal(data, key, sender))
+        elif sender is not None:
+            raise MessageError("the message must be encrypted, but is not")
         else:
             text = str(header["json"]).encode()
         content = json.loads(text)

@@ -14,7 +14,16 @@ from sofa_fl.errors import ConfigError
 
 POLICY = "SOFA_FL_POLICY"  # the policy's file, which `sofa-fl deploy node --policy` names
 SIMULATED = Policy(
-    state="", min_rows=1, own_batches=False, max_disclosure=1.0, max_received=1e6, embeds=True
+    state="",
+    min_rows=1,
+    own_batches=False,
+    max_disclosure=1.0,
+    max_received=1e6,
+    embeds=True,
+    max_requests=256,
+    max_trainings=256,
+    max_scores=None,
+    coarse_scores=False,
 )
 
 

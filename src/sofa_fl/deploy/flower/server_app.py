@@ -24,6 +24,7 @@ from sofa_fl.deploy.flower.flower_messages import (
     PUBLIC,
     from_record,
     in_batches,
+    is_sealed,
     new_key,
     seal,
     to_record,
@@ -35,12 +36,13 @@ from sofa_fl.deploy.server.expected import expected_in
 from sofa_fl.deploy.server.server import Server, ServerConfig
 from sofa_fl.deploy.transport.message_checks import MessageError
 from sofa_fl.deploy.transport.run_setup import MakeNetwork
-from sofa_fl.deploy.transport.wire_message import UNREADABLE, WireMessage
+from sofa_fl.deploy.transport.wire_message import REFUSED, UNREADABLE, WireMessage
 from sofa_fl.experiment.run.config import load_config
 from sofa_fl.experiment.storage.events import Event, is_evaluated, metric_of, score_name
 from sofa_fl.experiment.tracking.observers import at_end
 from sofa_fl.report.page import write_run_report
 
+SITES_FILE = ".flwr/sites.txt"  # beside Flower's database, whose ids of machines it has
 MAX_ANSWER = 1_000_000_000  # bytes
 TRIES, PAUSE = 5, 1.0  # if the SuperLink fails, and the seconds between two
 
@@ -52,6 +54,7 @@ class GridMessenger:
     """Sends messages over Flower's grid, without its pauses of three seconds.
 
     They are encrypted for every machine that has told its key, as all do with their first answer.
+    From then on a machine's answers must be encrypted, too, and prove that they come from its site.
     An answer whose parts do not all arrive is as good as none, and costs no other machine time.
     """
 
@@ -59,7 +62,9 @@ class GridMessenger:
         self.grid = grid
         self.key = new_key()
         self.keys: dict[int, str] = {}  # of machines
-        self._sent: dict[str, int] = {}  # the machine of each message that is not answered
+        # The machine of each message that is not answered, and the key it was encrypted with.
+        self._sent: dict[str, int] = {}
+        self._sent_with: dict[str, str | None] = {}
         # A simulation has a grid in memory: it has no connection, and no machine of somebody else.
         self._inbox = Inbox(grid, timeout, max_bytes) if isinstance(grid, HttpGrid) else None
 
@@ -71,31 +76,34 @@ class GridMessenger:
     ) -> dict[int, str]:
         """Send in batches: one request announces a batch, and its parts travel in parallel."""
         sent: dict[int, str] = {}
+        # A hello holds no secret, and asks for the key, which may be new.
+        keys = {
+            machine: self.keys.get(machine) if kind != "query" else None for machine in messages
+        }
         for batch in in_batches(messages):
             flower_messages = [
-                Message(self._record_for(machine, message, kind), machine, kind, ttl=seconds)
+                Message(self._record_for(message, keys[machine]), machine, kind, ttl=seconds)
                 for machine, message in batch.items()
             ]
             ids = patiently(partial(self.grid.push_messages, flower_messages), ())
             sent |= {machine: id for machine, id in zip(batch, ids) if id}
         self._sent |= {id: machine for machine, id in sent.items()}
+        self._sent_with |= {id: keys[machine] for machine, id in sent.items()}
         return sent
 
-    def _record_for(self, machine: int, message: WireMessage, kind: str) -> RecordDict:
+    def _record_for(self, message: WireMessage, public: str | None) -> RecordDict:
         header = {**message.header, PUBLIC: public_of(self.key)}
-        # A hello holds no secret, and asks for the key, which may be new.
-        public = self.keys.get(machine) if kind != "query" else None
         return to_record(WireMessage(header, message.arrays), public)
 
     def collect(self, ids: Iterable[str]) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
         for id, message in self._pull(list(ids)).items():
             # Who has answered is known by what was asked; what an answer says of it may be forged.
-            machine = self._sent.pop(id, None)
+            machine, public = self._sent.pop(id, None), self._sent_with.pop(id, None)
             if machine is None:
                 continue
             try:
-                answers[id] = self._read(machine, message)
+                answers[id] = self._read(machine, public, message)
             except MessageError as error:
                 answers[id] = WireMessage({UNREADABLE: str(error)})
         return answers
@@ -106,17 +114,26 @@ class GridMessenger:
         found = self.grid.pull_messages(ids)
         return {message.metadata.reply_to_message_id: message for message in found}
 
-    def _read(self, machine: int, message: Pulled) -> Answer:
+    def _read(self, machine: int, public: str | None, message: Pulled) -> Answer:
+        """Read an answer; `public` is the key that the question was encrypted with, if it was."""
         if isinstance(message, MessageError):
             raise message
         if isinstance(message, str):
             return message
         if message.has_error():
             return f"{message.error.code}: {message.error.reason}"
-        answer = from_record(message.content, self.key)
-        if (public := answer.header.get(PUBLIC)) is not None:
-            seal(b"", str(public))  # whether it is a key
-            self.keys[machine] = str(public)
+        is_secret = is_sealed(message.content)
+        if public is not None and not is_secret:  # a site that cannot read its own key says so
+            said = from_record(message.content).header.get(REFUSED)
+            return f"its answer must be encrypted, but is not{f'; it says: {said}' if said else ''}"
+        answer = from_record(message.content, self.key, public)
+        if public is not None or REFUSED in answer.header:
+            return answer
+        if (told := answer.header.get(PUBLIC)) is not None:
+            seal(b"", str(told))  # whether it is a key
+            self.keys[machine] = str(told)
+        if self._inbox is not None and (told is None or not is_secret):
+            raise MessageError("the answer to a hello must be encrypted, and tell a key")
         return answer
 
 
@@ -154,6 +171,7 @@ def server_app(config: Path | str, network: MakeNetwork | None = None) -> Server
             transport="float16" if given.get("transport") == "float16" else "float32",
             secure_aggregation=int(given.get("secure_aggregation", 0)),
             patience=PATIENCE,
+            sites=sites_file() if isinstance(grid, HttpGrid) else None,
         )
 
         def write_line(line: str) -> None:
@@ -195,6 +213,12 @@ def end_with_parent(arguments: Sequence[str]) -> None:
 def run_folder(name: str) -> Path:
     """A run folder by its name: below the folder whose `env.sh` was sourced, unless absolute."""
     return Path(os.environ.get("SOFA_FL_APP", ".")) / Path(name).expanduser()
+
+
+def sites_file() -> Path | None:
+    """Where the site of every machine is kept, if the folder of the app is known."""
+    app = os.environ.get("SOFA_FL_APP")
+    return Path(app) / SITES_FILE if app else None
 
 
 def round_line(event: Event) -> str:

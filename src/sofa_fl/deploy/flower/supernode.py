@@ -9,6 +9,7 @@ interface: the extra `flower` pins its version.
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from sofa_fl.deploy.flower.node_site import POLICY
 from sofa_fl.deploy.machine.policy import check_app, load_policy
 from sofa_fl.deploy.machine.site import open_site
 from sofa_fl.errors import ConfigError
+from sofa_fl.experiment.storage.disk import write_bytes
 
 FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -39,6 +41,7 @@ LOST = (
     "of the server's; for a minute after a lost connection a server also refuses a duplicate."
 )
 DEFAULT_PORT = 9094  # Flower's default, at which the ClientApp's process connects
+SECRET = "--superexec-auth-secret-file"  # what the ClientApp's process signs its requests with
 
 
 class PollingTime:
@@ -75,9 +78,12 @@ def main(arguments: Sequence[str]) -> None:
 
     port = option(arguments, "--port")[1] or str(DEFAULT_PORT)
     host = option(arguments, "--host")[1] or "127.0.0.1"
-    resident = ResidentProcess(f"{host}:{port}")
+    secret = secrets.token_bytes(32)
+    secret_file = write_secret(Path(policy.state), secret)
+    resident = ResidentProcess(f"{host}:{port}", secret)
     watch = patch_flower(resident)
-    sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
+    ours = ["--isolation", "process", SECRET, str(secret_file)]
+    sys.argv = ["flower-supernode", *arguments, *ours]
     began = time.monotonic()
     code = exit_code(flower_supernode)
     resident.stop()
@@ -90,6 +96,16 @@ def main(arguments: Sequence[str]) -> None:
     os.environ[TRIES] = str(tries)
     again = [*arguments, "--policy", str(file)]
     os.execv(sys.executable, [sys.executable, "-m", "sofa_fl.deploy.flower.supernode", *again])
+
+
+def write_secret(state: Path, secret: bytes) -> Path:
+    """Write the secret that Flower asks for at its port, which all users of this computer reach.
+
+    Without one, it would give the site's work to whoever asks first.
+    """
+    file = state / "runtime-secret"
+    write_bytes(file, secret, mode=0o600)
+    return file
 
 
 def exit_code(flower_supernode: Callable[[], None]) -> int:
@@ -182,9 +198,12 @@ def patch_flower(resident: ResidentProcess) -> Watch:
 
 
 class ResidentProcess:
-    """The process of the ClientApp; it is started again if it dies."""
+    """The process of the ClientApp; it is started again if it dies.
 
-    def __init__(self, address: str) -> None:
+    It gets the secret by its standard input, which no other user can see.
+    """
+
+    def __init__(self, address: str, secret: bytes) -> None:
         command = [
             sys.executable,
             "-m",
@@ -192,7 +211,7 @@ class ResidentProcess:
             address,
             str(os.getpid()),
         ]
-        self.command, self.stopped = command, threading.Event()
+        self.command, self.secret, self.stopped = command, secret, threading.Event()
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -200,8 +219,8 @@ class ResidentProcess:
 
     def keep_running(self) -> None:
         while not self.stopped.is_set():
-            self.process = subprocess.Popen(self.command)
-            self.process.wait()
+            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE)
+            self.process.communicate(self.secret)  # until it ends
             self.stopped.wait(1)
 
     def stop(self) -> None:

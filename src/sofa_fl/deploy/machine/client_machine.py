@@ -16,6 +16,7 @@ import torch
 
 from sofa_fl.data.federated_data import Arrays, Samples, SplitName
 from sofa_fl.deploy.machine import limits
+from sofa_fl.deploy.machine.coarse import CoarseLearner, coarse_moments
 from sofa_fl.deploy.machine.gate import Gate
 from sofa_fl.deploy.machine.machine_data import MachineData, fingerprint_of, with_holdout
 from sofa_fl.deploy.machine.model_cache import ModelCache
@@ -71,6 +72,7 @@ class ClientMachine:
         self.setup, self.policy, self.site, self.number = setup, policy, site, number
         self.samples = data.train if data.holdout is None else _joined(data.train, data.holdout)
         limits.check_privacy(policy, is_regression=data.train.y.dtype.kind == "f")
+        limits.check_batch_size(setup.local.batch_size, len(data.train))
         limits.check_splits(policy, len(data.train), len(self.samples) - len(data.train))
         # A score on fewer samples would tell too much of each.
         num_test = 0 if data.test is None else len(data.test)
@@ -93,12 +95,18 @@ class ClientMachine:
 
     @cached_property
     def gate(self) -> Gate:
-        return Gate(self.learner, self.policy.privacy, self.site.spent)
+        policy, learner = self.policy, self.learner
+        coarse = CoarseLearner(learner, self.samples.y) if policy.coarse_scores else None
+        return Gate(learner, policy.privacy, self.site.spent, coarse)
+
+    @cached_property
+    def record(self) -> SumRecord:
+        return SumRecord(self.site.sums)
 
     @cached_property
     def sums(self) -> SecureSums:
-        config, record = self.policy.secure_aggregation, SumRecord(self.site.sums)
-        return SecureSums(config, self.site.key, record, len(self.data.train))
+        config, num = self.policy.secure_aggregation, len(self.data.train)
+        return SecureSums(config, self.site.key, self.record, num)
 
     @cached_property
     def cache(self) -> ModelCache:
@@ -113,7 +121,10 @@ class ClientMachine:
         began = time.perf_counter()
         builder = MessageBuilder(self.setup.transport)
         asked = {name: _headers(message, name) for name in KINDS}
-        limits.check_requests(self.policy, sum(map(len, asked.values())))
+        limits.check_requests(self.policy, sum(map(len, asked.values())), len(asked["tasks"]))
+        if not self.policy.privacy.epsilon:
+            num_scores = len(asked["tasks"]) + len(asked["exams"])
+            self.record.count_scores(num_scores, self.policy.max_scores)
         outcomes = [self._train(one, message, builder) for one in asked["tasks"]]
         scores = [self._evaluate(one, message) for one in asked["exams"]]
         embeds = [self._embed(one, message, builder) for one in asked["embeds"]]
@@ -144,7 +155,12 @@ class ClientMachine:
     def profile(self) -> MachineProfile:
         train, is_classifier = self.data.train, self.data.train.y.dtype.kind != "f"
         splits = [part for part in (train, self.data.holdout, self.data.test) if part is not None]
-        targets = train.y.reshape(len(train), -1).astype(np.float64)
+        target_sums, target_squares = None, None
+        if not is_classifier:
+            targets = train.y.reshape(len(train), -1).astype(np.float64)
+            target_sums, target_squares = targets.sum(axis=0), (targets**2).sum(axis=0)
+            if self.policy.coarse_scores:
+                target_sums, target_squares = coarse_moments(targets)
         return MachineProfile(
             num_train=len(train),
             num_holdout=len(self.samples) - len(train),
@@ -165,8 +181,8 @@ class ClientMachine:
             sum_key=self.sums.public,
             smallest_cluster=self.policy.secure_aggregation.smallest_cluster,
             ids=None if self.data.ids is None else self.data.ids.astype(np.int64),
-            target_sums=None if is_classifier else targets.sum(axis=0),
-            target_squares=None if is_classifier else (targets**2).sum(axis=0),
+            target_sums=target_sums,
+            target_squares=target_squares,
         )
 
     def _train(
@@ -183,7 +199,8 @@ class ClientMachine:
                 )
             samples = np.concatenate([samples, len(train) + used])
             train = _joined(train, given)
-        plain, pulls = limits.read_task_values(header), limits.read_pulls(header)
+        plain = limits.read_task_values(header, self.setup)
+        pulls = limits.read_pulls(header)
         num_given, batches, seed = len(samples) - num_own, plain["batches"], plain["seed"]
         limits.check_training(self.policy, num_own, num_given, batches, seed)
         mixed = None if train is self.samples else train.take(samples[num_own:])
@@ -255,7 +272,9 @@ class ClientMachine:
         model = as_vector(self._decode(Embedding, header, message, samples=samples).model)
         chunks = np.split(samples, range(EMBED_CHUNK, len(samples), EMBED_CHUNK))
         features = [self.learner.embed(model, chunk) for chunk in chunks]
-        return builder.add(np.average(features, axis=0, weights=list(map(len, chunks))))
+        mean = np.average(features, axis=0, weights=list(map(len, chunks)))
+        self.record.count_scores(mean.size, self.policy.max_scores)
+        return builder.add(mean)
 
     def _decode(self, kind: type[R], header: Header, message: WireMessage, **values: Any) -> R:
         """Decode a request; its model comes from the message, `values` have been checked."""

@@ -1,4 +1,4 @@
-"""What a machine computes on its samples: exactly, or noised within its site's privacy budget.
+"""What a machine computes on its samples: rounded, or noised within its site's privacy budget.
 
 Noised: by DP-SGD, and by noised sums of losses. The noise comes from the machine, never from the
 server's seed.
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sofa_fl.data.federated_data import Samples
+from sofa_fl.deploy.machine.coarse import CoarseLearner
 from sofa_fl.deploy.machine.privacy import Budget, SitePart, SitePrivacy
 from sofa_fl.deploy.machine.sealed_log import Log
 from sofa_fl.engine.base import Exam, Noising, Outcome, Score, Task
@@ -78,12 +79,16 @@ class Gate:
         told: What each part of the samples has cost, as far as this process spent of it.
 
     Args:
-        config: Without an `epsilon`, everything passes as it is.
+        config: Without an `epsilon`, there is no noise.
         spent: What answers have cost so far.
+        coarse: Without noise, what rounds losses and accuracies; None: nothing does.
     """
 
-    def __init__(self, learner: Learner, config: SitePrivacy, spent: Log) -> None:
+    def __init__(
+        self, learner: Learner, config: SitePrivacy, spent: Log, coarse: CoarseLearner | None
+    ) -> None:
         self.learner, self.config, self.budget = learner, config, Budget(config, spent)
+        self.plain: Learner | CoarseLearner = coarse or learner
         self.told: dict[SitePart, float] = {}
 
     @cached_property
@@ -95,14 +100,14 @@ class Gate:
 
     def train(self, task: Task) -> Outcome:
         if self.private is None:
-            return self.learner.train(task)
+            return self.plain.train(task)
         rate = sampling_rate(len(task.samples), self.learner.local.batch_size)
         self._spend("train", Cost(rate, self.config.noise, task.batches))
         return self.private.train(task)
 
     def evaluate(self, exam: Exam, part: SitePart) -> Score:
         if self.private is None:
-            return self.learner.evaluate(exam)
+            return self.plain.evaluate(exam)
         self._spend(part, Cost(1.0, self.config.score_noise))
         return self.private.evaluate(exam)
 

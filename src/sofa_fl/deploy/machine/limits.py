@@ -21,6 +21,7 @@ from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build
 
 LARGEST = 1e6  # weight of a pull
+LARGE_BATCH = 1024  # samples that any site can train on at a time
 
 
 def check_setup(policy: Policy, setup: RunSetup, *, brings_network: bool) -> None:
@@ -33,7 +34,6 @@ def check_setup(policy: Policy, setup: RunSetup, *, brings_network: bool) -> Non
         ("local.learning_rate", local.learning_rate, policy.max_learning_rate),
         ("local.momentum", local.momentum, 1.0),
         ("local.weight_decay", local.weight_decay, 1.0),
-        ("local.batch_size", local.batch_size, 1 << 16),
     ):
         if not 0 <= value <= most:
             raise RefusalError(f"{name} may be at most {most:g} at this site, got {value:g}")
@@ -68,12 +68,23 @@ def check_frozen(setup: RunSetup, factory: NetworkFactory) -> None:
         )
 
 
-def check_requests(policy: Policy, num: int) -> None:
+def check_batch_size(size: int, num_own: int) -> None:
+    """Refuse batches that are far larger than the site's samples: they would fill its memory."""
+    if size > (most := max(LARGE_BATCH, 4 * num_own)):
+        raise RefusalError(f"local.batch_size may be at most {most} at this site, got {size}")
+
+
+def check_requests(policy: Policy, num: int, num_trainings: int) -> None:
     """Refuse a message that asks for too much."""
-    if num > policy.max_requests:
-        raise RefusalError(
-            f"this site answers at most {policy.max_requests} requests in a message, got {num}"
-        )
+    for what, asked, name in (
+        ("requests", num, "max_requests"),
+        ("trainings", num_trainings, "max_trainings"),
+    ):
+        if asked > (most := getattr(policy, name)):
+            raise RefusalError(
+                f"this site answers at most {most} {what} in a message, got {asked}; ask the site "
+                f"to raise {name} in its policy"
+            )
 
 
 def check_training(policy: Policy, num_own: int, num_given: int, batches: int, seed: int) -> None:
@@ -116,16 +127,16 @@ def check_number(name: str, value: float, least: float, most: float) -> None:
         raise RefusalError(f"{name} must be between {least:g} and {most:g}, got {value:g}")
 
 
-def read_task_values(header: Header) -> dict[str, Any]:
-    """How many batches, by which seed, at which pace, and of which part of the network."""
-    values = {
-        name: checked_value(header, name, kind)
-        for name, kind in (("batches", int), ("seed", int), ("pace", float))
-    }
+def read_task_values(header: Header, setup: RunSetup) -> dict[str, Any]:
+    """How many batches, by which seed, of which part of the network, and how slowly, if slower."""
+    values = {name: checked_value(header, name, int) for name in ("batches", "seed")}
     values["part"] = header.get("part", "all")
     if values["part"] not in get_args(TrainedPart):
         raise MessageError(f"part must be one of {get_args(TrainedPart)}, got {values['part']!r}")
-    check_number("pace", values["pace"], 0.0, 1.0)
+    if header.get("learning_rate") is not None:
+        rate = checked_value(header, "learning_rate", float)
+        check_number("the learning rate of a task", rate, 0.0, setup.local.learning_rate)
+        values["learning_rate"] = rate
     return values
 
 

@@ -44,11 +44,17 @@ class Policy:
             simulation.
         holdout: Fraction of the training samples that the site holds out, unless its loader chooses
             them. The server does not choose them.
-        max_disclosure: Largest fraction of the training samples that may ever leave, in all runs
-            together.
+        max_disclosure: Largest fraction of the training samples that may ever leave as they are, in
+            all runs together.
         embeds: Whether to answer requests for mean features (`sofa.position=latent`).
         max_batches: Most batches in one training.
         max_requests: Most trainings and evaluations in one message.
+        max_trainings: Most trainings in one message.
+        max_scores: Most losses and accuracies that may ever leave without noise, in all runs
+            together: one for each evaluation and each training, and for each number of a mean
+            feature. None means any number.
+        coarse_scores: Whether losses are clipped sample by sample, and losses and accuracies
+            rounded; otherwise they are exact, as in a simulation.
         max_learning_rate: Largest step size.
         max_classes: Most outputs of the network.
         max_received: Most samples of other sites to train on, as a multiple of the site's own.
@@ -69,7 +75,10 @@ class Policy:
     max_disclosure: Fraction = 0.0
     embeds: bool = False
     max_batches: Annotated[int, Ge(1)] = 1000
-    max_requests: Annotated[int, Ge(1)] = 256
+    max_requests: Annotated[int, Ge(1)] = 128
+    max_trainings: Annotated[int, Ge(1)] = 2
+    max_scores: Annotated[int, Ge(0)] | None = 3000
+    coarse_scores: bool = True
     max_learning_rate: Annotated[float, Gt(0)] = 0.1
     max_classes: Annotated[int, Ge(1)] = 1000
     max_received: Annotated[float, Ge(0)] = 0.0
@@ -141,12 +150,20 @@ own_batches = true
 # The fraction of the training samples on which losses are compared; the site draws them itself.
 holdout = {holdout}
 
-# The fraction of the training samples that may ever leave this site, in all runs together.
+# The fraction of the training samples that may ever leave this site as they are, in all runs
+# together. What models and scores reveal does not count.
 max_disclosure = {max_disclosure}
 
 # Most samples of other sites to train on, per sample of its own; 0: none. Anyone who gives samples
 # can influence this site's model, so allow it only if the sites trust each other.
 max_received = {max_received}
+
+# Most scores (losses with accuracies) that may ever leave without noise, in all runs together. A
+# round asks for 9 to 27. Many scores can reveal samples; only noise (epsilon below) prevents that.
+max_scores = {max_scores}
+
+# No sample's loss counts beyond a limit, and losses and accuracies are rounded to three decimals.
+coarse_scores = true
 
 # Whether to answer requests for mean features, which only sofa.position=latent needs.
 embeds = false

@@ -103,7 +103,7 @@ class SecureAggregationConfig:
 
 @dataclass(frozen=True, slots=True)
 class SumRecord:
-    """Which sums a site took part in, and how many models left outside of them.
+    """Which sums a site took part in, and how many models and scores left outside of them.
 
     A second masked model or a second set of survivors in one sum would unmask the site, so that
     everything is on record before it leaves.
@@ -155,6 +155,26 @@ class SumRecord:
         """How many models left outside of sums since their number was limited."""
         return sum("clear" in line for line in self._lines(self.log.read()))
 
+    def count_scores(self, num: int, most: int | None) -> None:
+        """Record that scores leave without noise; raise if more than `most` would have left."""
+        if most is None or not num:
+            return
+
+        def added(lines: list[Line]) -> Line:
+            if (left := _scores_in(lines)) + num > most:
+                raise RefusalError(
+                    f"this site has told {left} of at most {most} losses and scores without "
+                    f"noise, in all runs together, and was asked for {num} more; its operator can "
+                    "raise max_scores in its policy, or set privacy.epsilon"
+                )
+            return {"scores": num}
+
+        self._append(added)
+
+    def num_scores(self) -> int:
+        """How many scores left without noise."""
+        return _scores_in(self._lines(self.log.read()))
+
     def _append(self, decide: Callable[[list[Line]], Line | None]) -> None:
         with self.log.locked():
             content = self.log.read()
@@ -167,3 +187,7 @@ class SumRecord:
     def _lines(content: bytes) -> list[Line]:
         """All whole lines."""
         return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
+
+
+def _scores_in(lines: list[Line]) -> int:
+    return sum(line.get("scores", 0) for line in lines)

@@ -34,6 +34,7 @@ def site_report(policy: Policy) -> list[str]:
     lines = [f"{counted(len(entries), MESSAGES)} of {runs}, {refused} refused"]
     lines += [counted(number, WORDS[name]) for name, number in totals.items() if number]
     lines.append(counted(len(site.ledger.read()), SAMPLES))
+    lines += scores_without_noise(policy, SumRecord(site.sums).num_scores())
     if policy.privacy.epsilon:
         spent = Budget(policy.privacy, site.spent).spent()
         cost = ", ".join(f"{part} {epsilon:.2f}" for part, epsilon in spent.items()) or "nothing"
@@ -42,6 +43,15 @@ def site_report(policy: Policy) -> list[str]:
         clear = SumRecord(site.sums).num_clear()
         lines.append(f"models outside a sum: {clear} of at most {most}")
     return lines
+
+
+def scores_without_noise(policy: Policy, num: int) -> list[str]:
+    """How many there were, one for each training included, and what bounds what they tell."""
+    if not num:
+        return []
+    most = "any number" if policy.max_scores is None else f"at most {policy.max_scores:,}"
+    scores = counted(num, WORDS["scores"])
+    return [f"scores: {num:,} without noise, of {most}; only noise bounds what {scores} can reveal"]
 
 
 def counted(number: int, words: tuple[str, str]) -> str:

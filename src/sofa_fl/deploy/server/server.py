@@ -15,6 +15,7 @@ import yaml
 from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.deploy.server.exchange import Exchange, Messenger, accepted, flaw_of_answer
 from sofa_fl.deploy.server.expected import Expected
+from sofa_fl.deploy.server.known_sites import KnownSites
 from sofa_fl.deploy.server.received import FILE as LEFT_FILE
 from sofa_fl.deploy.server.received import Received
 from sofa_fl.deploy.server.remote_engine import RemoteEngine
@@ -56,6 +57,7 @@ class ServerConfig:
         secure_aggregation: The smallest number of machines whose models are summed before the
             server learns them; 0: it learns the model of each.
         patience: Seconds to wait for another server in this run folder to end.
+        sites: The file with the site of every machine, for all runs; None: there is none.
     """
 
     run: Path
@@ -67,6 +69,7 @@ class ServerConfig:
     transport: ModelType = "float32"
     secure_aggregation: int = 0
     patience: float = 0.0
+    sites: Path | None = None
 
 
 class Server:
@@ -82,6 +85,7 @@ class Server:
         self.server_config, self.log = server_config, log
         self.folder = RunFolder(server_config.run)
         self.exchange = Exchange(messenger, server_config.timeout, self.record)
+        self.sites = KnownSites(server_config.sites)
         self.declined: dict[int, float] = {}  # when each machine last declined to take part
         with ExitStack() as stack:
             self._lock_folder(stack)
@@ -199,12 +203,16 @@ class Server:
         for machine, answer in self.exchange.greet(hello, skipped).items():
             try:
                 profile = MachineProfile.read(accepted(answer))
+                if (why := self.sites.refusal(machine, profile.identity)) is not None:
+                    raise RefusalError(why)
                 if self.roster.readmit(machine, profile):
+                    self.sites.add(machine, profile.identity)
                     continue
                 members = [member.profile for member in self.roster.members.values()]
                 others = [*members, *(waiting or {}).values(), *new.values()]
                 if (why := self.roster.refusal(machine, profile, others)) is not None:
                     raise MessageError(why)
+                self.sites.add(machine, profile.identity)
                 new[machine] = profile
             # Whatever one machine sent, the run goes on without it.
             except Exception as error:

@@ -1,7 +1,7 @@
 """What a machine must know of a run: how it trains, how models travel, and a hash of its work.
 
 The hash is the same for all members of a sum. Otherwise a server could make the models of all
-others known beforehand, by another model to start from, a pace of 0 or a strong pull, and would
+others known beforehand, by another model to start from, a tiny rate or a strong pull, and would
 find a single one in the sum (Pasquini et al. 2022).
 """
 
@@ -86,7 +86,7 @@ def work_digest(task: Task, setup: RunSetup) -> str:
     plain = {
         "setup": setup.to_dict(),
         "batches": task.batches,
-        "pace": float(task.pace),
+        "learning_rate": task.learning_rate,
         "part": task.part,
         "prior": task.prior is not None,
         "pulls": [float(pull.weight) for pull in task.pulls],

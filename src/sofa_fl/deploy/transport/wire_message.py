@@ -22,7 +22,7 @@ from sofa_fl.deploy.transport.message_checks import (
 )
 from sofa_fl.models.flat import IdentityDict, Model, Vector, as_vector
 
-VERSION = 5  # of the content of messages; both sides must have the same
+VERSION = 6  # of the content of messages; both sides must have the same
 ModelType = Literal["float32", "float16"]  # in which models travel
 ARRAY_TYPES = ("float32", "float16", "float64", "uint8", "uint32", "int32", "int64")
 ModelName = str | list[list[Any]]  # an array's name; for a mix, pairs of such a name and a weight

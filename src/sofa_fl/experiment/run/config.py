@@ -31,6 +31,7 @@ from sofa_fl.experiment.run.values import (
     put_value,
     read_setting,
     read_values,
+    refuse_unknown_keys,
     validated,
     value_at,
 )
@@ -147,7 +148,13 @@ def load_config(
 
     The file or a setting can name the preset under the key `preset`.
     """
-    values = read_values(Path(file)) if isinstance(file, Path | str) else dict(file or {})
+    if not isinstance(file, Path | str):
+        return parse_config(override(file or {}, dict(map(read_setting, settings))))
+    values = read_values(Path(file))
+    try:
+        refuse_unknown_keys(values, Config)
+    except ConfigError as error:  # which of its keys is wrong: it may be the file of an old run
+        raise ConfigError(f"{file}: {error}") from None
     return parse_config(override(values, dict(map(read_setting, settings))))
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from sofa_fl.data.config import DataConfig
-from sofa_fl.data.csv_clients import CSV, natural_clients
+from sofa_fl.data.csv_clients import CSV, csv_clients
+from sofa_fl.data.download import PUBLISHED
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.experiment.run.config import (
@@ -25,6 +26,7 @@ from sofa_fl.experiment.run.config import (
     load_config,
 )
 from sofa_fl.experiment.run.loop import Experiment, Own, RunResult
+from sofa_fl.experiment.run.titles import run_title
 from sofa_fl.experiment.run.values import differences, plain_values
 from sofa_fl.experiment.storage.frozen_file import with_frozen_of
 from sofa_fl.experiment.storage.run_folder import RunFolder, fresh_folder
@@ -35,6 +37,7 @@ from sofa_fl.models.config import ModelConfig
 from sofa_fl.sharing import SharingConfig
 
 OWN = "own"  # recorded in place of the name of what was passed from Python
+PAPER_RATIO = 0.1  # of samples shared in the paper's experiment
 
 
 def run(config: Config, own: Own | None = None, observers: Sequence[Observer] = ()) -> RunResult:
@@ -129,21 +132,36 @@ def recorded_config(config: Config, own: Own) -> Config:
         raise ConfigError(
             "data.name=own means that Python code passes the data; pass data=..., or name a dataset"
         )
+    train: Any = None  # whatever a caller passed
     if own.data is not None:
         name = OWN if config.data.name == DataConfig().name else config.data.name
         config = replace(config, data=replace(config.data, name=name))
-        train: object = own.data.train if isinstance(own.data, FederatedData) else own.data[0]
+        train = own.data.train if isinstance(own.data, FederatedData) else own.data[0]
         if isinstance(train, Arrays) and train.x.ndim != 4 and own.engine is None:
             config = _without_images(config)
-    elif config.data.name == CSV and (data := natural_clients(config.data)) != config.data:
-        config = _without_images(replace(config, data=data))
+    elif config.data.name == CSV:
+        found = csv_clients(replace(config.data, score_on="test"), 0)
+        train = found.train
+        data = replace(config.data, num_clients=len(found.clients), partition="natural")
+        if data != config.data:
+            config = _without_images(replace(config, data=data))
     if isinstance(own.data, FederatedData):
         size = len(own.data.clients)
         config = replace(config, data=replace(config.data, num_clients=size, partition="own"))
     if own.network is not None:
         config = replace(config, model=replace(config.model, name="own"))
     info = find_method(config.method) if own.method is None else info_of(type(own.method))
-    return replace(config, title=config.title or info.title)
+    has_classes = not (isinstance(train, Arrays) and train.y.dtype.kind == "f")
+    title = run_title(config, info, has_classes=has_classes)
+    return replace(config, title=title, sharing=_settled_sharing(config))
+
+
+def _settled_sharing(config: Config) -> SharingConfig:
+    """The sharing with its ratio: where none was set, only the paper's own datasets are shared."""
+    if config.sharing.ratio is not None:
+        return config.sharing
+    is_paper = config.data.name in PUBLISHED and not {"data", "engine"} & set(config.own)
+    return replace(config.sharing, ratio=PAPER_RATIO if is_paper else 0.0)
 
 
 def _without_images(config: Config) -> Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -24,10 +25,12 @@ from sofa_fl.experiment.run.config import Config, OwnPart, check_private_config
 from sofa_fl.experiment.run.records import Recorder, RoundEnd, record_round
 from sofa_fl.experiment.run.summary import summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
+from sofa_fl.experiment.scoring.outputs import ClientOutputs
 from sofa_fl.experiment.scoring.own_metrics import Metric, OwnMetrics
+from sofa_fl.experiment.scoring.training import r2_notes, training_notes
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import write_text
-from sofa_fl.experiment.storage.events import Event, edit_from_json
+from sofa_fl.experiment.storage.events import R2, Event, edit_from_json, metric_of
 from sofa_fl.experiment.storage.frozen_file import write_frozen
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.storage.saving import (
@@ -48,7 +51,7 @@ from sofa_fl.methods.registry import find_method, info_of, make_method
 from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import NetworkFactory, build, network_factory
 from sofa_fl.privacy.private_engine import PrivateEngine
-from sofa_fl.sharing import traffic
+from sofa_fl.sharing import SharingConfig, traffic
 from sofa_fl.topology.tree import Tree
 
 OwnData = FederatedData | tuple[Arrays, Arrays]
@@ -83,6 +86,16 @@ class Own:
         return tuple(name for name in get_args(OwnPart) if getattr(self, name) is not None)
 
 
+def told_ratio(method: Method[Any], sharing: SharingConfig) -> Method[Any]:
+    """A method that was passed; one that was made without a ratio of sharing gets the run's."""
+    its = getattr(method, "sharing", None)
+    if not isinstance(its, SharingConfig) or its.ratio is not None:
+        return method
+    told = copy.copy(method)
+    object.__setattr__(told, "sharing", sharing)  # it may be a frozen dataclass
+    return told
+
+
 class Experiment:
     """A method, a federation and an engine, from the first round to the last."""
 
@@ -91,6 +104,8 @@ class Experiment:
         if is_private:
             check_private_config(config, is_deployed=own.engine is not None)
         data = dealt_out(config.data, config.seed, own.data)
+        if config.data.standardize_targets and own.engine is None:
+            data = data.with_scaled_targets()
         shape = tuple(data.train.x.shape[1:])
         factory = own.network or network_factory(config.model, shape, data.num_outputs)
         self.factory = factory
@@ -126,9 +141,11 @@ class Experiment:
             privacy=self.private,
             has_scores=self.private is None or self.private.scores,
         )
-        self.examiner = Examiner(self.fed)
+        self.examiner = Examiner(self.fed, ClientOutputs(factory))
         self.info = find_method(config.method) if own.method is None else info_of(type(own.method))
-        self.method: Method[Any] = make_method(config) if own.method is None else own.method
+        self.method: Method[Any] = (
+            make_method(config) if own.method is None else told_ratio(own.method, config.sharing)
+        )
         self.serving = partial(serving_of, own=own.parts)
         self.mean_inputs = partial(mean_inputs_of, own=own.parts)
         self.state: Any = None
@@ -203,8 +220,11 @@ class Experiment:
         summary = {
             **summarize(self.config, self.info, view, edits, self.examiner, self.elapsed, on_step),
             **({"metrics": event["metrics"]} if "metrics" in event else {}),
+            "notes": training_notes(event.get("training", {})),
             "run": str(folder.path),
         }
+        if metric_of(summary) == R2:
+            summary["notes"] += r2_notes(summary["client"])
         write_text(folder.summary_file, json.dumps(summary, indent=2) + "\n")
         notify(observers, {"event": "end", "summary": summary})
         return RunResult(folder.path, summary, view)
@@ -227,7 +247,8 @@ class Experiment:
         end, saved = RoundEnd.of(fed, self.elapsed()), is_saved(self.config, round)
         self.writer.wait()
         if self.can_wait and fed.may_miss and not saved:  # where models outlive the next training
-            described = partial(self.recorder.describe, view, notes, Examiner(fed), end)
+            examiner = Examiner(fed, self.examiner.outputs)
+            described = partial(self.recorder.describe, view, notes, examiner, end)
             self.writer.put_off(lambda: record_round(folder, *described(), observers))
             return
         line, event = self.recorder.describe(view, notes, self.examiner, end)
@@ -255,7 +276,9 @@ class Experiment:
     @property
     def can_wait(self) -> bool:
         """Whether rounds can be described in the next training, while a GPU is busy with it."""
-        return isinstance(self.pick.engine, StackedEngine) and not self.recorder.own_metrics
+        if self.recorder.own_metrics or self.examiner.needs_outputs:
+            return False
+        return isinstance(self.pick.engine, StackedEngine)
 
     def progress(self, folder: RunFolder, line: Event) -> RunProgress:
         meter = self.fed.meter

@@ -14,7 +14,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "paper": {
             "local.prior": False,
-            "local.final_rate": 1.0,
             "local.learning_rate": 1e-3,  # of the authors' code; the paper does not say
             "sofa.start": "own",
             "sofa.serve": "own",

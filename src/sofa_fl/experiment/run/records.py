@@ -19,6 +19,7 @@ from sofa_fl.experiment.scoring.metrics import (
     regression,
 )
 from sofa_fl.experiment.scoring.own_metrics import OwnMetrics, warn_of_missing
+from sofa_fl.experiment.scoring.training import training_of
 from sofa_fl.experiment.storage.events import (
     Event,
     are_many,
@@ -110,6 +111,7 @@ def describe_round(
         **end.attendance,
         **group_agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
+        "training": training_of(notes.local_loss, fed, before.get("training", {})),
         "path_loss": {
             str(client): {str(node): loss for node, loss in losses.items()}
             for client, losses in notes.path_loss.items()
@@ -117,7 +119,11 @@ def describe_round(
         **objective(notes),
         "tree": parents_of(view.tree.parent),
         "edits": [edit_to_json(edit) for edit in notes.edits],
-        "pools": {str(node): len(rows) for node, rows in view.shared.pools.items()},
+        "pools": {
+            str(node): len(rows)
+            for node, rows in view.shared.pools.items()
+            if node not in view.tree.members
+        },
         "shared": {str(c): n for c, n in contributions(view.tree, view.shared.pools, fed.owned)},
         "disclosed": disclosed(view, fed),
         "positions": {str(client): place for client, place in notes.positions.items()},

@@ -9,6 +9,7 @@ import numpy as np
 
 from sofa_fl.experiment.run.config import Config, provenance
 from sofa_fl.experiment.run.records import disclosed, group_agreement, names, plain_numbers
+from sofa_fl.experiment.run.titles import run_title
 from sofa_fl.experiment.scoring.metrics import (
     Examiner,
     by_level,
@@ -47,7 +48,7 @@ def summarize(
     given = disclosed(view, fed)
     return {
         "method": info.name,
-        "title": config.title or info.title,
+        "title": run_title(config, info, has_classes=fed.data.train.y.dtype.kind != "f"),
         "data": config.data.label,
         "own": list(config.own),
         "seed": config.seed,

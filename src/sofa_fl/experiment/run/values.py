@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -19,6 +20,14 @@ from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.storage.run_folder import load_yaml
 
 Section = TypeVar("Section")
+# Settings of earlier versions: what became of them, and what to do.
+RETIRED: Mapping[str, str] = MappingProxyType(
+    {
+        "local.final_rate": "the learning rate is constant now; remove the key",
+        "sofa.alert": "clients with new data look for another place at once; remove the key",
+        "sofa.sketch": "positions are exact for any number of clients; remove the key",
+    }
+)
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
@@ -125,7 +134,7 @@ def adapter_of(kind: Any) -> pydantic.TypeAdapter[Any]:
 
 def validated(kind: type[Section], values: Mapping[str, Any], prefix: str = "") -> Section:
     """Create a dataclass from values; a ConfigError names a wrong key, type or range."""
-    _check_keys(values, kind, prefix)
+    refuse_unknown_keys(values, kind, prefix)
     dataclass_type: Any = kind
     try:
         section: Section = adapter_of(dataclass_type).validate_python(values)
@@ -136,12 +145,24 @@ def validated(kind: type[Section], values: Mapping[str, Any], prefix: str = "") 
 
 def unknown_key(key: str, prefix: str, known: Sequence[str]) -> ConfigError:
     """The error for a key that no section has; `prefix` names the section."""
+    if why := RETIRED.get(f"{prefix}{key}"):
+        return ConfigError(f"{prefix}{key} is no longer a setting: {why}")
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(known)}"
     return ConfigError(f"unknown key {prefix}{key}; {hint}")
 
 
-def _check_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:
+def without_retired(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values without settings of earlier versions: to read a run that has ended."""
+    return {
+        key: without_retired(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if f"{prefix}{key}" not in RETIRED
+    }
+
+
+def refuse_unknown_keys(values: Mapping[str, Any], kind: type, prefix: str = "") -> None:
+    """Raise if values have a key that the dataclass, or one of its sections, does not have."""
     hints = get_type_hints(kind)
     for key, value in values.items():
         if key not in hints:
@@ -150,7 +171,7 @@ def _check_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{prefix}{key} is a section with its own keys, got {value!r}")
             assert isinstance(hints[key], type)
-            _check_keys(value, hints[key], f"{prefix}{key}.")
+            refuse_unknown_keys(value, hints[key], f"{prefix}{key}.")
 
 
 def _sentence(error: Mapping[str, Any], root: type, prefix: str) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Exam, Prior, Score
 from sofa_fl.errors import DataError
+from sofa_fl.experiment.scoring.outputs import ClientOutputs
 from sofa_fl.experiment.storage.events import R2
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import View
@@ -50,8 +51,8 @@ def fairness(accuracies: Sequence[float]) -> dict[str, float]:
 class Examiner:
     """Scores models on test samples and remembers the scores of a round."""
 
-    def __init__(self, fed: Federation) -> None:
-        self.fed = fed
+    def __init__(self, fed: Federation, outputs: ClientOutputs | None = None) -> None:
+        self.fed, self.outputs = fed, outputs
         self._tests: dict[int, Samples] = {}  # by their number
         # By the ids of what was asked, which is held: Python gives ids of the dead to others.
         self._known: dict[object, tuple[Score, Ask]] = {}
@@ -65,6 +66,23 @@ class Examiner:
             rows = rng.choice(size, num, replace=False) if num < size else np.arange(size)
             self._tests[num] = np.sort(rows).astype(np.int64)
         return self._tests[num]
+
+    @property
+    def needs_outputs(self) -> bool:
+        """Whether errors in the targets' units cannot be told by losses.
+
+        The loss is a mean over the values of a target, each of which is scaled for itself.
+        """
+        scaling = self.fed.data.target_scaling
+        return self.outputs is not None and scaling is not None and len(scaling.std) > 1
+
+    def squared_error(self, ask: Ask, score: Score) -> float:
+        """The mean squared error of a model in the targets' units; `score` is on the same ask."""
+        scaling = self.fed.data.target_scaling
+        if self.outputs is not None and self.needs_outputs:
+            outputs, targets = self.outputs(*ask, self.fed)
+            return float(np.mean((outputs.astype(np.float64) - targets) ** 2))
+        return score.loss if scaling is None else score.loss * scaling.std[0] ** 2
 
     def accuracies(self, asks: Sequence[Ask]) -> list[float]:
         return [score.accuracy for score in self.scores(asks)]
@@ -84,9 +102,13 @@ class Examiner:
 
 def client_scores(used: Mapping[NodeId, Model], examiner: Examiner) -> list[Score]:
     """The model of every client that is measured, on the client's own test samples."""
-    fed = examiner.fed
+    return examiner.scores(client_asks(used, examiner.fed))
+
+
+def client_asks(used: Mapping[NodeId, Model], fed: Federation) -> list[Ask]:
+    """What to score every client that is measured by: its model, test samples and class mix."""
     rows = fed.stage.clients
-    return examiner.scores([(used[c], rows[c].test, fed.priors[c]) for c in fed.measured])
+    return [(used[c], rows[c].test, fed.priors[c]) for c in fed.measured]
 
 
 def client_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> list[float]:
@@ -103,16 +125,18 @@ def measured_accuracies(used: Mapping[NodeId, Model], examiner: Examiner) -> lis
 def regression(used: Mapping[NodeId, Model], examiner: Examiner) -> dict[str, Any]:
     """The metric's name and the error of a regression, in which accuracy is R²; else nothing.
 
-    `unscored` are the clients whose test targets are all equal: R² is not defined for them.
+    The error is in the units of the targets. `unscored` are the clients whose test targets are all
+    equal: R² is not defined for them.
     """
     fed = examiner.fed
     if fed.data.train.y.dtype.kind != "f":
         return {}
-    scores = client_scores(used, examiner)
-    losses = [score.loss for score in scores if score.num_samples]
+    asks = client_asks(used, fed)
+    scores = examiner.scores(asks)
+    errors = [examiner.squared_error(a, s) for a, s in zip(asks, scores) if s.num_samples]
     equal = [c for c, s in zip(fed.measured, scores) if s.num_samples and np.isnan(s.accuracy)]
     unscored = {"unscored": equal} if equal else {}
-    return {"metric": R2, "rmse": float(np.mean(np.sqrt(losses))), **unscored}
+    return {"metric": R2, "rmse": float(np.mean(np.sqrt(errors))), **unscored}
 
 
 def model_at(tree: Tree, models: Mapping[NodeId, Model], client: NodeId, level: int) -> NodeId:

@@ -16,16 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.federated_data import Samples
-from sofa_fl.engine.base import Prior
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
+from sofa_fl.experiment.scoring.outputs import ClientOutputs
 from sofa_fl.experiment.storage.events import Event
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import View
-from sofa_fl.models.flat import Model, as_vector
-from sofa_fl.models.flat_network import FlatNetwork
-from sofa_fl.models.networks import NetworkFactory, build
+from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.topology.tree import NodeId
 
 Metric = Callable[[NDArray[Any], NDArray[Any]], float]  # of outputs and targets
@@ -57,8 +53,7 @@ class OwnMetrics:
     def __init__(self, metrics: Mapping[str, Metric] | None, factory: NetworkFactory) -> None:
         check_metrics(metrics or {})
         self.metrics = dict(metrics or {})
-        self._factory = factory
-        self._flat: FlatNetwork | None = None
+        self._outputs = ClientOutputs(factory)
         self._failed: set[str] = set()
 
     def measure(self, view: View, fed: Federation) -> dict[str, Any]:
@@ -71,19 +66,6 @@ class OwnMetrics:
                 value = None if given is None else self._value(name, client, *given)
                 by_metric[name].append(value)
         return {"metrics": {name: spread(values) for name, values in by_metric.items()}}
-
-    def _outputs(
-        self, model: Model, rows: Samples, prior: Prior | None, fed: Federation
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Outputs and targets; in regression they have the same shape and can be subtracted."""
-        vector, test = as_vector(model), fed.data.test
-        if self._flat is None:
-            self._flat = FlatNetwork(build(self._factory, 0), vector.device)
-        self._flat.load(vector)
-        added = [] if prior is None else prior.tolist()
-        whole = Whole(self._flat.network, test.scale, test.shift, added)
-        outputs, targets = outputs_of(whole, test.x[rows], str(vector.device)), test.y[rows]
-        return outputs.reshape(targets.shape) if targets.dtype.kind == "f" else outputs, targets
 
     def _value(
         self, name: str, client: NodeId, outputs: NDArray[Any], targets: NDArray[Any]

@@ -19,10 +19,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from sofa_fl.data.columns import Table, raw_rows
-from sofa_fl.data.preprocess import Preprocessing
+from sofa_fl.data.columns import Table, is_table, raw_rows
+from sofa_fl.data.preprocess import Preprocessing, TargetScaling
 from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
-from sofa_fl.experiment.run.config import load_config
+from sofa_fl.experiment.run.config import parse_config
+from sofa_fl.experiment.run.values import read_values, without_retired
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
 from sofa_fl.experiment.serving.adapter import write_adapter
 from sofa_fl.experiment.storage import checkpoint
@@ -57,6 +58,8 @@ class Exported:
             whose head has a bias. Empty if there is nothing to add.
         preprocessing: How raw inputs are preprocessed before scaling; an ONNX file does this
             itself. None if they are not.
+        target_scaling: In a regression, what the outputs are to be multiplied by (`std`) before
+            `mean` is added; an ONNX file does this itself. None if there is nothing to do.
     """
 
     file: Path
@@ -67,6 +70,7 @@ class Exported:
     shift: float
     prior: tuple[float, ...]
     preprocessing: Preprocessing | None = None
+    target_scaling: TargetScaling | None = None
 
 
 def export(
@@ -107,7 +111,8 @@ def predict(
 ) -> NDArray[np.float32]:
     """The outputs of a node's model, or of the model that a client uses, for raw inputs.
 
-    There is one row per input: a value per class before the softmax, or the values of a regression.
+    There is one row per input: a value per class before the softmax, or the values of a regression
+    in the units of its targets.
     `x` is an array; if the run's data were tables, it may also be a table with the same columns.
     The other arguments are those of `export`.
     """
@@ -141,7 +146,10 @@ class OpenRun:
         """A network that takes raw inputs."""
         flat, serving = self._flat(vector), self.serving
         flat.load(vector)
-        return Whole(flat.network, serving.scale, serving.shift, prior, serving.preprocessing)
+        return Whole(
+            flat.network, serving.scale, serving.shift, prior,
+            serving.preprocessing, serving.target_scaling,
+        )  # fmt: skip
 
     def write(
         self, file: Path, kind: Format, node: str, vector: Vector, prior: tuple[float, ...]
@@ -150,7 +158,7 @@ class OpenRun:
         serving = self.serving
         exported = Exported(
             file, node, self.round, self.shape, serving.scale, serving.shift, prior,
-            serving.preprocessing,
+            serving.preprocessing, serving.target_scaling,
         )  # fmt: skip
         if kind == "onnx":
             write_bytes(file, _onnx(self.whole(vector, prior), exported))
@@ -173,9 +181,23 @@ class OpenRun:
 
 
 def _inputs(x: Any, shape: tuple[int, ...], first: Preprocessing | None) -> NDArray[Any]:
-    """An array of raw inputs, out of one or out of a table."""
-    is_table = first is not None and first.columns and (hasattr(x, "keys") or hasattr(x, "columns"))
-    inputs = raw_rows(x, first.columns) if first is not None and is_table else np.asarray(x)
+    """An array of raw inputs, out of one or out of a table.
+
+    Rows without names have the columns in the order of the run, as numbers or as words.
+    """
+    columns = () if first is None else first.columns
+    if is_table(x) and columns:
+        return raw_rows(x, columns)
+    if is_table(x) and not hasattr(x, "__array__"):
+        raise DataError(
+            "the run knows no names of columns; pass its inputs as an array, in their order"
+        )
+    inputs = np.asarray(x)
+    if columns and inputs.dtype.kind in "OUS" and inputs.shape[1:] == shape:
+        named = {column.name: inputs[:, at] for at, column in enumerate(columns)}
+        return raw_rows(named, columns)
+    if inputs.dtype.kind not in "biuf":
+        raise DataError(f"inputs must be numbers, got {inputs.dtype}")
     if inputs.shape[1:] != shape:
         wanted = ", ".join(["n", *map(str, shape)])
         raise DataError(f"inputs must have shape ({wanted}), got {inputs.shape}")
@@ -194,7 +216,7 @@ def format_of(file: Path, format: str | None = None) -> Format:
 def open_run(path: Path, network: NetworkFactory | None, method: Method[Any] | None) -> OpenRun:
     """Open a run folder for serving; a network or method of the user's own must be given."""
     folder = RunFolder.open(path)
-    config = load_config(folder.config_file)
+    config = parse_config(without_retired(read_values(folder.config_file)))
     for round in reversed(folder.saved_rounds()):
         file = folder.checkpoint(round)
         try:
@@ -256,15 +278,15 @@ def _safetensors(state: dict[str, Tensor], exported: Exported) -> bytes:
         "scale": repr(exported.scale),
         "shift": repr(exported.shift),
         "prior": json.dumps(exported.prior),
-        "preprocessing": _preprocessing_json(exported),
+        "preprocessing": _json_or_null(exported.preprocessing),
+        "target_scaling": _json_or_null(exported.target_scaling),
     }
     return save({name: tensor.contiguous() for name, tensor in state.items()}, about)
 
 
-def _preprocessing_json(exported: Exported) -> str:
-    """Columns, categories, means and classes, for whoever opens the file."""
-    first = exported.preprocessing
-    return json.dumps(None if first is None else asdict(first))
+def _json_or_null(value: Preprocessing | TargetScaling | None) -> str:
+    """Columns, categories, means and classes, or scales, for whoever opens the file."""
+    return json.dumps(None if value is None else asdict(value))
 
 
 def _onnx(network: nn.Module, exported: Exported) -> bytes:
@@ -294,6 +316,6 @@ def _onnx(network: nn.Module, exported: Exported) -> bytes:
         logger.setLevel(level)
     assert program is not None
     model = program.model_proto
-    model.metadata_props.add(key="preprocessing", value=_preprocessing_json(exported))
+    model.metadata_props.add(key="preprocessing", value=_json_or_null(exported.preprocessing))
     data: bytes = model.SerializeToString()
     return data

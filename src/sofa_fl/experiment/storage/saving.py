@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sofa_fl.data.preprocess import Preprocessing
+from sofa_fl.data.preprocess import Preprocessing, TargetScaling
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.storage import checkpoint
@@ -71,6 +71,7 @@ class Serving:
         clients, priors: The clients, and for each the row that is added to its outputs, if any.
         names: What the clients are called, if they have names.
         preprocessing: What is done to raw rows first.
+        target_scaling: In a regression, how targets were scaled; outputs are scaled back.
     """
 
     own: tuple[str, ...]
@@ -82,6 +83,7 @@ class Serving:
     priors: NDArray[np.float32]
     names: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
+    target_scaling: TargetScaling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ def serving_of(fed: Federation, own: tuple[str, ...]) -> Serving:
         fed.present.prior_rows,
         tuple(fed.data.names[client] for client in fed.clients) if fed.data.names else (),
         fed.data.preprocessing,
+        fed.data.target_scaling,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from sofa_fl.engine.base import answered
+from sofa_fl.engine.base import LocalConfig, answered
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import PersonalMethod, PersonalState, two_parts, view_of
@@ -52,7 +52,7 @@ class Apfl(PersonalMethod):
             fed.task(c, self.mixture(personal[c], start), samples[c], batches=rest)
             for c in fed.clients
         ]
-        alone = [replace(task, pace=task.pace * self.slowdown(fed)) for task in alone]
+        alone = [replace(task, learning_rate=self.mixture_rate(fed.local)) for task in alone]
         outcomes = fed.train([*shared, *alone])
         after = self.base.cluster_update(before, answered(fed.clients, outcomes), fed)
         trained = answered(fed.clients, outcomes[len(shared) :])
@@ -63,14 +63,14 @@ class Apfl(PersonalMethod):
     def mixture(self, personal: Vector, average: Vector) -> Mix:
         return Mix((personal, average), (self.config.alpha, 1 - self.config.alpha))
 
-    def slowdown(self, fed: Federation) -> float:
-        """How much slower the mixture moves than the personal model in it.
+    def mixture_rate(self, local: LocalConfig) -> float:
+        """The rate at which the mixture moves when the personal model in it has the configured one.
 
         The personal model's gradient is `alpha` times the mixture's, and the mixture moves by
         `alpha` times the step; Adam's step does not depend on the scale of gradients.
         """
         alpha = self.config.alpha
-        return alpha if fed.local.optimizer == "adam" else alpha**2
+        return local.learning_rate * (alpha if local.optimizer == "adam" else alpha**2)
 
     def without(self, average: Vector, mixed: Vector, before: Vector, fed: Federation) -> Vector:
         """The personal model in a mixture that was trained; buffers are the mixture's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sofa_fl.engine.base import answered
 from sofa_fl.federation import Federation
@@ -38,7 +38,7 @@ class Local:
         """Everybody goes on from its own model; samples are shared as in a flat tree."""
         tree, before = flat_tree(fed.clients, fed.first_id), state.shared
         if state.models.keys() != fed.owned.keys():  # what is shared was not for those who came
-            before = Shared({}, before.ledger.without(state.models.keys() - fed.owned.keys()))
+            before = replace(before, pools={}).on(tree, fed.owned)
         samples = training_sets(tree, before.pools, fed.owned)
         models = {c: state.models[c] if c in state.models else fed.initial() for c in fed.clients}
         tasks = [fed.task(c, models[c], samples[c]) for c in fed.clients]

@@ -11,7 +11,7 @@ from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import Clustered, ClusteredState, begin, clusters_tree
 from sofa_fl.methods.registry import register
-from sofa_fl.sharing import Shared, SharingConfig
+from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
 
 
@@ -64,5 +64,5 @@ class Oracle(Clustered):
             if group not in state.choice.values() and group not in before.choice.values():
                 models[group] = before.models[before.choice[client]]
         tree = clusters_tree(choice, fed.first_id)
-        shared = Shared({}, before.shared.ledger)  # pools were for other clusters
+        shared = replace(before.shared, pools={}).on(tree, fed.owned)  # for other clusters
         return replace(before, models=tuple(models), choice=choice, tree=tree, shared=shared)

@@ -9,7 +9,7 @@ from sofa_fl.methods.registry import register
 from sofa_fl.methods.sofa.config import SofaConfig
 from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.methods.sofa.mixing import Mixing
-from sofa_fl.methods.sofa.state import SofaState, shared_after
+from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.topology.dmac import dmac
 from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.space import Space
@@ -24,7 +24,7 @@ class Regroup(Sofa):
         tree = dmac(space, self.config.dmac, state.tree.next_id)
         models = {client: state.models[client] for client in tree.clients}
         mixing = Mixing({c: a for c, a in state.mixing.weights.items() if c in tree.members})
-        shared = shared_after(state.shared, state.tree, tree, fed)
+        shared = state.shared.on(tree, fed.owned)
         return replace(state, tree=tree, models=models, mixing=mixing, shared=shared)
 
     def edits(self, *_: object) -> list[Edit]:

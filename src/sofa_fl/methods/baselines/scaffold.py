@@ -80,7 +80,7 @@ def new_controls(
     """The mean gradient of each client: how it moved, per step, without what corrected it."""
     controls = {}
     for client, outcome in outcomes.items():
-        steps = len(outcome.losses) * fed.local.learning_rate * fed.pace
+        steps = len(outcome.losses) * fed.local.learning_rate
         control = (start - outcome.params) / steps
         if everyone is not None:
             control -= everyone

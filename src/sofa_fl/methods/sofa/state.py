@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa.averages import Models, inherit
 from sofa_fl.methods.sofa.mixing import Mixing, effective_model
@@ -59,7 +57,7 @@ class SofaState:
             models,
             self.losses,
             self.mixing.after(self.tree, tree),
-            shared_after(self.shared, self.tree, tree, fed),
+            self.shared.after(edits).on(tree, fed.owned),
             {client: vector for client, vector in self.learned.items() if client in tree.members},
             {cluster: round for cluster, round in arrivals.items() if cluster in tree.parent},
         )
@@ -70,14 +68,6 @@ class SofaState:
         known = {**self.losses, **paths}
         losses = {c: complete(known.get(c, {}), self.tree.path(c), unit) for c in self.tree.clients}
         return replace(self, losses=losses)
-
-
-def shared_after(shared: Shared, before: Tree, after: Tree, fed: Federation) -> Shared:
-    """What is shared after edits: a client that moved gets what is shared where it is now."""
-    empty = np.empty(0, dtype=np.int64)
-    pools = {cluster: shared.pools.get(cluster, empty) for cluster in after.clusters}
-    ledger = shared.ledger.without(before.members - after.members)
-    return Shared(pools, ledger.record(after, pools, fed.owned))
 
 
 def complete(

@@ -12,8 +12,9 @@ function comparePage(root, runs) {
     return view.element;
   };
   const over = app.hasSeeds ? " A method's row is the mean over its seeds, ± a 95% interval; thin lines are single seeds." : "";
+  const plus = runs.map((run) => run.plus).find(Boolean);
   root.replaceChildren(head, app.bar.element,
-    card("table-card", "Runs in this round", `${app.score.title} of the clients, and what it took; the best of each column is bold.${over}`, add(tableView(app))),
+    card("table-card", "Runs in this round", `${app.score.title} of the clients, and what it took; the best of each column is bold.${over}${plus ? ` ${plus}` : ""}`, add(tableView(app))),
     h("div", { class: "row" },
       card("mean-card", `Mean ${app.score.name} over the clients`, null, add(curveView(app, "mean"))),
       card("worst-card", `The worst client's ${app.score.name}`, null, add(curveView(app, "min")))),
