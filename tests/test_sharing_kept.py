@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
 
 import sofa_fl
 from sofa_fl.data.concepts import Concept, Phase, perform
@@ -17,6 +16,7 @@ from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.partition import Parts
 from sofa_fl.sharing import Ledger, Owned, Shared, SharingConfig, share, training_sets
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 from tests.test_sharing import World, fractions, world_of, worlds
 

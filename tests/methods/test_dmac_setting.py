@@ -40,7 +40,7 @@ def edits_of(out: Path, dmac: sofa_fl.DmacConfig) -> list[dict[str, Any]]:
         rounds=6, warmup=20, engine="sequential", out=str(out),
         model=sofa_fl.ModelConfig(name="mlp", hidden=16),
         local=sofa_fl.LocalConfig(batches=20, batch_size=20, learning_rate=0.01),
-        sofa=sofa_fl.SofaConfig(dmac=dmac, alert=1e9), sharing=sofa_fl.SharingConfig(ratio=0.0),
+        sofa=sofa_fl.SofaConfig(dmac=dmac), sharing=sofa_fl.SharingConfig(ratio=0.0),
     )  # fmt: skip
     events = list[Any]()
     sofa_fl.run(config, data=easy_data(), observers=[events.append])

@@ -123,7 +123,7 @@ def test_clusters_that_nobody_gains_from_are_counted() -> None:
 def test_a_cluster_above_others_is_idle_if_all_of_them_would_lose(cost: float, idle: bool) -> None:
     tree = tree_of([[[0, 1], [2, 3]], 4])
     above, *below = (c for c in tree.clusters if c != tree.root)
-    rows = {above: [1.0, 1, 0, 1, 1, 1], **dict.fromkeys(below, [1.0, 1, 1, cost, cost, 0])}
+    rows = {above: [1.0, 1, 0, 1, 1, 1], **{key: [1.0, 1, 1, cost, cost, 0] for key in below}}
     table = {
         (c, n): np.array(rows.get(n, [1.0, 1, 0, 1, 1, 1]))
         for c in tree.clients
