@@ -13,10 +13,13 @@ import torch
 from sofa_fl.engine.base import Exam, Score
 from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa.averages import made_by
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.methods.sofa.mixing import Mixing
 from sofa_fl.methods.sofa.questions import ENOUGH, Answers, ask
 from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.models.flat import Vector, as_vector
+from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.shape import Blend, Claim, Proposal, Proposer
 from sofa_fl.topology.space import Space
@@ -175,3 +178,11 @@ def test_a_claim_without_an_answer_is_left_out() -> None:
     updates = {**UPDATES, CLIENTS[0]: replace(UPDATES[CLIENTS[0]], outcome=nan)}
     answers = ask(STATE, [proposal], made_by(TREE, updates, FED), CLIENTS, FED)
     assert answers.claims == {}
+
+
+def test_who_uses_its_own_model_is_not_asked_about_mixtures() -> None:
+    method = Sofa(SofaConfig(start="own", serve="own"), SharingConfig(ratio=0))
+    spy = spy_of(FED)
+    state, _ = method.init(FED.at(0))
+    assert len(spy.exams) == sum(len(state.tree.path(client)) for client in CLIENTS)
+    assert set(state.mixing.weights.values()) == {1.0}
