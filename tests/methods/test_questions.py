@@ -48,7 +48,7 @@ def asked(
     proposals: list[Proposal], fed: Federation = FED, some: tuple[NodeId, ...] = CLIENTS
 ) -> Answers:
     updates = {client: UPDATES[client] for client in some}
-    return ask(STATE, proposals, made_by(TREE, updates, fed), some, fed)
+    return ask(STATE, proposals, {}, made_by(TREE, updates, fed), some, fed)
 
 
 def all_proposals(selfish: frozenset[NodeId] = frozenset()) -> list[Proposal]:
@@ -176,7 +176,7 @@ def test_a_claim_without_an_answer_is_left_out() -> None:
     proposal = Proposal("graft", CLIENTS[5], (A,), (claim,))
     nan = replace(UPDATES[CLIENTS[0]].outcome, params=UPDATES[CLIENTS[0]].model * float("nan"))
     updates = {**UPDATES, CLIENTS[0]: replace(UPDATES[CLIENTS[0]], outcome=nan)}
-    answers = ask(STATE, [proposal], made_by(TREE, updates, FED), CLIENTS, FED)
+    answers = ask(STATE, [proposal], {}, made_by(TREE, updates, FED), CLIENTS, FED)
     assert answers.claims == {}
 
 

@@ -24,13 +24,12 @@ Nested: TypeAlias = "int | frozenset[Nested]"
 Drawn: TypeAlias = "int | Sequence[Drawn]"
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 
-METRICS: tuple[DistanceMetric, ...] = ("euclidean", "manhattan", "cosine")
+METRICS: tuple[DistanceMetric, ...] = ("euclidean", "cosine")
 WAYS: tuple[tuple[DistanceMetric, Linkage], ...] = (
     ("euclidean", "centroid"),
     ("euclidean", "average"),
     ("cosine", "centroid"),
     ("cosine", "average"),
-    ("manhattan", "centroid"),
 )
 OPERATIONS: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
 

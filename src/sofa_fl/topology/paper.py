@@ -24,7 +24,7 @@ def paper_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """Algorithm 2: move n_c from n_pre to n_min = argmin d(n, n_c) if d_min (1 + ε) < d_pre.
 
     d_pre = d(n_pre, n_c), where n_pre includes n_c. Chosen: the candidate parents are the clusters
-    on the level of n_pre. ε is `config.tolerance`.
+    on the level of n_pre; of those that are as near, the first. ε is `config.tolerance`.
     """
     nodes = space.locate(tree)
     on_level: dict[int, list[NodeId]] = {}
@@ -36,7 +36,7 @@ def paper_grafts(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
             children = nodes.known(tree.children[n_pre])
             distances = nodes.distances(children, candidates)
             d_pre, d_min = distances[:, column], distances.min(axis=1)
-            n_min = distances.argmin(axis=1)
+            n_min = (distances <= d_min[:, None] * (1 + TIE)).argmax(axis=1)
             for k in np.flatnonzero(d_min * (1 + config.tolerance) * (1 + TIE) < d_pre):
                 edits.append(Graft(children[k], candidates[n_min[k]]))
     return edits
@@ -50,7 +50,7 @@ def paper_merges(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:
     """
     tau = config.merge * space.scale
     siblings = space.sibling_pairs(tree)
-    return merges_of(tree, ((n_a, n_b) for n_a, n_b, distance in siblings if distance < tau))
+    return merges_of(tree, ((n_a, n_b) for n_a, n_b, d in siblings if d * (1 + TIE) < tau))
 
 
 def paper_splits(tree: Tree, space: Space, config: ShapeConfig) -> list[Edit]:

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from itertools import islice
 
 import numpy as np
 from scipy.special import stdtrit
@@ -28,12 +28,13 @@ from sofa_fl.topology.edits import (
     merges_of,
     splits_of,
 )
-from sofa_fl.topology.space import NodePositions, Space
+from sofa_fl.topology.space import Floats, NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Blend = tuple[tuple[NodeId, float], ...]  # nodes and weights: a mean of the models below them
 
-SPREAD = 0.3  # by how much the losses of one sample differ between models, of a constant's
+CONSTANT: Blend = ()  # a constant prediction in place of a model
+SPREAD = 0.15  # by how much the losses of one sample differ between models, of a constant's
 CLIENTS = 4  # as which that counts beside the spread over clients
 
 
@@ -86,6 +87,8 @@ class Proposer:
         selfish: The nodes that take nothing from their parents.
         unsuited: The clients that lost more by their parent's model than by a constant prediction
             when they were last asked.
+        resting: The clusters that nodes from elsewhere have come to lately. Their models have not
+            learned together yet, so it is too early to divide them again.
     """
 
     tree: Tree
@@ -95,6 +98,7 @@ class Proposer:
     due: Callable[[NodeId], bool] = lambda _: True
     selfish: Collection[NodeId] = ()
     unsuited: Collection[NodeId] = ()
+    resting: Collection[NodeId] = ()
 
     def __post_init__(self) -> None:
         nodes, below = self.space.locate(self.tree), dict[NodeId, list[NodeId]]()
@@ -125,7 +129,9 @@ class Proposer:
     def grafts(self) -> Iterator[Proposal]:
         """Algorithm 2: another parent for a node: one of the nearest, or one above its own.
 
-        A client may move to any cluster, a cluster to one on the level of its parent.
+        A client may move to any cluster, a cluster to one on the level of its parent. A node that
+        takes nothing from the root joins only what it would take from. A client for which its
+        parent's model is worse than a constant prediction goes to the root.
         """
         tree, clusters = self.tree, self.nodes.known(self.tree.clusters)
         movable = [n for n in self.below if n != tree.root and self.due(n)]
@@ -141,15 +147,25 @@ class Proposer:
                 if new is not None:
                     claims = tuple(Claim(client, new, old) for client in self.below[node])
                     yield Proposal("graft", node, (onto,), claims)
-            beside = [clusters[k] for k in nearest if self._may_take(clusters[k], node, parent)]
-            for onto in beside[: self.shape.nearest]:
-                yield Proposal("graft", node, (onto,), self._gains(node, ((onto, 1.0),), old))
+            if node in self.unsuited and above:
+                worse = Claim(node, CONSTANT, old)
+                yield Proposal("graft", node, (tree.root,), (worse,))
+            beside = (clusters[k] for k in nearest if self._may_take(clusters[k], node, parent))
+            for onto in islice(beside, self.shape.nearest):
+                move = node, ((onto, 1.0),), old
+                yield Proposal("graft", node, (onto,), *self._gains([move], parent))
 
     def _may_take(self, onto: NodeId, node: NodeId, parent: NodeId) -> bool:
         """Whether a cluster that is not on a node's path may become its parent."""
         if onto in self.tree.path(node) or node in self.tree.path(onto):
             return False
         return node in self.tree.members or self.tree.level[onto] == self.tree.level[parent]
+
+    def others(self) -> dict[NodeId, Blend]:
+        """By client, what others made of its parent's model."""
+        parents = {c: up for c in self.space.clients if (up := self.tree.parent[c]) is not None}
+        blends = {c: self.without(parent, c) for c, parent in parents.items()}
+        return {client: blend for client, blend in blends.items() if blend is not None}
 
     def merges(self) -> Iterator[Proposal]:
         """Algorithm 4: one cluster in place of two siblings, where nobody loses by it."""
@@ -178,7 +194,7 @@ class Proposer:
         for cluster in self.nodes.known(self.tree.clusters):
             children = [c for c in self.tree.children[cluster] if c in self.below]
             lone = [child for child in children if child in self.tree.members]
-            if len(children) < 3:
+            if len(children) < 3 or cluster in self.resting:
                 continue
             for part in self._parts(cluster, children, lone):
                 yield self._split(cluster, part)
@@ -202,26 +218,31 @@ class Proposer:
         return dict.fromkeys(p for p in found if 1 < len(p) < len(children) and every)
 
     def _split(self, cluster: NodeId, part: tuple[NodeId, ...]) -> Proposal:
-        claims = list[Claim]()
-        for child in part:
-            old = self.without(cluster, child)
-            claims += self._gains(child, self.mean(part, child), old or ((cluster, 1.0),))
-        return Proposal("split", cluster, part, tuple(claims))
+        others = [self.without(cluster, child) or ((cluster, 1.0),) for child in part]
+        moves = [(child, self.mean(part, child), old) for child, old in zip(part, others)]
+        return Proposal("split", cluster, part, *self._gains(moves, self.tree.root))
 
-    def _gains(self, node: NodeId, new: Blend, old: Blend) -> tuple[Claim, ...]:
-        """A node's clients gain by a new parent; what is mixed half and half has seen them.
+    def _gains(
+        self, moves: Sequence[tuple[NodeId, Blend, Blend]], parent: NodeId
+    ) -> tuple[tuple[Claim, ...], tuple[tuple[Claim, ...], ...]]:
+        """What must hold if nodes get new parents, given what others make of the new and the old.
 
-        A node that takes nothing from its parent may take nothing from another, either: it must
-        gain on its own model.
+        Clients must gain; those of a cluster by what it could take from either, half and half, or
+        from the new one alone, if it takes nothing from the old. And a client that takes nothing
+        from the root must not lose by taking from another.
         """
-        own = ((node, 1.0),)
-        if node in self.selfish:
-            new, old = _half(new, own), own
-        elif node not in self.tree.members:
-            new, old = _half(new, own), _half(old, own)
-        else:
-            return (Claim(node, new, old),)
-        return tuple(Claim(client, new, old, unseen=False) for client in self.below[node])
+        gains, keeps = list[Claim](), list[Claim]()
+        for node, new, old in moves:
+            own, below = ((node, 1.0),), self.below[node]
+            half, is_selfish = _half(new, own), node in self.selfish
+            if node in self.tree.members:
+                gains.append(Claim(node, new, old))
+                if is_selfish and parent == self.tree.root:
+                    keeps.append(Claim(node, half, own, unseen=False))
+            else:
+                before = own if is_selfish else _half(old, own)
+                gains += [Claim(client, half, before, unseen=False) for client in below]
+        return tuple(gains), (tuple(keeps),) if keeps else ()
 
     @one_thread()
     def all(self) -> list[Proposal]:
@@ -259,17 +280,15 @@ def decide(
     """
     found = list[tuple[float, int, Proposal]]()
     for at, proposal in enumerate(proposals):
-        groups = [proposal.gains] if proposal.gains else proposal.keeps
-        heard = [[answers[claim] for claim in group if claim in answers] for group in groups]
-        if not all(heard):
+        gains, *keeps = (
+            [answers[claim] for claim in group if claim in answers]
+            for group in (proposal.gains, *proposal.keeps)
+        )
+        if not (gains or keeps) or not all(keeps) or bool(gains) != bool(proposal.gains):
             continue
-        least = min(map(mean_gain, heard))
-        if proposal.gains:
-            holds = is_less(heard[0], unit, config)
-        else:
-            holds = least >= -config.least / 2 * unit
-        if holds:
-            found.append((least, at, proposal))
+        least = min((mean_gain(each) for each in keeps), default=math.inf)
+        if least >= -config.least / 2 * unit and (not gains or is_less(gains, unit, config)):
+            found.append((mean_gain(gains) if gains else least, at, proposal))
     best = sorted(found, key=lambda each: (-each[0], each[1]))
     return _without_conflicts([proposal for _, _, proposal in best], tree)
 
@@ -281,29 +300,26 @@ def mean_gain(answers: Sequence[Answer]) -> float:
 
 
 def is_less(answers: Sequence[Answer], unit: float, config: ShapeConfig) -> bool:
-    """Whether clients lose clearly less, on average: by `least`, and by more than chance.
+    """Whether clients lose clearly less, on average: by `least`, and by more than chance."""
+    gains = np.array([answer.old - answer.new for answer in answers])
+    counts = np.array([answer.samples for answer in answers], dtype=np.float64)
+    mean = float(np.average(gains, weights=counts))
+    return mean > max(config.least * unit, by_chance(gains, counts, unit, config.chance))
+
+
+def by_chance(gains: Floats, counts: Floats, unit: float, chance: float) -> float:
+    """What the mean of clients' gains exceeds by chance, by Student's t.
 
     The error is known from the spread over clients. Of few clients that says little, so it counts
     beside what the losses of single samples spread.
     """
-    gains = np.array([answer.old - answer.new for answer in answers])
-    counts = np.array([answer.samples for answer in answers], dtype=np.float64)
     shares = counts / counts.sum()
     mean = float(shares @ gains)
-    if mean <= config.least * unit:
-        return False
     scatter = float((shares * (gains - mean) ** 2).sum()) * len(gains)
-    usual = (SPREAD * unit) ** 2 / counts.mean()
+    usual = (SPREAD * unit) ** 2 / counts.sum()
     degrees = len(gains) - 1 + CLIENTS
-    variance = (scatter + CLIENTS * usual) / degrees
-    error = math.sqrt(variance * float((shares**2).sum()))
-    return mean > _student(degrees, config.chance) * error
-
-
-@cache
-def _student(degrees: int, chance: float) -> float:
-    """The value that Student's t exceeds by chance."""
-    return float(stdtrit(degrees, 1 - chance))
+    variance = (scatter * float((shares**2).sum()) + CLIENTS * usual) / degrees
+    return float(stdtrit(degrees, 1 - chance)) * math.sqrt(variance)
 
 
 def _without_conflicts(proposals: Sequence[Proposal], tree: Tree) -> list[Proposal]:
@@ -347,7 +363,10 @@ def edits_of(tree: Tree, proposals: Sequence[Proposal], operation: Operation) ->
             groups.append(rest)
         if not rest and len(groups) == 1:
             groups.clear()
-    return splits_of(tree, {cluster: groups for cluster, groups in parts.items() if groups})
+    # Parents first: a cluster that is split must still be there when its parent's rest moves.
+    return splits_of(
+        tree, {cluster: parts[cluster] for cluster in tree.clusters if parts.get(cluster)}
+    )
 
 
 def _is_possible(proposal: Proposal, tree: Tree) -> bool:
@@ -400,9 +419,9 @@ def find_joins(tree: Tree, space: Space) -> list[Edit]:
 
 def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
     """Every client joins the cluster given; in a tree of one client, all join a new root."""
-    if tree.root not in tree.members:
+    if tree.root not in tree.members or not onto:
         return [Join(node, cluster) for node, cluster in onto.items()]
-    above, (first, *others) = NodeId(tree.next_id), onto
+    above, (first, *others) = NodeId(max(tree.next_id, 1 + max(onto))), onto
     return [Join(first, tree.root, above), *(Join(node, above) for node in others)]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree import NodeId, Rows, Tree
 
 Floats = NDArray[np.float64]
 DistanceMetric = Literal["euclidean", "cosine"]
@@ -129,13 +129,16 @@ class Space:
         return distances
 
     def sibling_pairs(self, tree: Tree) -> list[tuple[NodeId, NodeId, float]]:
-        """All pairs of sibling clusters and their distances D, parent by parent, nearest first."""
+        """All pairs of sibling clusters and their distances D, parent by parent, nearest first.
+
+        Those that are as near stay in their order.
+        """
         nodes, pairs = self.locate(tree), list[tuple[NodeId, NodeId, float]]()
         for parent in tree.clusters:
             siblings = nodes.known(n for n in tree.children[parent] if n not in tree.members)
             distances = nodes.distances(siblings, siblings)
             a, b = np.triu_indices(len(siblings), 1)
-            for k in np.argsort(distances[a, b], kind="stable").tolist():
+            for k in nearest_first(distances[a, b]).tolist():
                 pairs.append((siblings[a[k]], siblings[b[k]], float(distances[a[k], b[k]])))
         return pairs
 
@@ -206,3 +209,11 @@ def unit_rows(vectors: Floats) -> Floats:
 
 def norms(vectors: Floats) -> Floats:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
+
+
+def nearest_first(distances: Floats) -> Rows:
+    """The order of distances; those that differ only by rounding keep theirs."""
+    order = np.argsort(distances, kind="stable")
+    ascending = distances[order]
+    rank = np.cumsum(np.diff(ascending, prepend=ascending[:1]) > TIE * ascending)
+    return np.asarray(order[np.lexsort((order, rank))])

@@ -12,7 +12,6 @@ from sofa_fl.methods.sofa.mixing import Mixing
 from sofa_fl.methods.sofa.state import SofaState, shared_after
 from sofa_fl.topology.dmac import dmac
 from sofa_fl.topology.edits import Edit
-from sofa_fl.topology.shape import Proposal
 from sofa_fl.topology.space import Space
 
 
@@ -27,9 +26,6 @@ class Regroup(Sofa):
         mixing = Mixing({c: a for c, a in state.mixing.weights.items() if c in tree.members})
         shared = shared_after(state.shared, state.tree, tree, fed)
         return replace(state, tree=tree, models=models, mixing=mixing, shared=shared)
-
-    def propose(self, *_: object) -> list[Proposal]:
-        return []
 
     def edits(self, *_: object) -> list[Edit]:
         return []

@@ -52,12 +52,9 @@ class SofaByModels(Sofa):
         tree = flat_tree(space.clients, fed.first_id)
         return apply_all(tree, find_all_splits(tree, learned, self.config.dmac, fed))
 
-    def propose(self, *_: object) -> list[Proposal]:
-        return []
-
-    def ask(self, *_: object) -> Answers:
+    def ask(self, *_: object, **__: object) -> tuple[list[Proposal], Answers]:
         """Clients report no losses."""
-        return Answers({}, {}, {})
+        return [], Answers({}, {}, {}, {})
 
     def weighed(self, state: SofaState, answers: Answers, fed: Federation) -> SofaState:
         """Weights of 1 for clusters and 0 for clients, which use their parents' models.

@@ -79,7 +79,9 @@ class Sofa:
         tree = self.grow(space, learned, fed)
         models = means_up(tree, {client: update.model for client, update in updates.items()}, fed)
         state = SofaState(tree, models, learned=learned)
-        state = self.weighed(state, self.ask(state, (), updates, fed), fed)
+        _, answers = self.ask(state, space, updates, fed, first=True)
+        state = self.weighed(state, answers, fed)
+        state = replace(state, mixing=replace(state.mixing, idle={}))  # nobody has learned from it
         return self.shared(state, space, fed), self.notes(state, (), updates, space, fed)
 
     def go_on(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
@@ -93,8 +95,7 @@ class Sofa:
         joins = find_joins(state.tree, space)
         state = self.regrown(replace(state.after(joins, fed), learned=learned), space, fed)
         state = replace(state, models=self.cluster_update(state, updates, fed))  # line 5
-        proposals = self.propose(state, space, joins, fed)
-        answers = self.ask(state, proposals, updates, fed)  # the second exchange
+        proposals, answers = self.ask(state, space, updates, fed)  # the second exchange
         state = self.weighed(state, answers, fed)
         edits = self.edits(state, space, proposals, answers, fed)  # line 6: SHAPE
         state = self.shared(state.after(edits, fed), space, fed)  # line 7
@@ -135,14 +136,10 @@ class Sofa:
         trained = trained_on_pools(tree, before, state.shared.pools, config.eta, fed)
         return {**before, **mixed(models, trained, config.eta)}
 
-    def propose(
-        self, state: SofaState, space: Space, joins: Sequence[Edit], fed: Federation
-    ) -> list[Proposal]:
-        """The edits that positions suggest, of those operations that go by losses."""
-        config, rules = self.config.shape, self.config.rules
+    def proposer(self, state: SofaState, space: Space, fed: Federation) -> Proposer:
+        """What positions suggest, of those operations that go by losses."""
+        config, rules, unit = self.config.shape, self.config.rules, fed.blind_loss
         by_losses = [name for name in config.operations if getattr(rules, name, "") == "default"]
-        unit = fed.blind_loss
-
         missed = state.mixing.missed
         new = {c for c in state.tree.clients if fed.has_new_data(c, 1 + missed.get(c, 0))}
 
@@ -155,16 +152,20 @@ class Sofa:
             replace(config, operations=tuple(by_losses)),
             self.config.dmac,
             is_due,
-            state.mixing.selfish - new,  # they were while they had other data
+            state.mixing.selfish(config.least) - new,  # they were while they had other data
             {c for c, path in state.losses.items() if [*path.values()][-2:][0] > unit},
-        ).all()
+            {k for k, since in state.arrivals.items() if fed.round < since + config.patience},
+        )
 
     def ask(
-        self, state: SofaState, proposals: Sequence[Proposal], updates: Updates, fed: Federation
-    ) -> Answers:
+        self, state: SofaState, space: Space, updates: Updates, fed: Federation, first: bool = False
+    ) -> tuple[list[Proposal], Answers]:
         """What models lose for clients: those on their paths, mixtures, and proposals'."""
-        made = made_by(state.tree, updates, fed)
-        return ask(state, proposals, made, updates, fed, weighs=not self.is_own)
+        proposer = self.proposer(state, space, fed)
+        proposals = [] if first else proposer.all()
+        made, others = made_by(state.tree, updates, fed), {} if self.is_own else proposer.others()
+        weighs = not self.is_own
+        return proposals, ask(state, proposals, others, made, updates, fed, weighs)
 
     def weighed(self, state: SofaState, answers: Answers, fed: Federation) -> SofaState:
         """The state with new losses and mixing weights."""
@@ -179,6 +180,9 @@ class Sofa:
             samples,
             answers.paths,
             self.config.steadiness,
+            self.config.shape.least,
+            fed.blind_loss,
+            {client for client, loss in answers.others.items() if loss > fed.blind_loss},
         )
         return replace(state, mixing=mixing)
 

@@ -33,12 +33,15 @@ class Mixing:
     Attributes:
         weights: a of every node but the root, when its clients were last asked.
         missed: For how many rounds a client has not been asked since, if for any.
+        costs: What a node would lose by taking a quarter of its parent's when its clients were last
+            asked; negative if it gains. As fractions of the loss of a constant prediction.
         idle: For how many rounds in a row nobody has gained anything by a cluster, if for any;
             rounds in which none of its clients was asked do not count.
     """
 
     weights: Mapping[NodeId, float] = field(default_factory=dict)
     missed: Mapping[NodeId, int] = field(default_factory=dict)
+    costs: Mapping[NodeId, float] = field(default_factory=dict)
     idle: Mapping[NodeId, int] = field(default_factory=dict)
 
     def of(self, node: NodeId) -> float:
@@ -49,10 +52,9 @@ class Mixing:
         """
         return self.weights.get(node, 1.0) ** (1 + self.missed.get(node, 0))
 
-    @property
-    def selfish(self) -> frozenset[NodeId]:
-        """The nodes that take nothing from their parents."""
-        return frozenset(node for node, a in self.weights.items() if a == 1)
+    def selfish(self, least: float) -> frozenset[NodeId]:
+        """The nodes that would lose clearly by taking anything from their parents."""
+        return frozenset(node for node, cost in self.costs.items() if cost > least)
 
     def after(self, before: Tree, after: Tree) -> Mixing:
         """The weights after a change of the tree: a client that moved stands for its new parent."""
@@ -62,6 +64,7 @@ class Mixing:
         return Mixing(
             {**kept, **dict.fromkeys(moved - same, 0.0)},
             {c: rounds for c, rounds in self.missed.items() if c in after.members},
+            {n: cost for n, cost in self.costs.items() if n in after.parent and n not in moved},
             {k: rounds for k, rounds in self.idle.items() if k in after.parent},
         )
 
@@ -126,49 +129,69 @@ def weigh(
     samples: Mapping[NodeId, int],
     asked: Collection[NodeId],
     steadiness: float,
+    least: float,
+    unit: float,
+    unlike: Collection[NodeId] = (),
 ) -> Mixing:
     """Choose the weights that lose least; those who were not asked keep theirs.
 
     `table` has the losses of `mixtures`. A cluster goes by all its clients together. Siblings have
-    few held-out samples each, so their losses are shrunk towards the mean of all.
+    few held-out samples each, so their losses are shrunk towards the mean of all. What costs more
+    than `least` of `unit`, the loss of a constant prediction, counts as clear. Clients that are
+    `unlike` their siblings go by their own losses.
     """
     weights = {node: before.weights.get(node, 1.0) for node in tree.parent if node != tree.root}
+    costs = {node: cost for node, cost in before.costs.items() if node in tree.parent}
     rows: dict[NodeId, list[tuple[Floats, int]]] = {}
     for (client, node), losses in table.items():
         rows.setdefault(node, []).append((losses, samples[client]))
     for parent in tree.clusters:
-        for is_client in (True, False):
-            siblings = [
-                n for n in tree.children[parent] if n in rows and (n in tree.members) == is_client
-            ]
+        children = [node for node in tree.children[parent] if node in rows]
+        lone = [node for node in children if node in tree.members and node not in unlike]
+        clusters = [node for node in children if node not in tree.members]
+        for siblings in (lone, clusters, *([node] for node in children if node in unlike)):
             if not siblings:
                 continue
             counts = np.array([sum(num for _, num in rows[n]) for n in siblings], dtype=float)
             means = np.stack(
                 [sum(num * losses for losses, num in rows[n]) / c for n, c in zip(siblings, counts)]
             )
-            best = _steadied(means, counts, steadiness).argmin(axis=1)
-            weights |= {node: WEIGHTS[k] for node, k in zip(siblings, best.tolist())}
+            losses = _steadied(means, counts, steadiness)
+            weights |= dict(zip(siblings, np.take(WEIGHTS, losses.argmin(axis=1)).tolist()))
+            quarter = (losses[:, WEIGHTS.index(0.75)] - losses[:, -1]) / unit
+            costs |= dict(zip(siblings, quarter.tolist()))
     missed = {c: 1 + before.missed.get(c, 0) for c in tree.clients if c not in asked}
     idle = {
         cluster: rounds
         for cluster in tree.clusters
         if (rounds := before.idle.get(cluster, 0) + (cluster in rows))
-        and _is_idle(cluster, tree, weights)
+        and _is_idle(cluster, tree, weights, costs, least)
     }
-    return Mixing(weights, missed, idle)
+    return Mixing(weights, missed, costs, idle)
 
 
-def _is_idle(cluster: NodeId, tree: Tree, weights: Mapping[NodeId, float]) -> bool:
-    """Whether a cluster stands for its parent, or none of its children takes anything from it."""
-    return weights.get(cluster) == 0 or all(weights[child] == 1 for child in tree.children[cluster])
+def _is_idle(
+    cluster: NodeId,
+    tree: Tree,
+    weights: Mapping[NodeId, float],
+    costs: Mapping[NodeId, float],
+    least: float,
+) -> bool:
+    """Whether a cluster stands for its parent, or all below it would lose by taking from it.
+
+    A cluster of clients that all take nothing is not above others: they may be alike, and each have
+    enough samples of its own.
+    """
+    children = tree.children[cluster]
+    is_above = not tree.members.issuperset(children)
+    would_lose = all(costs.get(child, 0.0) > least for child in children)
+    return weights.get(cluster) == 0 or (is_above and would_lose)
 
 
 def _steadied(losses: Floats, counts: Floats, samples: float) -> Floats:
-    """Shrink each node's losses towards the mean of all, as if by `samples` more.
+    """Shrink each node's losses towards the mean of its siblings, as if by `samples` more.
 
-    A client holds out few samples, and a model that is better by chance must not win. One that
-    is better by far, as for a client among others unlike it, still does.
+    A client holds out few samples, and a model that is better by chance must not win.
     """
     mean = np.average(losses, axis=0, weights=counts)
     return np.asarray((counts[:, None] * losses + samples * mean) / (counts[:, None] + samples))

@@ -17,7 +17,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa.mixing import mixtures
 from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.models.flat import Mix, Model, Vector, as_vector, identity, mean
-from sofa_fl.topology.shape import Answer, Blend, Claim, Proposal
+from sofa_fl.topology.shape import CONSTANT, Answer, Blend, Claim, Proposal
 from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId
 
@@ -32,16 +32,19 @@ class Answers(NamedTuple):
         paths: The loss of every model on a client's path, by client and node.
         mixtures: The losses of mixtures (see `mixing`), by client and node.
         claims: What the models of a claim lose.
+        others: What their parents' models lose for clients, as made without them.
     """
 
     paths: Mapping[NodeId, Mapping[NodeId, float]]
     mixtures: Mapping[tuple[NodeId, NodeId], Floats]
     claims: Mapping[Claim, Answer]
+    others: Mapping[NodeId, float]
 
 
 def ask(
     state: SofaState,
     proposals: Sequence[Proposal],
+    others: Mapping[NodeId, Blend],
     made: Mapping[NodeId, Vector],
     asked: Collection[NodeId],
     fed: Federation,
@@ -49,7 +52,8 @@ def ask(
 ) -> Answers:
     """Ask all clients in one exchange; about mixtures only if nodes' weights are chosen.
 
-    `made` has the mean of what the clients below each node have learned in this round.
+    `made` has the mean of what the clients below each node have learned in this round; `others`,
+    by client, what others made of its parent's model.
     """
     sheet = _Sheet(fed)
     tree, models = state.tree, state.models
@@ -61,10 +65,11 @@ def ask(
     }
     blends = _Blends(made)
     claims = dict.fromkeys(claim for proposal in proposals for claim in proposal.claims)
+    claims |= {own: None for c, blend in others.items() for own in [Claim(c, blend, blend)]}
     asked_of = {
         claim: [
             [sheet.add(claim.client, blends[blend], part) for part in sheet.parts(claim)]
-            for blend in (claim.new, claim.old)
+            for blend in (claim.new or claim.old, claim.old)
         ]
         for claim in claims
     }
@@ -77,7 +82,11 @@ def ask(
         )
 
     answers = {
-        claim: Answer(joined(new), joined(old), sum(map(sheet.num, new)))
+        claim: Answer(
+            fed.blind_loss if claim.new == CONSTANT else joined(new),
+            joined(old),
+            sum(map(sheet.num, old)),
+        )
         for claim, (new, old) in asked_of.items()
         if not np.isnan(losses[[*new, *old]]).any()
     }
@@ -86,6 +95,7 @@ def ask(
         {client: {n: float(losses[k]) for n, k in path.items()} for client, path in paths.items()},
         {judge: row for judge, row in table.items() if np.isfinite(row).all()},
         answers,
+        {c: answers[own].old for c, b in others.items() if (own := Claim(c, b, b)) in answers},
     )
 
 

@@ -13,7 +13,7 @@ from sofa_fl.methods.sofa.averages import Models, inherit
 from sofa_fl.methods.sofa.mixing import Mixing, effective_model
 from sofa_fl.models.flat import Mix
 from sofa_fl.sharing import Shared
-from sofa_fl.topology.edits import Edit, apply_all
+from sofa_fl.topology.edits import Edit, Graft, Join, Merge, apply_all
 from sofa_fl.topology.tree import NodeId, Tree
 
 Losses = Mapping[NodeId, Mapping[NodeId, float]]  # held-out loss, by client and node of its path
@@ -31,6 +31,7 @@ class SofaState:
         mixing: How much every node keeps of its own model.
         shared: What clients share.
         learned: The sum of every client's updates, where models are noised.
+        arrivals: The round in which a node last came to a cluster from elsewhere.
     """
 
     tree: Tree
@@ -39,6 +40,7 @@ class SofaState:
     mixing: Mixing = field(default_factory=Mixing)
     shared: Shared = field(default_factory=Shared)
     learned: Models = field(default_factory=dict)
+    arrivals: Mapping[NodeId, int] = field(default_factory=dict)
 
     def effective(self, client: NodeId) -> Mix:
         """What a client stands for: it serves this model, and goes on from it."""
@@ -49,6 +51,9 @@ class SofaState:
         if not edits:
             return self
         tree, models = apply_all(self.tree, edits), inherit(self.tree, self.models, edits, fed)
+        onto = [e.onto for e in edits if isinstance(e, Graft | Join)]
+        into = [edit.into for edit in edits if isinstance(edit, Merge)]
+        arrivals = {**self.arrivals, **dict.fromkeys([*onto, *into], fed.round)}
         state = SofaState(
             tree,
             models,
@@ -56,6 +61,7 @@ class SofaState:
             self.mixing.after(self.tree, tree),
             shared_after(self.shared, self.tree, tree, fed),
             {client: vector for client, vector in self.learned.items() if client in tree.members},
+            {cluster: round for cluster, round in arrivals.items() if cluster in tree.parent},
         )
         return state.measured({}, fed.blind_loss)
 
