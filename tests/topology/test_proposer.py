@@ -83,12 +83,23 @@ def test_a_cluster_is_asked_about_mixtures_of_its_own_model() -> None:
         assert shares(claim.old) == pytest.approx({10: 1.0, 11: 0.0})  # (2 · 10 − 11) / 2 + 11 / 2
 
 
-def test_who_takes_nothing_from_its_parent_must_gain_on_its_own_model() -> None:
-    found = proposed("graft", TREE, LINE, selfish={node(2)})
-    (over,) = (p for p in found if (p.node, p.others) == (2, (8,)))
-    (claim,) = over.claims
-    assert (shares(claim.new), shares(claim.old)) == ({8: 0.5, 2: 0.5}, {2: 1.0})
-    assert not claim.unseen
+def test_who_takes_nothing_from_the_root_must_not_lose_by_what_it_joins() -> None:
+    tree = tree_of([[0, 1], [2, 3], 4, 5])
+    space = space_of([0.0, 1, 8, 9, 3, 4], linkage="average")
+    found = proposed("graft", tree, space, selfish={node(4), node(0)})
+    for proposal in found:
+        if proposal.node == 4:
+            ((keep,),) = proposal.keeps
+            (onto,) = proposal.others
+            assert (shares(keep.new), shares(keep.old)) == ({onto: 0.5, 4: 0.5}, {4: 1.0})
+            assert not keep.unseen
+        else:
+            assert not proposal.keeps, "only the root is left for that"
+
+
+def test_who_is_better_off_with_a_constant_prediction_goes_to_the_root() -> None:
+    found = proposed("graft", TREE, LINE, unsuited={node(2)})
+    assert [p.others for p in found if p.claims and any(c.new == () for c in p.claims)] == [(6,)]
 
 
 def test_a_node_is_compared_with_the_nearest_clusters_and_those_above_it() -> None:
@@ -284,7 +295,7 @@ def test_every_proposal_can_be_made_and_asked_about(drawn: tuple[Case, Proposer]
         for claim in claims:
             assert claim.client in proposer.space.row_of
             path = tree.path(claim.client)
-            for blend in (claim.new, claim.old):
+            for blend in filter(None, (claim.new, claim.old)):  # or a constant prediction
                 assert sum(weight for _, weight in blend) > 0
                 assert all(proposer.below[at] for at, _ in blend)
                 if claim.unseen:

@@ -147,7 +147,7 @@ class Proposer:
                 if new is not None:
                     claims = tuple(Claim(client, new, old) for client in self.below[node])
                     yield Proposal("graft", node, (onto,), claims)
-            if node in self.unsuited and above:
+            if node in self.unsuited and node in tree.members and above:
                 worse = Claim(node, CONSTANT, old)
                 yield Proposal("graft", node, (tree.root,), (worse,))
             beside = (clusters[k] for k in nearest if self._may_take(clusters[k], node, parent))

@@ -22,6 +22,7 @@ from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId
 
 ENOUGH = 100  # samples to judge models by
+MOST = 10.0  # constant predictions: a client's loss counts as no more in a claim
 LARGEST = 1e30  # the loss of what could not be scored
 
 
@@ -75,11 +76,11 @@ def ask(
     }
     losses = sheet.losses()
 
+    most = MOST * fed.blind_loss  # else one client could outvote all others
+
     def joined(entries: Sequence[int]) -> float:
         known = [(losses[k], sheet.num(k)) for k in entries]
-        return float(
-            sum(num * min(loss, LARGEST) for loss, num in known) / sum(n for _, n in known)
-        )
+        return float(sum(num * min(loss, most) for loss, num in known) / sum(n for _, n in known))
 
     answers = {
         claim: Answer(
@@ -155,8 +156,7 @@ class _Blends(dict[Blend, Model]):
         if 2 < len(plus) == len(blend):
             model = mean(models, weights)
         elif len(plus) > 2:
-            rest = slice(len(plus), None)
-            total = sum(weight for _, weight in plus)
+            rest, total = slice(len(plus), None), sum(weight for _, weight in plus)
             first = tuple((node, weight / total) for node, weight in plus)
             model = Mix((as_vector(self[first]), *models[rest]), (total, *weights[rest]))
         self[blend] = model
