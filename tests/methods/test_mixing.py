@@ -27,7 +27,6 @@ TREE = Tree(
 #   │     └─ 2
 #   └─ 8 ── 3, 4
 DEEP = tree_of([[[0, 1], 2], [3, 4]])
-LEAST = 0.02
 Table = Mapping[tuple[NodeId, NodeId], Floats]
 
 
@@ -75,14 +74,14 @@ def test_weights_are_those_that_lose_least(seed: int, more: float, tree: Tree) -
     table = {(c, n): row for (c, n), row in table.items() if c not in absent}
     before = Mixing({n: 0.25 for n in tree.parent if n != tree.root}, {tree.clients[0]: 3})
     asked = [client for client in tree.clients if client not in absent]
-    found = weigh(tree, before, table, samples, asked, more, LEAST, 1.0)
+    found = weigh(tree, before, table, samples, asked, more)
     assert found.weights == {**before.weights, **by_hand(tree, table, samples, more)}
     expected = {c: before.missed.get(c, 0) + 1 for c in tree.clients if c in absent}
     assert found.missed == expected
 
 
 def test_who_was_never_asked_keeps_its_own_model() -> None:
-    found = weigh(TREE, Mixing(), {}, {}, (), 0.0, LEAST, 1.0)
+    found = weigh(TREE, Mixing(), {}, {}, (), 0.0)
     assert set(found.weights.values()) == {1.0}
     assert set(found.weights) == set(TREE.parent) - {ROOT}
     assert found.missed == dict.fromkeys(CLIENTS, 1)
@@ -93,8 +92,8 @@ def test_few_samples_follow_the_siblings() -> None:
     odd, usual = np.array([1.0, 1, 1, 1, 1, 0]), np.array([0.0, 1, 1, 1, 1, 1])
     table = {(c, n): odd if c == 0 else usual for c in CLIENTS for n in TREE.path(c)[1:]}
     samples = dict.fromkeys(CLIENTS, 10)
-    alone = weigh(TREE, Mixing(), table, samples, CLIENTS, 0.0, LEAST, 1.0).weights
-    steady = weigh(TREE, Mixing(), table, samples, CLIENTS, 1e9, LEAST, 1.0).weights
+    alone = weigh(TREE, Mixing(), table, samples, CLIENTS, 0.0).weights
+    steady = weigh(TREE, Mixing(), table, samples, CLIENTS, 1e9).weights
     assert [alone[c] for c in CLIENTS[:3]] == [1.0, 0.0, 0.0]
     assert [steady[c] for c in CLIENTS[:3]] == [0.0] * 3
 
@@ -109,34 +108,36 @@ def chosen(weights: Mapping[NodeId, float]) -> Table:
 
 
 def test_clusters_that_nobody_gains_from_are_counted() -> None:
-    """A stands for its parent; whoever is in B takes nothing from it, but may be alike."""
+    """A stands for its parent; the clients of B take nothing from it, but may be alike."""
     weights = {A: 0.0, **dict.fromkeys(CLIENTS[3:], 1.0), CLIENTS[8]: 0.9}
     table, samples = chosen(weights), dict.fromkeys(CLIENTS, 10)
     mixing = Mixing()
     for rounds in (1, 2, 3):
-        mixing = weigh(TREE, mixing, table, samples, CLIENTS, 0.0, LEAST, 1.0)
+        mixing = weigh(TREE, mixing, table, samples, CLIENTS, 0.0)
         assert mixing.idle == {A: rounds}
-    mixing = weigh(TREE, mixing, chosen({A: 0.25}), samples, CLIENTS, 0.0, LEAST, 1.0)
-    assert not mixing.idle, "A is of use again"
+    mixing = weigh(TREE, mixing, chosen({**weights, A: 0.25}), samples, CLIENTS, 0.0)
+    assert not mixing.idle, "A is of use again, so its count begins anew"
 
 
-def test_a_cluster_above_others_that_take_nothing_from_it_is_idle() -> None:
-    (high,) = (
-        c for c in DEEP.clusters if DEEP.parent[c] == DEEP.root and node(2) in DEEP.children[c]
-    )
-    takes_nothing = np.array([1.0, 1, 1, 1, 1, 0])
-    table = {(c, n): takes_nothing for c in DEEP.clients for n in DEEP.path(c)[1:]}
-    found = weigh(
-        DEEP, Mixing(), table, dict.fromkeys(DEEP.clients, 9), DEEP.clients, 0.0, LEAST, 1.0
-    )
-    assert found.idle[high] == 1
-    assert found.selfish(LEAST) == set(DEEP.parent) - {DEEP.root}
+@pytest.mark.parametrize(("cost", "idle"), [(0.01, False), (0.03, True)])
+def test_a_cluster_above_others_is_idle_if_all_of_them_would_lose(cost: float, idle: bool) -> None:
+    tree = tree_of([[[0, 1], [2, 3]], 4])
+    above, *below = (c for c in tree.clusters if c != tree.root)
+    rows = {above: [1.0, 1, 0, 1, 1, 1], **{key: [1.0, 1, 1, cost, cost, 0] for key in below}}
+    table = {
+        (c, n): np.array(rows.get(n, [1.0, 1, 0, 1, 1, 1]))
+        for c in tree.clients
+        for n in tree.path(c)[1:]
+    }
+    samples = dict.fromkeys(tree.clients, 10)
+    found = weigh(tree, Mixing(), table, samples, tree.clients, 0.0, least=0.02)
+    assert (above in found.idle) == idle
 
 
 def test_a_cluster_is_as_idle_as_before_while_none_of_its_clients_is_asked() -> None:
     mixing = Mixing(dict.fromkeys(TREE.parent, 0.0), idle={A: 2, B: 3})
     table = {key: row for key, row in chosen({A: 0.0, B: 0.0}).items() if key[0] in CLIENTS[:3]}
-    found = weigh(TREE, mixing, table, dict.fromkeys(CLIENTS, 10), CLIENTS[:3], 0.0, LEAST, 1.0)
+    found = weigh(TREE, mixing, table, dict.fromkeys(CLIENTS, 10), CLIENTS[:3], 0.0)
     assert found.idle == {A: 3, B: 3}
 
 
@@ -149,7 +150,7 @@ def test_in_every_round_a_client_keeps_the_same_part_of_what_sets_it_apart() -> 
 
 def test_a_client_that_moved_stands_for_its_new_parent() -> None:
     missed = {CLIENTS[0]: 1, CLIENTS[3]: 2, CLIENTS[6]: 3}
-    before = Mixing(dict.fromkeys(TREE.parent, 0.5), missed, idle={A: 2, C: 1})
+    before = Mixing(dict.fromkeys(TREE.parent, 0.5), missed, {A: 2, C: 1})
     kinds: list[list[Edit]] = [
         [Graft(CLIENTS[0], B), Leave(CLIENTS[6])],
         [Merge((A, B), node(24))],
@@ -227,6 +228,6 @@ def test_a_cluster_goes_by_samples(sizes: tuple[int, int], weight: float) -> Non
     (cluster,) = (c for c in tree.clusters if c != tree.root)
     rows = np.array([0.0, 1, 1, 1, 1, 1]), np.array([1.0, 1, 1, 1, 1, 0])
     table = {(node(i), cluster): row for i, row in enumerate(rows)}
-    found = weigh(tree, Mixing(), table, dict(zip(ids(0, 1), sizes)), ids(0, 1), 0.0, LEAST, 1.0)
+    found = weigh(tree, Mixing(), table, dict(zip(ids(0, 1), sizes)), ids(0, 1), 0.0)
     assert found.weights[cluster] == weight
     assert replace(found, idle={}).weights[node(2)] == 1.0, "was never asked"

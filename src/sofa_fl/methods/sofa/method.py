@@ -157,12 +157,16 @@ class Sofa:
             {k for k, since in state.arrivals.items() if fed.round < since + config.patience},
         )
 
+    def propose(self, proposer: Proposer) -> list[Proposal]:
+        """The edits that clients are asked about."""
+        return proposer.all()
+
     def ask(
         self, state: SofaState, space: Space, updates: Updates, fed: Federation, first: bool = False
     ) -> tuple[list[Proposal], Answers]:
         """What models lose for clients: those on their paths, mixtures, and proposals'."""
         proposer = self.proposer(state, space, fed)
-        proposals = [] if first else proposer.all()
+        proposals = [] if first else self.propose(proposer)
         made, others = made_by(state.tree, updates, fed), {} if self.is_own else proposer.others()
         weighs = not self.is_own
         return proposals, ask(state, proposals, others, made, updates, fed, weighs)

@@ -129,8 +129,8 @@ def weigh(
     samples: Mapping[NodeId, int],
     asked: Collection[NodeId],
     steadiness: float,
-    least: float,
-    unit: float,
+    least: float = 0.02,
+    unit: float = 1.0,
     unlike: Collection[NodeId] = (),
 ) -> Mixing:
     """Choose the weights that lose least; those who were not asked keep theirs.
