@@ -75,7 +75,7 @@ class Clock:
 def timed_phases(clock: Clock) -> Iterator[None]:
     """Everything that belongs to a phase, wherever it is called from."""
     parts: dict[str, list[tuple[Any, str]]] = {
-        "clustering": [(sofa.Sofa, step) for step in ("positions", "grow", "propose", "edits")],
+        "clustering": [(sofa.Sofa, step) for step in ("positions", "grow", "proposer", "edits")],
         "sharing": [(sofa, "share"), (local_update, "training_sets"), (clustered, "share"),
                     (clustered, "training_sets"), (loop, "traffic"), (records, "disclosed"),
                     (sharing, "foreign")],

@@ -13,17 +13,20 @@ import torch
 from sofa_fl.engine.base import Exam, Score
 from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa.averages import made_by
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.methods.sofa.mixing import Mixing
 from sofa_fl.methods.sofa.questions import ENOUGH, Answers, ask
 from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.models.flat import Vector, as_vector
+from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.config import DmacConfig, ShapeConfig
-from sofa_fl.topology.shape import Blend, Claim, Proposal, Proposer
+from sofa_fl.topology.shape import CONSTANT, Blend, Claim, Proposal, Proposer
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
-from tests.methods.cases import Spy, federation, updates_of
+from tests.methods.cases import Spy, federation, in_units, updates_of
 
-FED = federation(9, spy=True)
+FED = in_units(federation(9, spy=True), blind_loss=100.0)
 CLIENTS = FED.clients
 ROOT, A, B, LOW = map(NodeId, (20, 21, 22, 23))
 # The root has A and B; A has LOW (clients 0 to 2) and clients 3 and 4; B has the others.
@@ -91,8 +94,10 @@ def test_claims_are_about_means_of_clients(selfish: frozenset[NodeId]) -> None:
         more = owned[np.linspace(0, len(owned) - 1, some).round().astype(int)]
         rows = np.concatenate([held, more]) if claim.unseen else held
         for blend, loss in ((claim.new, answer.new), (claim.old, answer.old)):
-            model = of_clients(written_out(blend))
-            assert loss == pytest.approx(loss_on(claim.client, model, rows), rel=1e-4)
+            expected = FED.blind_loss
+            if blend != CONSTANT:
+                expected = loss_on(claim.client, of_clients(written_out(blend)), rows)
+            assert loss == pytest.approx(expected, rel=1e-4)
         assert answer.samples == len(rows)
 
 
@@ -100,7 +105,7 @@ def test_what_is_tried_on_training_samples_was_made_without_the_client() -> None
     for selfish in (frozenset[NodeId](), frozenset(TREE.parent) - {ROOT}):
         for proposal in all_proposals(selfish):
             for claim in proposal.claims:
-                for blend in (claim.new, claim.old):
+                for blend in filter(None, (claim.new, claim.old)):
                     share = written_out(blend).get(claim.client, 0.0) / sum(w for _, w in blend)
                     assert share == pytest.approx(0, abs=1e-12) or not claim.unseen
 
@@ -175,3 +180,11 @@ def test_a_claim_without_an_answer_is_left_out() -> None:
     updates = {**UPDATES, CLIENTS[0]: replace(UPDATES[CLIENTS[0]], outcome=nan)}
     answers = ask(STATE, [proposal], {}, made_by(TREE, updates, FED), CLIENTS, FED)
     assert answers.claims == {}
+
+
+def test_who_uses_its_own_model_is_not_asked_about_mixtures() -> None:
+    method = Sofa(SofaConfig(start="own", serve="own"), SharingConfig(ratio=0))
+    spy = spy_of(FED)
+    state, _ = method.init(FED.at(0))
+    assert len(spy.exams) == sum(len(state.tree.path(client)) for client in CLIENTS)
+    assert set(state.mixing.weights.values()) == {1.0}

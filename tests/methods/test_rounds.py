@@ -21,12 +21,14 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa.config import RulesConfig, RuleSet, SofaConfig
 from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.methods.sofa.mixing import Mixing
+from sofa_fl.methods.sofa.questions import Answers
 from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import Shared, SharingConfig, share
 from sofa_fl.topology.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, MutableTree, Prune, Split
 from sofa_fl.topology.shape import Proposal
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.experiment.cases import own_data, tiny
 from tests.methods.cases import Spy, after_rounds, federation
@@ -238,9 +240,17 @@ def test_a_step_can_be_replaced(tmp_path: Path) -> None:
     class NoSplits(sofa_fl.Sofa):
         asked = 0
 
-        def propose(self, *given: object) -> list[Proposal]:
+        def edits(
+            self,
+            state: SofaState,
+            space: Space,
+            proposals: Sequence[Proposal],
+            answers: Answers,
+            fed: Federation,
+        ) -> list[Edit]:
             NoSplits.asked += 1
-            return [p for p in super().propose(*given) if p.operation != "split"]  # type: ignore[arg-type]
+            others = [p for p in proposals if p.operation != "split"]
+            return super().edits(state, space, others, answers, fed)
 
     config = tiny(tmp_path / "run", method="sofa")
     result = sofa_fl.run(config, method=NoSplits(config.sofa, config.sharing), data=own_data())

@@ -25,7 +25,7 @@ from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.config import Operation, ShapeConfig
 from sofa_fl.topology.edits import Graft
 from sofa_fl.topology.tree import NodeId, Tree
-from tests.methods.cases import LOCAL, Spy, federation, updates_of
+from tests.methods.cases import LOCAL, Spy, federation, in_units, updates_of
 
 NO_SHARING = SharingConfig(ratio=0)
 NO_SHAPE = ShapeConfig(operations=())
@@ -48,7 +48,7 @@ def stale_state(fed: Federation) -> SofaState:
 @pytest.mark.parametrize("eta", [0.5, 1.0])
 def test_lives_with_trees_that_nothing_prunes(propagation: str, eta: float) -> None:
     """All clients leave a cluster, and it stays: it goes on with the model it has."""
-    fed = federation()
+    fed = in_units(federation(), blind_loss=100.0)
     operations: tuple[Operation, ...] = ("graft",)
     shape = ShapeConfig(operations=operations, every=1)
     kinds = {

@@ -17,6 +17,7 @@ from sofa_fl.methods.sofa.averages import Models
 from sofa_fl.methods.sofa.by_models import SofaByModels
 from sofa_fl.methods.sofa.config import SofaConfig
 from sofa_fl.sharing import SharingConfig
+from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
@@ -73,6 +74,10 @@ class SummedSofa(SofaByModels):
     def grow(self, space: Space, learned: Models, fed: Federation) -> Tree:
         tree = super().grow(space, learned, fed)
         return with_large_parts(tree, space, self.smallest, fed.first_id)
+
+    def edits(self, *_: object) -> list[Edit]:
+        """The tree stays: after the warm-up nothing new is known of single clients."""
+        return []
 
 
 def with_large_parts(tree: Tree, space: Space, smallest: int, first: int) -> Tree:

@@ -67,6 +67,11 @@ class Sofa:
 
         return self if isinstance(self, SofaByModels) else SofaByModels(self.config, self.sharing)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether clients go on from their own models, and use these, as in the paper."""
+        return self.config.start == self.config.serve == "own"
+
     def begin(self, fed: Federation) -> tuple[SofaState, Notes]:
         updates = warm_up(fed)
         learned = self.learned({}, updates, fed)
@@ -162,14 +167,15 @@ class Sofa:
         """What models lose for clients: those on their paths, mixtures, and proposals'."""
         proposer = self.proposer(state, space, fed)
         proposals = [] if first else self.propose(proposer)
-        made = made_by(state.tree, updates, fed)
-        return proposals, ask(state, proposals, proposer.others(), made, updates, fed)
+        made, others = made_by(state.tree, updates, fed), {} if self.is_own else proposer.others()
+        weighs = not self.is_own
+        return proposals, ask(state, proposals, others, made, updates, fed, weighs)
 
     def weighed(self, state: SofaState, answers: Answers, fed: Federation) -> SofaState:
         """The state with new losses and mixing weights."""
         samples = {client: len(fed.judged_on(client)) for client in answers.paths}
         state = state.measured(answers.paths, fed.blind_loss)
-        if self.config.start == self.config.serve == "own":  # there is nothing to weigh
+        if self.is_own:  # there is nothing to weigh
             return replace(state, mixing=Mixing(dict.fromkeys(state.tree.parent, 1.0)))
         mixing = weigh(
             state.tree,

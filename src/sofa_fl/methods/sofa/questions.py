@@ -49,8 +49,9 @@ def ask(
     made: Mapping[NodeId, Vector],
     asked: Collection[NodeId],
     fed: Federation,
+    weighs: bool = True,
 ) -> Answers:
-    """Ask all clients in one exchange.
+    """Ask all clients in one exchange; about mixtures only if nodes' weights are chosen.
 
     `made` has the mean of what the clients below each node have learned in this round; `others`,
     by client, what others made of its parent's model.
@@ -61,7 +62,7 @@ def ask(
     paths = {c: {node: sheet.add(c, models[node]) for node in tree.path(c)} for c in clients}
     mixed = {
         judge: [sheet.add(judge[0], model) for model in choices]
-        for judge, choices in mixtures(tree, models, state.mixing, asked).items()
+        for judge, choices in mixtures(tree, models, state.mixing, asked if weighs else ()).items()
     }
     blends = _Blends(made)
     claims = dict.fromkeys(claim for proposal in proposals for claim in proposal.claims)
