@@ -79,7 +79,7 @@ def run(rounds: int) -> tuple[set[str], set[str], set[str]]:
     """The files entered by a run, in its last round, and by the method in that round."""
     from sofa_fl.cli.main import app
     from sofa_fl.federation import Federation
-    from sofa_fl.methods.sofa import Sofa
+    from sofa_fl.methods.sofa.method import Sofa
 
     entered, in_round, in_method = Entered(), Entered(), Entered()
     noting = [entered]

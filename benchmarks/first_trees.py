@@ -13,8 +13,8 @@ import checkout  # noqa: F401 (first: it finds the package)
 import torch
 
 from sofa_fl.experiment.run.loop import Experiment, Own
-from sofa_fl.methods.rules.local_update import warm_up
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.local import warm_up
+from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.topology.tree import NodeId
 from study.design.contenders import CONTENDERS
 from study.design.drift_settings import EVERY
@@ -48,8 +48,7 @@ def first_tree(name: str, seed: int, data_dir: str | None) -> tuple[set[Group], 
     with Experiment(replace(config, engine="sequential"), Own()) as experiment:
         fed, method = experiment.fed, experiment.method
         assert isinstance(method, Sofa)
-        space = method.rules.embed(warm_up(fed), method.config, fed)
-        tree = method.rules.build(space, method.config.dmac, fed.first_id)
+        tree = method.grow(method.positions(warm_up(fed), {}, fed), {}, fed)
         true = {
             frozenset(c for c in fed.clients if level[c] == group)
             for level in fed.stage.truth

@@ -22,9 +22,10 @@ import torch
 from sofa_fl.data.federate import dealt_out
 from sofa_fl.experiment.run.launch import run as launch
 from sofa_fl.experiment.run.loop import Own
-from sofa_fl.methods.sofa import Sofa
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.federation import Federation
+from sofa_fl.methods.sofa.averages import Models
+from sofa_fl.methods.sofa.method import Sofa
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from study.design.contenders import CONTENDERS
 from study.design.drift_settings import EVERY
@@ -83,11 +84,11 @@ def run(setting: str, start: str, seed: int, rounds: int) -> tuple[bool, float]:
     groups = [[NodeId(c) for c, at in enumerate(truth) if at == g] for g in sorted(set(truth))]
     parts = FIRST[start](groups, random.Random(seed))
 
-    def build(space: Space, _: DmacConfig, first: int) -> Tree:
-        return tree_of(parts, space.clients, first)
+    class Given(Sofa):
+        def grow(self, space: Space, learned: Models, fed: Federation) -> Tree:
+            return tree_of(parts, space.clients, fed.first_id)
 
-    method = Sofa(config.sofa, config.sharing)
-    method.rules = replace(method.rules, build=build)
+    method = Given(config.sofa, config.sharing)
     with tempfile.TemporaryDirectory() as folder:
         config = replace(
             config, engine="sequential", rounds=rounds, save_every=0, out=folder + "/r"

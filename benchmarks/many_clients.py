@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -36,9 +35,9 @@ from sofa_fl.engine import select
 from sofa_fl.experiment.run import launch, loop, records
 from sofa_fl.experiment.run.config import Config, parse_config
 from sofa_fl.experiment.run.loop import Own
-from sofa_fl.methods import clustered, sofa
-from sofa_fl.methods.rules import local_update
-from sofa_fl.methods.rules.rule_set import rules_of
+from sofa_fl.methods import clustered
+from sofa_fl.methods.sofa import local as local_update
+from sofa_fl.methods.sofa import method as sofa
 
 PHASES = ("training", "evaluation", "clustering", "sharing", "records and checkpoint", "the rest")
 
@@ -76,18 +75,13 @@ class Clock:
 def timed_phases(clock: Clock) -> Iterator[None]:
     """Everything that belongs to a phase, wherever it is called from."""
     parts: dict[str, list[tuple[Any, str]]] = {
-        "clustering": [(sofa.Sofa, "reshape")],
+        "clustering": [(sofa.Sofa, step) for step in ("positions", "grow", "proposer", "edits")],
         "sharing": [(sofa, "share"), (local_update, "training_sets"), (clustered, "share"),
                     (clustered, "training_sets"), (loop, "traffic"), (records, "disclosed"),
                     (sharing, "foreign")],
         "records and checkpoint": [(loop.Experiment, "close_round")],
     }  # fmt: skip
     pick = select.pick_engine
-
-    def rules_timed(*args: Any) -> Any:
-        rules = rules_of(*args)
-        embed, build = (clock.timed("clustering", rule) for rule in (rules.embed, rules.build))
-        return replace(rules, embed=embed, build=build)
 
     def pick_timed(*args: Any) -> Any:
         picked = pick(*args)
@@ -99,7 +93,6 @@ def timed_phases(clock: Clock) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(loop, "pick_engine", pick_timed))
-        stack.enter_context(patch.object(sofa, "rules_of", rules_timed))
         for phase, positions in parts.items():
             for place, name in positions:
                 function = clock.timed(phase, getattr(place, name))

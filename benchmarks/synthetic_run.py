@@ -10,8 +10,8 @@ import numpy as np
 import yaml
 
 from sofa_fl.experiment.storage.events import edit_to_json
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
 
 CONFIG = {"method": "sofa", "seed": 0, "data": {"name": "mnist"}, "sharing": {"ratio": 0.1}}
 

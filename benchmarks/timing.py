@@ -8,12 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.evidence import DistanceEvidence
-from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.config import ShapeConfig
+from sofa_fl.topology.edits import Edit, apply_all
+from sofa_fl.topology.shape import Answer, Blend, Proposer, decide, edits_of, find_prunes
+from sofa_fl.topology.space import Floats, Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
 
 T = TypeVar("T")
 
@@ -36,6 +35,24 @@ def shape_at(tree: Tree, places: Floats) -> tuple[Tree, list[Edit]]:
     So what is timed is the search for edits, and the questions cost next to nothing: in a run
     each is an evaluation on a client.
     """
-    space = space_of(places)
-    evidence = DistanceEvidence(tree, space, blind_loss=2 * space.scale**2)
-    return shape(tree, evidence, ShapeConfig(every=1))[:2]
+    space, config, edits = space_of(places), ShapeConfig(every=1), list[Edit]()
+    proposals = Proposer(tree, space, config).all()
+    nodes, models = space.locate(tree), dict[Blend, Floats]()
+
+    def loss(client: NodeId, blend: Blend) -> float:
+        if blend not in models:
+            parts = nodes.rows([node for node, _ in blend])
+            weights = np.array([weight for _, weight in blend])
+            models[blend] = weights @ nodes.positions[parts] / weights.sum()
+        return float(np.square(places[client] - models[blend]).sum())
+
+    answers = {
+        claim: Answer(loss(claim.client, claim.new), loss(claim.client, claim.old), 100)
+        for proposal in proposals
+        for claim in proposal.claims
+    }
+    chosen = decide(tree, proposals, answers, 2 * space.scale**2, config)
+    for new in (edits_of(tree, chosen, name) for name in ("graft", "merge", "split")):
+        tree, edits = apply_all(tree, new), [*edits, *new]
+    prunes = find_prunes(tree)
+    return apply_all(tree, prunes), [*edits, *prunes]

@@ -11,7 +11,6 @@ GROUPS = {
     "Writing a method": (
         "methods.method",
         "methods.registry",
-        "methods.rules",
         "methods.sofa",
         "federation",
         "models.",

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 from svg import COLOURS, line, node, picture, text
 
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import paper_dmac
-from sofa_fl.topology.geometry.space import Neighbors, Space, linked
+from sofa_fl.topology.dmac import by_threshold
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
@@ -44,35 +43,38 @@ class Step:
     groups: list[list[NodeId]]
 
 
-def trace(space: Space, gamma: float) -> list[Step]:
-    """The steps of the paper's DMAC, by its own functions."""
-    nodes, num = Neighbors(space), len(space.clients)
-    ids = [*space.clients, *(NodeId(num + k) for k in range(num - 1))]
-    steps = []
-    while len(nodes.alive) > 1:
-        rows = nodes.alive
-        distances = nodes.distances(rows, rows)
+def trace(tree: Tree, space: Space, gamma: float) -> list[Step]:
+    """The steps of the paper's DMAC that made a tree: a cluster is made once its parts are there.
+
+    In a step, the smallest distance and the pairs within gamma of it are those of the nodes that
+    have no parent yet.
+    """
+    nodes, there, steps = space.locate(tree), [*tree.clients], list[Step]()
+    while len(there) > 1:
+        groups = [tree.children[c] for c in tree.clusters if set(tree.children[c]) <= set(there)]
+        distances = nodes.distances(there, there)
+        np.fill_diagonal(distances, np.inf)
         tau = float(distances.min())
-        u, v = (distances <= tau * gamma).nonzero()
-        groups = linked(rows[u], rows[v])
-        steps.append(
-            Step(
-                {ids[row]: (nodes.positions[row][0], nodes.positions[row][1]) for row in rows},
-                tau,
-                [
-                    (ids[rows[a]], ids[rows[b]], float(distances[a, b]))
-                    for a, b in zip(u, v)
-                    if a < b
-                ],
-                [[ids[row] for row in group] for group in groups],
-            )
-        )
-        nodes.join(groups)
+        pairs = [
+            (there[u], there[v], float(distances[u, v]))
+            for u, v in zip(*(distances <= tau * gamma).nonzero())
+            if u < v
+        ]
+        inside = {child: at for at, group in enumerate(groups) for child in group}
+        met = {inside[node] for u, v, _ in pairs for node in (u, v) if node in inside}
+        groups = [groups[at] for at in sorted(met)]
+        at = dict(zip(there, (nodes.positions[row] for row in nodes.rows(there))))
+        places = {node: (float(x), float(y)) for node, (x, y) in at.items()}
+        steps.append(Step(places, tau, pairs, [sorted(group) for group in groups]))
+        gone = {node for group in groups for node in group}
+        parents = dict.fromkeys(_parent(tree, group[0]) for group in groups)
+        there = [*(node for node in there if node not in gone), *sorted(parents)]
     return steps
 
 
 def draw() -> str:
-    steps, tree = trace(SPACE, GAMMA), paper_dmac(SPACE, DmacConfig(increase=GAMMA))
+    tree = by_threshold(SPACE, GAMMA, len(POSITIONS))
+    steps = trace(tree, SPACE, GAMMA)
     colours = _colours(tree)
     pieces: list[str] = []
     for number, step in enumerate(steps):

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.evidence import DistanceEvidence
-from sofa_fl.topology.clustering.shape import shape
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.config import ShapeConfig
+from sofa_fl.topology.edits import Edit, apply_all
+from sofa_fl.topology.shape import Answer, Blend, Proposer, decide, edits_of, find_prunes
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
 
 Place = tuple[float, float]
 Positions = tuple[Place, ...]
 LEFT: Positions = ((0.0, 0.0), (1.0, 0.2), (0.4, 1.0))
 RIGHT: Positions = ((5.0, 0.2), (6.0, 0.0), (5.5, 1.0))
 BLIND_LOSS = 20.0  # about that of the mean of all
+SAMPLES = 100  # of every client
 TOP: Positions = ((2.6, 4.6), (3.5, 4.8), (3.0, 3.9))
+NEAR: Positions = ((1.4, 3.5), (2.3, 3.7), (1.8, 2.8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,25 @@ class Example:
         tree = self.tree
         at = np.array(positions)
         space = Space(tree.clients, at, np.ones(len(at)), linkage="average")
-        evidence = DistanceEvidence(tree, space, BLIND_LOSS)
-        return shape(tree, evidence, ShapeConfig(every=1))[:2]
+        config, nodes, edits = ShapeConfig(every=1), space.locate(tree), list[Edit]()
+        proposals = Proposer(tree, space, config).all()
+
+        def loss(client: NodeId, blend: Blend) -> float:
+            parts = nodes.rows([node for node, _ in blend])
+            weights = np.array([weight for _, weight in blend])
+            model = weights @ nodes.positions[parts] / weights.sum()
+            return float(np.square(at[client] - model).sum())
+
+        answers = {
+            claim: Answer(loss(claim.client, claim.new), loss(claim.client, claim.old), SAMPLES)
+            for proposal in proposals
+            for claim in proposal.claims
+        }
+        chosen = decide(tree, proposals, answers, BLIND_LOSS, config)
+        for new in (edits_of(tree, chosen, name) for name in ("graft", "merge", "split")):
+            tree, edits = apply_all(tree, new), [*edits, *new]
+        prunes = find_prunes(tree)
+        return apply_all(tree, prunes), [*edits, *prunes]
 
 
 EXAMPLES = (
@@ -59,8 +77,8 @@ EXAMPLES = (
     Example(
         "Merge",
         ((0, 1, 2), (3, 4, 5), (6, 7, 8)),
-        LEFT + RIGHT + TOP,
-        (*LEFT, (0.7, -0.4), (1.1, 0.8), (-0.2, 0.6), *TOP),
+        LEFT + RIGHT + NEAR,
+        (*LEFT, (0.7, -0.4), (1.1, 0.8), (-0.2, 0.6), *NEAR),
     ),
     Example(
         "Split",

@@ -17,10 +17,10 @@ from edit_examples import EXAMPLES, LEFT, RIGHT, Example, Place
 from svg import COLOURS, line, node, picture, ring, text
 
 from sofa_fl.report.words import tell
-from sofa_fl.topology.clustering.shape import find_joins, find_leaves
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split, apply_all
+from sofa_fl.topology.shape import find_joins, find_leaves
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split, apply_all
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 WIDTH, HEIGHT = 900, 320

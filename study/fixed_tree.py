@@ -7,17 +7,17 @@ to a method.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sofa_fl.errors import DataError
 from sofa_fl.federation import Federation
-from sofa_fl.methods.method import Notes
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.state import SofaState
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.averages import Models
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.seeding import rng_for
 from sofa_fl.sharing import SharingConfig
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Kind = Literal["dmac", "two", "one", "upper", "flat", "random"]
@@ -44,12 +44,11 @@ class FixedTree(Sofa):
         super().__init__(config.sofa, sharing)
         self.kind = config.kind
 
-    def init(self, fed: Federation) -> tuple[SofaState, Notes]:
-        """As SOFA-FL does, but with the given tree in place of DMAC's."""
-        if self.kind != "dmac":
-            tree = given_tree(self.kind, fed)
-            self.rules = replace(self.rules, build=lambda _space, _config, _first: tree)
-        return super().init(fed)
+    def grow(self, space: Space, learned: Models, fed: Federation) -> Tree:
+        """The given tree in place of DMAC's."""
+        if self.kind == "dmac":
+            return super().grow(space, learned, fed)
+        return given_tree(self.kind, fed)
 
 
 def given_tree(kind: Kind, fed: Federation) -> Tree:

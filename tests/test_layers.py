@@ -169,7 +169,7 @@ def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     ("module", "never"),
     [
         ("sofa_fl", {"torch", "sklearn", "pydantic"}),
-        ("sofa_fl.topology.clustering.shape", {"torch", "pydantic", "sklearn"}),
+        ("sofa_fl.topology.shape", {"torch", "pydantic", "sklearn"}),
         ("sofa_fl.data.federate", {"torch", "sklearn"}),
         ("sofa_fl.sharing", {"torch", "sklearn"}),
         ("sofa_fl.report.history", {"torch"}),

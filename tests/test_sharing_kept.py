@@ -16,8 +16,8 @@ from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.partition import Parts
 from sofa_fl.sharing import Ledger, Owned, Shared, SharingConfig, share, training_sets
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from tests.test_sharing import World, fractions, world_of, worlds
 
 NUM, EACH = 9, 60

@@ -74,24 +74,19 @@ if TYPE_CHECKING:
     from sofa_fl.methods.method import Notes as Notes
     from sofa_fl.methods.method import View as View
     from sofa_fl.methods.registry import register as register
-    from sofa_fl.methods.rules.config import RulesConfig as RulesConfig
-    from sofa_fl.methods.rules.config import SofaConfig as SofaConfig
-    from sofa_fl.methods.rules.rule_set import Rules as Rules
-    from sofa_fl.methods.rules.rule_set import default_rules as default_rules
-    from sofa_fl.methods.rules.rule_set import paper_rules as paper_rules
-    from sofa_fl.methods.sofa import Sofa as Sofa
+    from sofa_fl.methods.sofa.config import RulesConfig as RulesConfig
+    from sofa_fl.methods.sofa.config import SofaConfig as SofaConfig
+    from sofa_fl.methods.sofa.method import Sofa as Sofa
     from sofa_fl.models.config import ModelConfig as ModelConfig
     from sofa_fl.models.flat import as_vector as as_vector
     from sofa_fl.models.pretrained import MeanPooled as MeanPooled
     from sofa_fl.models.pretrained import from_peft as from_peft
     from sofa_fl.report.history import Round as Round
     from sofa_fl.sharing import SharingConfig as SharingConfig
-    from sofa_fl.topology.clustering.config import DmacConfig as DmacConfig
-    from sofa_fl.topology.clustering.config import ShapeConfig as ShapeConfig
-    from sofa_fl.topology.clustering.dmac import dmac as dmac
-    from sofa_fl.topology.clustering.evidence import DistanceEvidence as DistanceEvidence
-    from sofa_fl.topology.clustering.shape import shape as shape
-    from sofa_fl.topology.geometry.space import Space as Space
+    from sofa_fl.topology.config import DmacConfig as DmacConfig
+    from sofa_fl.topology.config import ShapeConfig as ShapeConfig
+    from sofa_fl.topology.dmac import dmac as dmac
+    from sofa_fl.topology.space import Space as Space
     from sofa_fl.topology.tree import NodeId as NodeId
     from sofa_fl.topology.tree import Tree as Tree
     from sofa_fl.topology.tree import flat_tree as flat_tree
@@ -135,19 +130,16 @@ _NAMES = {  # of every module, those that are public
     "methods.baselines.oracle": "OracleConfig",
     "methods.method": "Method Notes View",
     "methods.registry": "register",
-    "methods.rules.config": "RulesConfig SofaConfig",
-    "methods.rules.rule_set": "Rules default_rules paper_rules",
-    "methods.sofa": "Sofa",
+    "methods.sofa.config": "RulesConfig SofaConfig",
+    "methods.sofa.method": "Sofa",
     "models.config": "ModelConfig",
     "models.flat": "as_vector",
     "models.pretrained": "MeanPooled from_peft",
     "report.history": "Round",
     "sharing": "SharingConfig",
-    "topology.clustering.config": "DmacConfig ShapeConfig",
-    "topology.clustering.dmac": "dmac",
-    "topology.clustering.evidence": "DistanceEvidence",
-    "topology.clustering.shape": "shape",
-    "topology.geometry.space": "Space",
+    "topology.config": "DmacConfig ShapeConfig",
+    "topology.dmac": "dmac",
+    "topology.space": "Space",
     "topology.tree": "NodeId Tree flat_tree",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

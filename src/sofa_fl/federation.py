@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 
 from sofa_fl.data.federated_data import FederatedData, Samples, Stage
-from sofa_fl.engine.ahead import Foreseen, SpareTime
 from sofa_fl.engine.base import (
     Engine,
     Exam,
@@ -52,7 +51,6 @@ class Federation:
         stages: What was found out of the stage that a round was in last; for `present`.
         privacy: The part of the engine that noises what clients answer, if any does.
         has_scores: Whether clients tell what models lose on their held-out samples.
-        spare, foreseen: What can be done while they are asked, and what they will be asked.
     """
 
     data: FederatedData
@@ -73,12 +71,10 @@ class Federation:
     stages: list[Present] = field(default_factory=list, repr=False)
     privacy: PrivateEngine | None = None
     has_scores: bool = True
-    spare: SpareTime = field(default_factory=SpareTime, repr=False)
-    foreseen: Foreseen = field(default_factory=Foreseen, repr=False)
 
     def at(self, round: int) -> Federation:
         """The same federation at another round."""
-        return replace(self, round=round, roll=Roll(), foreseen=Foreseen())
+        return replace(self, round=round, roll=Roll())
 
     @cached_property
     def stage(self) -> Stage:
@@ -138,9 +134,9 @@ class Federation:
         """Whether a client has new data, or may not have contributed to the last round."""
         return self.may_miss or client in self.register.flaws or self.has_new_data(client)
 
-    def has_new_data(self, client: NodeId) -> bool:
-        """Whether a client's samples have changed since the last round."""
-        before = self.data.stage(max(0, self.round - 1)).clients.get(client)
+    def has_new_data(self, client: NodeId, rounds: int = 1) -> bool:
+        """Whether a client's samples have changed since the last round, or the last few."""
+        before = self.data.stage(max(0, self.round - rounds)).clients.get(client)
         return self.stage.clients[client] is not before
 
     @property
@@ -258,12 +254,7 @@ class Federation:
         if not self.has_scores:
             return [NOT_SCORED] * len(asks)
         self.meter.bytes_down += 0 if sent else sum(model.nbytes for _, model in asks)
-        return self.foreseen.scored(self._exams(asks, samples), self.engine.evaluate)
-
-    def foresee(self, asks: Asks) -> None:
-        """Score models that are `sent` anyway in the next exchange, where answers are free."""
-        if not self.lossy and self.privacy is None:
-            self.foreseen.add(self._exams(asks))
+        return self.engine.evaluate(self._exams(asks, samples))
 
     def _exams(self, asks: Asks, samples: Sequence[Samples] | None = None) -> list[Exam]:
         samples = samples or [self.judged_on(client) for client, _ in asks]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import OwnedRows, Samples
 from sofa_fl.seeding import seed_for
+from sofa_fl.topology.edits import Edit, Merge, Split
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
-from sofa_fl.topology.tree.edits import Edit, Merge, Split
 
 Flags = NDArray[np.bool_]  # of every row number
 Bits = NDArray[np.uint8]  # what `np.packbits` gives

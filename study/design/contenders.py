@@ -20,8 +20,6 @@ PLUS: Overrides = MappingProxyType({RATE: 2e-3, "local.prior": True})
 # SCAFFOLD corrects gradients, so it needs plain descent, and rates for that.
 SGD: Overrides = MappingProxyType({"local.optimizer": "sgd"})
 SGD_RATES = (0.03, 0.1, 0.3, 1.0)
-NO_ALERT: Overrides = MappingProxyType({"sofa.alert": 1e9})
-WITH_ALARM = "regroup_alarm"  # DMAC every round, and alerts in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +113,7 @@ CONTENDERS: Mapping[str, Contender] = {
         Contender("sofa", "sofa", PLUS, ()),
         *map(_published, BASELINES),
         *map(_plus, BASELINES),
-        Contender("regroup+", "regroup", {**PLUS, **NO_ALERT}, ()),
-        Contender(f"{WITH_ALARM}+", "regroup", PLUS, ()),
+        Contender("regroup+", "regroup", PLUS, ()),
         _published("oracle"),
         _plus("oracle"),
     )
@@ -178,7 +175,6 @@ TABLE2_CONTENDERS = (AS_WRITTEN, "sofa")
 TITLES = {
     AS_WRITTEN: "SOFA-FL as written",
     PAPER_HYPCLUSTER: f"HypCluster, K = {PAPER_K}",
-    WITH_ALARM: "DMAC every round, with the alarm",
 }
 
 

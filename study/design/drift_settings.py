@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from study.design.contenders import NO_ALERT, PLUS, WITH_ALARM, Contender, crossed
+from study.design.contenders import PLUS, Contender, crossed
 from study.design.natural_settings import NATURAL_SETTINGS
 from study.design.privacy_settings import PRIVATE_SETTINGS
 from study.design.settings import SETTINGS, Overrides, Setting
@@ -73,22 +73,20 @@ EVERY: Mapping[str, Setting] = {
 }
 QUICK_DRIFT, QUICK_FAULTS = ("swap", "churn", "groups"), ("groups",)
 
-SOFA, SHAPE_ONLY, FROZEN, REGROUP = "sofa", "SHAPE only", "frozen tree", "regroup"
+SOFA, FROZEN, REGROUP = "sofa", "frozen tree", "regroup"
 DRIFTERS: Mapping[str, Contender] = {
     contender.label: contender
     for contender in (
         Contender(SOFA, "sofa", PLUS, ()),
-        Contender(SHAPE_ONLY, "sofa", {**PLUS, **NO_ALERT}, ()),
-        Contender(FROZEN, "sofa", {**PLUS, **NO_ALERT, "sofa.shape.operations": []}, ()),
-        Contender(REGROUP, "regroup", {**PLUS, **NO_ALERT}, ()),
-        Contender(WITH_ALARM, "regroup", PLUS, ()),
+        Contender(FROZEN, "sofa", {**PLUS, "sofa.shape.operations": []}, ()),
+        Contender(REGROUP, "regroup", PLUS, ()),
         Contender("fedavg", "fedavg", PLUS, ()),
         Contender("hypcluster", "hypcluster", PLUS, ()),
         Contender("feddrift", "feddrift", PLUS, (), crossed(feddrift__change=(0.1, 0.3, 1.0))),
         Contender("oracle", "oracle", PLUS, ()),
     )
 }
-IN_STILL = (SOFA, REGROUP, WITH_ALARM)  # the contenders if nothing changes
+IN_STILL = (SOFA, REGROUP)  # the contenders if nothing changes
 
 BAD = 0.2  # the fraction of the clients that send bad updates
 KINDS = ("nan", "huge", "flip", "mixed")

@@ -73,7 +73,6 @@ PARTS: Mapping[str, Overrides] = {
     FULL: {},
     NO_TREE: ABLATION[NO_TREE],
     "no SHAPE": ABLATION["no SHAPE"],
-    "no alerts": {"sofa.alert": 1e9},
     "always from the own model": {"sofa.start": "own"},
     "own model only": ABLATION["own model only"],
     "losses not steadied": ABLATION["losses not steadied"],

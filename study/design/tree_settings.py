@@ -77,7 +77,7 @@ KINDS: Mapping[str, str] = {
     "flat": "flat",
     "random two levels": "random",
 }
-STILL: Overrides = {"options.sofa.alert": 1e9, "options.sofa.shape.operations": []}
+STILL: Overrides = {"options.sofa.shape.operations": []}
 TREES: Mapping[str, Contender] = {
     label: Contender(
         label, "study.fixed_tree:FixedTree", {**PLUS, **STILL, "options.kind": kind}, ()

@@ -17,13 +17,12 @@ from sofa_fl.jobs.plotting import (
     INK,
     ORANGE,
     PURPLE,
-    SKY,
     SOFT,
     VERMILION,
     drawing,
 )
 from study.design.contenders import title
-from study.design.drift_settings import DRIFTERS, FROZEN, REGROUP, SCENARIOS, SHAPE_ONLY, SOFA
+from study.design.drift_settings import DRIFTERS, FROZEN, REGROUP, SCENARIOS, SOFA
 from study.pages.drift_tables import By, by_label
 from study.rows.row_files import Row
 
@@ -31,7 +30,6 @@ ACROSS = 3  # panels side by side
 FAR = 3.0  # points below the best at which a line is still drawn
 STYLES: Mapping[str, dict[str, Any]] = {
     SOFA: {"color": BLUE, "linewidth": 2.4, "zorder": 5},
-    SHAPE_ONLY: {"color": SKY, "linestyle": "--", "marker": "v"},
     FROZEN: {"color": ORANGE, "marker": "s"},
     REGROUP: {"color": GREEN, "marker": "^"},
     "fedavg": {"color": SOFT, "linestyle": ":"},

@@ -53,6 +53,8 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
         "The rows of one table may differ in code and in precision; what is below each says so.\n"
         "The command above a table makes all of them by the present code, and in float32 if it "
         "names no precision.\n"
+        "All rows were made with earlier rules: a client whose new data contradicted its cluster "
+        "looked for another one before it trained (an alert).\n"
         "Rows of SOFA-FL's variants by code f7687225 or before are of older rules.\n"
         "By these, a client mostly started from its parent's effective model, and a split needed "
         "only a gain of 0.1.\n" + rate_fell("all methods")
@@ -81,9 +83,8 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
 
 WHO = """\
 All contenders have the same local training: a learning rate of 2e-3, and the class-mix correction.
-*SHAPE only* is SOFA-FL without alerts (`sofa.alert` is set too high to be reached): clients never look for another cluster on their own.
-The *frozen tree* has no alerts either, and changes only when clients join or leave.
-*DMAC every round* builds a new tree in every round, without alerts; *with the alarm*, alerts are on.
+The *frozen tree* changes only when clients join or leave.
+*DMAC every round* builds a new tree in every round.
 HypCluster is given the true number of groups (the largest at any time).
 The oracle is FedAvg within the true groups, which it is given in every round; a new group starts from the model of its first client.
 """

@@ -99,7 +99,7 @@ SCAFFOLD corrects gradients, so it trains by plain SGD, by default at a rate of 
 No samples are shared, because sharing is not part of this comparison.
 The defaults of SOFA-FL are the same in all federations.
 HypCluster is given the number of true groups (families, states, sites), and the oracle the groups themselves; neither takes part if no groups are known.
-*DMAC every round* builds a new tree in every round, with alerts for clients that change, and *no tree* is SOFA-FL with a single cluster.
+*DMAC every round* builds a new tree in every round, and *no tree* is SOFA-FL with a single cluster.
 Engine *sequential* is one client after the other on a CPU, and *stacked* is a GPU.
 """
 

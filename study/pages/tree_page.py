@@ -44,7 +44,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
 REGISTERED = """\
 A tree can win by what any clustering does: clients that agree average their models.
 Whether a *hierarchy* adds anything shows only if nothing but the tree varies.
-So SOFA-FL runs with trees that are given after the warm-up and never change: SHAPE and alerts are off.
+So SOFA-FL runs with trees that are given after the warm-up and never change: SHAPE is off.
 
 | tree | what it is |
 |---|---|

@@ -16,8 +16,8 @@ from sofa_fl.experiment.scoring.agreement import ari, moved
 from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.history import tree_in
+from sofa_fl.topology.edits import Leave, apply_all
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Leave, apply_all
 from study.design.drift_settings import BAD
 from study.design.run_plan import Entry
 from study.rows.row_files import Row

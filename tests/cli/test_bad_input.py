@@ -43,7 +43,8 @@ SETTINGS = {
     "more than all drop out": ("faults.dropout=1.5", "faults.dropout"),
     "unknown fault": ("faults.kind=evil", "'flip'"),
     "unknown key of faults": ("faults.drop=1", "did you mean faults.dropout?"),
-    "no alert": ("sofa.alert=0", "sofa.alert"),
+    "no patience of SHAPE": ("sofa.shape.patience=0", "sofa.shape.patience"),
+    "removed key": ("sofa.alert=0.1", "sofa.alert is no longer a setting"),
     "markup": ("data.name=[red]x", "data.name"),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from edit_examples import EXAMPLES, Example
 
-from sofa_fl.topology.tree.edits import Graft, Merge, Prune, Split
+from sofa_fl.topology.edits import Graft, Merge, Prune, Split
 
 KINDS: dict[str, list[type]] = {
     "Graft": [Graft],

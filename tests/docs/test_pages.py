@@ -19,8 +19,7 @@ from sharing_picture import draw as draw_sharing
 
 import sofa_fl
 from sofa_fl.experiment.run.config import Config, load_config
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import paper_dmac
+from sofa_fl.topology.dmac import by_threshold
 from tests.docs.blocks import DOCS
 
 IMAGES = DOCS / "images"
@@ -104,8 +103,8 @@ def test_the_figure_of_a_round_is_up_to_date() -> None:
 def test_the_figure_of_dmac_is_up_to_date_and_shows_what_dmac_does() -> None:
     drawn = (IMAGES / "dmac.svg").read_text(encoding="utf-8")
     assert drawn == dmac_picture.draw(), "run python docs_build/dmac_picture.py"
-    tree = paper_dmac(dmac_picture.SPACE, DmacConfig(increase=dmac_picture.GAMMA))
-    steps = dmac_picture.trace(dmac_picture.SPACE, dmac_picture.GAMMA)
+    tree = by_threshold(dmac_picture.SPACE, dmac_picture.GAMMA, len(dmac_picture.POSITIONS))
+    steps = dmac_picture.trace(tree, dmac_picture.SPACE, dmac_picture.GAMMA)
     joined = sorted(sorted(group) for step in steps for group in step.groups)
     assert joined == sorted(sorted(tree.children[cluster]) for cluster in tree.clusters)
 

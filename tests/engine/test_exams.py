@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.engine import stacked
-from sofa_fl.engine.ahead import SpareTime
 from sofa_fl.engine.base import Exam, Task
 from sofa_fl.engine.exams import Sitting, alike, gather, sittings, summed
 from sofa_fl.engine.sequential import SITTING, SequentialEngine
@@ -135,20 +134,4 @@ def test_what_can_wait_is_done_in_a_training() -> None:
         site=NodeId(0), start=engine.initial(0), samples=DATA.clients[0].train, batches=1, seed=0
     )
     assert len(engine.train([task, task])) == 2
-    assert done == [1]
-
-
-def test_what_will_be_needed_is_done_while_exams_are_scored() -> None:
-    engine, spare, done = stacked.StackedEngine(MLP, DATA, LOCAL, "cpu"), SpareTime(), list[int]()
-    engine.while_scoring = spare.use
-    exam = Exam(engine.initial(0), DATA.clients[0].holdout)
-    with spare.offered(lambda: done.append(1)):
-        scores = engine.evaluate([exam])
-        assert engine.evaluate([exam]) == scores
-    assert done == [1]
-    with spare.offered(lambda: 1 // 0):  # it fails where it is needed, not here
-        assert engine.evaluate([exam]) == scores
-    with spare.offered(lambda: done.append(2)):
-        pass
-    assert engine.evaluate([exam]) == scores
     assert done == [1]

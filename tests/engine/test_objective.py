@@ -14,12 +14,12 @@ from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import LocalConfig, Pull
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import Updates
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.local_update import LocalUpdate
-from sofa_fl.methods.rules.mixing import Mixing
-from sofa_fl.methods.rules.state import SofaState, adapt_membership
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.averages import Updates
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.local import local_update
+from sofa_fl.methods.sofa.method import Sofa
+from sofa_fl.methods.sofa.mixing import Mixing
+from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.models.flat import Vector, as_vector
 from sofa_fl.sharing import Shared, SharingConfig
 from sofa_fl.topology.tree import NodeId, Tree
@@ -63,8 +63,7 @@ TREE = Tree(
 
 def trained(method: Sofa, state: SofaState, fed: Federation) -> Updates:
     """What comes of a round's local update."""
-    state, _ = adapt_membership(state, method.config, fed)
-    return LocalUpdate(state, method.rules, method.config, fed).run()[0]
+    return local_update(state, method.config, fed)
 
 
 def written_out(

@@ -21,8 +21,8 @@ from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.events import edit_from_json
 from sofa_fl.experiment.storage.saving import RunProgress
 from sofa_fl.guard import Register
+from sofa_fl.topology.edits import apply_all
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import apply_all
 from tests.experiment.cases import TINY, events_of, own_data, summary_of, tiny
 from tests.experiment.test_resume import killed
 

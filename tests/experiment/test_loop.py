@@ -28,8 +28,8 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import title_of
 from sofa_fl.models.flat import Vector, as_vector
+from sofa_fl.topology.edits import apply_all
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import apply_all
 from tests.engine.cases import NUM_CLASSES, SHAPE, make_data
 from tests.experiment.cases import METHODS, TINY, events_of, own_data, summary_of, tiny
 

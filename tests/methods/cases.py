@@ -34,11 +34,11 @@ from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
 from sofa_fl.methods.baselines.regroup import Regroup
 from sofa_fl.methods.baselines.scaffold import Scaffold
 from sofa_fl.methods.method import Method
-from sofa_fl.methods.rules.clusters import Update
-from sofa_fl.methods.rules.config import RulesConfig, SofaConfig
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.averages import Update
+from sofa_fl.methods.sofa.config import RulesConfig, SofaConfig
+from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig
 from sofa_fl.topology.tree import NodeId
 from tests.engine.quadratic import quadratic_data
 
@@ -56,28 +56,23 @@ def hypcluster(num_clusters: int) -> Callable[[SharingConfig], Method[Any]]:
 
 METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "sofa": sofa(),
-    "sofa onepass": sofa(propagation="onepass", eta=1.0),
-    "sofa cascade": sofa(propagation="cascade", eta=1.0),
-    "sofa eta 0.5": sofa(eta=0.5),
-    "sofa cascade eta 0": sofa(propagation="cascade", eta=0.0),
-    "sofa updates cosine": sofa(position="updates", metric="cosine"),
-    "sofa latent": sofa(position="latent"),
-    "sofa manhattan": sofa(metric="manhattan", linkage="centroid"),
-    "sofa starts from its own": sofa(
-        start="own", serve="own", clusters="regularized", pull_siblings=(0.1, 0.2), pull_parent=0.3
-    ),
     "sofa as written": sofa(
         position="weights",
         linkage="centroid",
         start="own",
         serve="own",
         clusters="regularized",
-        alert=float("inf"),
         rules=RulesConfig(graft="paper", merge="paper", split="paper"),
         dmac=DmacConfig(increase=1.2),
     ),
-    "sofa by weights": sofa(position="weights"),
-    "sofa serves its own": sofa(serve="own", pull_siblings=0.0, pull_parent=0.0),
+    "sofa cascade eta 0.5": sofa(propagation="cascade", eta=0.5),
+    "sofa goes on from its own": sofa(start="own", serve="own"),
+    "sofa regularized": sofa(clusters="regularized", pull_siblings=(0.1, 0.2), pull_parent=0.3),
+    "sofa latent": sofa(position="latent", metric="cosine"),
+    "sofa by models": sofa(evidence="models"),
+    "sofa accumulates": lambda sharing: Sofa(
+        SofaConfig(), dataclasses.replace(sharing, accumulate=True, reshare=True)
+    ),
     "local": Local,
     "fedavg": FedAvg,
     "fedavg tuned": FedAvgFt,
@@ -112,7 +107,7 @@ METHODS: dict[str, Callable[[SharingConfig], Method[Any]]] = {
     "oracle above": lambda sharing: Oracle(OracleConfig(level=1), sharing),
 }
 # Those that train clients and nothing else: the same budget for all.
-SAME_BUDGET = [name for name in METHODS if "eta 0" not in name]
+SAME_BUDGET = [name for name in METHODS if "eta" not in name]
 
 
 @dataclass

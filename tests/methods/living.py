@@ -48,7 +48,9 @@ NOBODY_STAYS: Script = [
 ]
 
 
-def world(script: Script, noise: float = 0.3, spread: float = 0.3) -> tuple[FederatedData, Engine]:
+def world(
+    script: Script, noise: float = 0.3, spread: float = 0.3, held: int = 4
+) -> tuple[FederatedData, Engine]:
     """Samples of a client around the point of its concept, a little to its own side of it."""
     played = list(dict.fromkeys(cast for phase in script for cast in phase.concepts.items()))
     numbers = {concept: at for at, concept in enumerate(dict.fromkeys(c for _, c in played))}
@@ -56,7 +58,7 @@ def world(script: Script, noise: float = 0.3, spread: float = 0.3) -> tuple[Fede
     points = 4 * np.eye(len(numbers), SIZE)  # all equally far apart
     sides = spread * np.random.default_rng(6).normal(size=(len(everybody), SIZE))
     centres = np.array([points[numbers[concept]] + sides[client] for client, concept in played])
-    data, engine = quadratic_data(centres, num_samples=40, noise=noise)
+    data, engine = quadratic_data(centres, num_samples=10 * held, noise=noise)
     rows = {  # of unequal size
         cast: replace(own, train=own.train[: 20 + cast[0]])
         for cast, own in zip(played, data.clients)
@@ -81,9 +83,15 @@ def world(script: Script, noise: float = 0.3, spread: float = 0.3) -> tuple[Fede
 
 
 def living(
-    script: Script, *, spy: bool = False, participation: float = 1.0, **faults: Any
+    script: Script,
+    *,
+    spy: bool = False,
+    participation: float = 1.0,
+    alike: bool = False,
+    **faults: Any,
 ) -> Federation:
-    data, engine = world(script)
+    """If `alike`, clients of a group differ by noise alone: so they gain by each other."""
+    data, engine = world(script, 1.0, 0.0, 40) if alike else world(script)
     engine = Spy(engine) if spy else engine
     if faults:
         engine = FaultyEngine(engine, FaultsConfig(**faults), len(data.clients), seed=3)

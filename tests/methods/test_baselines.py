@@ -22,7 +22,7 @@ from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
 from sofa_fl.methods.clustered import choose, clusters_tree
 from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import built_in_methods, find_method, make_method
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.models.flat import Vector, as_vector
 from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import build

@@ -29,7 +29,7 @@ from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.flat import as_vector
 from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId
 from tests.engine.quadratic import quadratic_data
 from tests.methods.cases import after_rounds, assert_equal, federation

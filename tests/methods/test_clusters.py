@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
-from sofa_fl.methods.rules.clusters import inherit, mean_of, means_up, trained_on_pools
-from sofa_fl.methods.rules.losses import compare_losses
-from sofa_fl.models.flat import Vector, as_vector, mean
+from sofa_fl.methods.sofa.averages import inherit, mean_of, means_up
+from sofa_fl.methods.sofa.paper import trained_on_pools
+from sofa_fl.models.flat import Vector, mean
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split, apply_all
 from tests.methods.cases import Spy, federation
 
 FED = federation(6, spy=True)
@@ -100,31 +99,6 @@ def test_means_up_are_those_of_all_clients_below() -> None:
         expected = mean([MODELS[c] for c in below], [len(FED.owned[c]) for c in below])
         torch.testing.assert_close(found[cluster], expected)
     assert all(found[client] is MODELS[client] for client in CLIENTS), "no copies"
-
-
-def test_compare_measures_every_path_on_held_out_samples() -> None:
-    losses = compare_losses(TREE, MODELS, FED)
-    assert set(losses) == set(CLIENTS)
-    for client, row in losses.items():
-        assert set(row) == set(TREE.path(client))
-        for node, loss in row.items():
-            points = torch.from_numpy(FED.data.train.x[FED.data.clients[client].holdout])
-            expected = (points - MODELS[node]).square().sum(dim=1).mean()
-            assert loss == pytest.approx(float(expected), rel=1e-5)
-
-
-def test_compare_does_not_measure_what_is_known() -> None:
-    assert isinstance(FED.engine, Spy)
-    known = compare_losses(TREE, MODELS, FED)
-    FED.engine.exams.clear()
-    assert compare_losses(TREE, MODELS, FED, known=known) == known
-    assert FED.engine.exams == []
-    moved = apply_all(TREE, [Graft(CLIENTS[0], B)])
-    losses = compare_losses(moved, MODELS, FED, known=known)
-    (exam,) = FED.engine.exams
-    assert torch.equal(as_vector(exam.params), MODELS[B])
-    assert set(losses[CLIENTS[0]]) == {ROOT, B, CLIENTS[0]}, "what left the path is forgotten"
-    assert {c: losses[c] for c in CLIENTS[1:]} == {c: known[c] for c in CLIENTS[1:]}
 
 
 def test_clusters_do_not_train_on_rows_that_no_client_has_any_more() -> None:

@@ -104,11 +104,10 @@ def test_a_saved_state_goes_on_to_the_same_bits(
             assert_equal(now, was)
 
 
-def test_what_sofa_has_told_apart_and_who_missed_rounds_are_saved(tmp_path: Path) -> None:
+def test_who_missed_rounds_and_idle_clusters_are_saved(tmp_path: Path) -> None:
     state = after_rounds(METHODS["sofa"](SHARING), federation(), 1)
-    clusters = tuple(cluster for cluster in state.tree.clusters if cluster != state.tree.root)
-    mixing = replace(state.mixing, missed=dict.fromkeys(state.tree.clients[:2], 3))
-    state = replace(state, told_apart=(clusters, clusters[1:]), mixing=mixing)
+    missed, idle = dict.fromkeys(state.tree.clients[:2], 3), {state.tree.clusters[-1]: 2}
+    state = replace(state, mixing=replace(state.mixing, missed=missed, idle=idle))
     checkpoint.save(tmp_path / "state.safetensors", checkpoint.pack(state=state))
     loaded = checkpoint.load(tmp_path / "state.safetensors", "state", type(state))
     assert_equal(loaded, state)
@@ -141,7 +140,7 @@ def test_every_method_trains_on_as_many_samples(name: str, num_clients: int) -> 
 
 
 def test_clusters_that_train_cost_more() -> None:
-    method, fed = METHODS["sofa eta 0.5"](SHARING), federation()
+    method, fed = METHODS["sofa cascade eta 0.5"](SHARING), federation()
     state, _ = method.init(fed.at(0))
     before = fed.meter.samples_trained
     method.round(state, fed.at(1))
@@ -161,7 +160,7 @@ def test_held_out_and_test_samples_are_never_trained_on(name: str) -> None:
     assert judged <= {"train"}, "no method looks at test samples"
     seen: list[Samples] = [exam.samples for exam in fed.engine.exams]
     # Whether another cluster suits a client is judged on some of its training samples, too.
-    own = list(fed.owned.values()) if name.startswith("sofa") else []
+    own = list(fed.owned.values()) if name.startswith(("sofa", "regroup")) else []
     allowed = np.concatenate([held, *own])
     assert all(np.isin(rows, allowed).all() for rows in seen)
 

@@ -17,18 +17,17 @@ from sofa_fl.data.federate import federate
 from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.clusters import mean_of
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import compare_losses
-from sofa_fl.methods.rules.mixing import Mixing
-from sofa_fl.methods.rules.state import SofaState
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.averages import mean_of
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.method import Sofa
+from sofa_fl.methods.sofa.mixing import Mixing
+from sofa_fl.methods.sofa.state import SofaState
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.networks import network_factory
 from sofa_fl.sharing import Shared, SharingConfig
-from sofa_fl.topology.clustering.config import ShapeConfig
+from sofa_fl.topology.config import ShapeConfig
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
 
 LOCAL = LocalConfig(batches=20, batch_size=50, learning_rate=2e-3)
 METHOD = Sofa(
@@ -97,14 +96,13 @@ def one_round(
     fed = federation(seed, clients_per_group)
     tree = tree_of(nested, 3 * clients_per_group)
     warm = warm_state(seed, clients_per_group)
-    params = {client: warm.params[client] for client in fed.clients}
+    params = {client: warm.models[client] for client in fed.clients}
     for cluster in reversed(tree.clusters):
         params[cluster] = mean_of(tree.children[cluster], tree, params, fed)
     pools = dict.fromkeys(tree.clusters, np.empty(0, dtype=np.int64))
-    losses = compare_losses(tree, params, fed)
-    state = SofaState(tree, params, losses, Mixing(), Shared(pools))
+    state = SofaState(tree, params, {}, Mixing(), Shared(pools)).measured({}, fed.blind_loss)
     after, notes = METHOD.round(state, fed.at(1))
-    assert set(after.params) == set(after.tree.parent)
+    assert set(after.models) == set(after.tree.parent)
     edits = [*notes.edits]
     for round in range(2, 2 + more):
         after, notes = METHOD.round(after, fed.at(round))

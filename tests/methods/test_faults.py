@@ -20,7 +20,7 @@ from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.federation import Federation
 from sofa_fl.guard import GuardConfig
 from sofa_fl.methods.method import Method
-from sofa_fl.methods.sofa import Sofa
+from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.models.flat import Aggregate, as_vector
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from sofa_fl.data.concepts import Script
 from sofa_fl.engine.base import Exam
 from sofa_fl.experiment.storage import checkpoint
+from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig
+from sofa_fl.topology.edits import apply_all
 from sofa_fl.topology.tree import NodeId
-from sofa_fl.topology.tree.edits import apply_all
 from tests.methods.cases import METHODS, Spy, after_rounds, assert_equal
 from tests.methods.living import (
     ALL_REPLACED,
@@ -110,7 +112,8 @@ def test_clients_train_on_what_they_have_and_what_the_ledger_says_they_were_give
         assert trained == set(now.clients)
         held = np.concatenate([now.judged_on(client) for client in now.clients])
         # SHAPE compares clusters on some training samples, too.
-        seen = np.concatenate([held, owned]) if name.startswith("sofa") else held
+        is_ours = name.startswith(("sofa", "regroup"))
+        seen = np.concatenate([held, owned]) if is_ours else held
         assert all(np.isin(exam.samples, seen).all() for exam in fed.engine.exams)
     assert given, "or this shows nothing"
 
@@ -187,14 +190,14 @@ def test_it_goes_on_when_nobody_is_asked_who_is_left(name: str, script: Script) 
         check_view(method.view(state), now, sorted(now.roll.heard))
 
 
-def test_a_tree_that_all_leave_is_taken_over_where_it_suits() -> None:
-    method, fed = METHODS["sofa"](SHARING), living(NOBODY_STAYS)
+def test_who_takes_over_goes_on_from_what_all_have_learned() -> None:
+    """Those who are left by then join the root, train from its model, and find their groups."""
+    method, fed = METHODS["sofa"](SHARING), living(NOBODY_STAYS, spy=True)
+    assert isinstance(fed.engine, Spy)
     state = after_rounds(method, fed, 1)
-    before = method.view(state).tree
-    state, _ = method.round(state, fed.at(2))
-    after = method.view(state).tree
-    for one, other, was in ((9, 10, 0), (11, 12, 3)):
-        assert after.parent[NodeId(one)] == after.parent[NodeId(other)]
-        assert after.parent[NodeId(one)] == before.parent[NodeId(was)]
-    assert after.parent[NodeId(13)] == after.parent[NodeId(14)]
-    assert after.parent[NodeId(13)] not in (before.parent[NodeId(0)], before.parent[NodeId(3)])
+    fed.engine.tasks.clear()
+    after, _ = method.round(state, fed.at(2))
+    assert after.tree.root == state.tree.root
+    root = state.models[state.tree.root]
+    assert [task.site for task in fed.engine.tasks] == list(fed.at(2).clients)
+    assert all(torch.equal(as_vector(task.start), root) for task in fed.engine.tasks)

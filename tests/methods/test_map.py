@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from sofa_fl.methods.rules.positions import map_of, plane
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.methods.positions import map_of, plane
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId
 
 

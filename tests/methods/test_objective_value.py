@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from sofa_fl.engine.base import Outcome
-from sofa_fl.methods.rules.clusters import Update, mean_of_clients, regularized_mean
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import objective_value
+from sofa_fl.methods.sofa.averages import Update, mean_of_clients
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.paper import objective_value, regularized_mean
 from sofa_fl.topology.tree import NodeId, Tree, value_at_level
 from tests.methods.cases import federation
 

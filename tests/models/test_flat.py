@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sofa_fl.errors import ModelError
-from sofa_fl.models.flat import inner_products, mean, products_with, side_by_side
+from sofa_fl.models.flat import inner_products, mean, side_by_side
 from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.networks import Cnn, Mlp, NetworkFactory, build
 
@@ -261,9 +261,6 @@ def test_inner_products_block_by_block(block: int, monkeypatch: pytest.MonkeyPat
     np.testing.assert_array_equal(products, products.T)
     monkeypatch.setattr("sofa_fl.models.flat.ROOM", 1)
     np.testing.assert_array_equal(products, inner_products(vectors, block=block))
-    for rows in (1, 2, 9):
-        few = products_with(vectors, vectors[3:], block, rows)
-        np.testing.assert_allclose(few, full @ full[3:].T, rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [3, 8, 30, 64])

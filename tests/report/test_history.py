@@ -6,8 +6,8 @@ import pytest
 
 from sofa_fl.errors import RunError
 from sofa_fl.report.history import read_round
+from sofa_fl.topology.edits import Graft
 from sofa_fl.topology.tree import NodeId
-from sofa_fl.topology.tree.edits import Graft
 from tests.report.cases import CONFIG, EVENTS, event, write_run
 
 

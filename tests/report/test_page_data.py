@@ -174,7 +174,7 @@ def test_synthetic_runs_are_like_real_ones() -> None:
     """Their edits lead from each tree to the next."""
     from sofa_fl.experiment.storage.events import edit_from_json
     from sofa_fl.report.history import tree_in
-    from sofa_fl.topology.tree.edits import apply_all
+    from sofa_fl.topology.edits import apply_all
 
     made = events(40, 12)
     assert sum(len(e["edits"]) for e in made) > 5

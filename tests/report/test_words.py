@@ -17,8 +17,8 @@ from sofa_fl.report.words import (
     tally,
     tell,
 )
+from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 
 N = NodeId
 

@@ -1,56 +1,71 @@
 """The paper's Algorithms 1 to 5, written straight from it: brute force over dicts, and slow.
 
-A node is a dict with its clients; nothing here is shared with the package but the tree, k-means
-(whose local optima depend on its seeds) and the settings. Distances are euclidean, of centroids.
+Numbers are fractions, so nothing is rounded: what is equal is equal, and what is not is not. All
+distances are squared, which changes no comparison. Nothing here is shared with the package but the
+tree, k-means (whose local optima depend on its seeds) and the settings. Distances are euclidean,
+of centroids.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
-from sofa_fl.topology.clustering.config import ShapeConfig
-from sofa_fl.topology.clustering.paper_edits import partitions
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.config import ShapeConfig
+from sofa_fl.topology.edits import Edit, Graft, Merge, Prune, Split
+from sofa_fl.topology.paper import partitions
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Merge, Prune, Split
 
-Point = list[float]
+Point = list[Fraction]
+
+
+def exactly(number: float) -> Fraction:
+    """A setting as it is written: 0.1 is a tenth."""
+    return Fraction(str(number))
 
 
 class World:
     """Where clients are, in plain numbers."""
 
     def __init__(self, space: Space) -> None:
-        self.at = dict(zip(space.clients, space.positions.tolist()))
-        self.weight = dict(zip(space.clients, space.weights.tolist()))
-        self.scale = self.spread([self.at[c] for c in self.at], list(self.weight.values()))
+        rows = zip(space.clients, space.positions.tolist(), space.weights.tolist())
+        self.at = dict[NodeId, Point]()
+        self.weight = dict[NodeId, Fraction]()
+        for client, row, weight in rows:
+            self.at[client], self.weight[client] = [*map(Fraction, row)], Fraction(weight)
+        self.scale = self.spread([*self.at.values()], [*self.weight.values()])
 
-    def mean(self, points: Sequence[Point], weights: Sequence[float]) -> Point:
+    def mean(self, points: Sequence[Point], weights: Sequence[Fraction]) -> Point:
         total = sum(weights)
         return [
-            sum(w * p[k] for p, w in zip(points, weights)) / total for k in range(len(points[0]))
+            sum((w * p[k] for p, w in zip(points, weights)), Fraction()) / total
+            for k in range(len(points[0]))
         ]
 
-    def spread(self, points: Sequence[Point], weights: Sequence[float]) -> float:
+    def square(self, p: Point, q: Point) -> Fraction:
+        return sum(((a - b) ** 2 for a, b in zip(p, q)), Fraction())
+
+    def spread(self, points: Sequence[Point], weights: Sequence[Fraction]) -> Fraction:
         n = len(points)
         if n < 2:
-            return 0.0
+            return Fraction()
         centre = self.mean(points, weights)
-        squares = sum(w * math.dist(p, centre) ** 2 for p, w in zip(points, weights))
-        return math.sqrt(squares / sum(weights) * n / (n - 1))
+        squares = sum((w * self.square(p, centre) for p, w in zip(points, weights)), Fraction())
+        return squares / sum(weights) * n / (n - 1)
 
     def position(self, clients: Iterable[NodeId]) -> Point:
         members = list(clients)
         return self.mean([self.at[c] for c in members], [self.weight[c] for c in members])
 
-    def distance(self, a: Iterable[NodeId], b: Iterable[NodeId]) -> float:
-        return math.dist(self.position(a), self.position(b))
+    def distance(self, a: Iterable[NodeId], b: Iterable[NodeId]) -> Fraction:
+        return self.square(self.position(a), self.position(b))
 
-    def incoherence(self, tree: Tree, children: Iterable[NodeId]) -> float:
+    def incoherence(self, tree: Tree, children: Iterable[NodeId]) -> Fraction:
         members = [tree.clients_of(child) for child in children]
-        weights = [sum(self.weight[c] for c in some) for some in members]
-        return self.spread([self.position(some) for some in members], weights) / self.scale
+        weights = [sum((self.weight[c] for c in some), Fraction()) for some in members]
+        spread = self.spread([self.position(some) for some in members], weights)
+        return spread / self.scale if self.scale else Fraction()
 
 
 def algorithm_1(space: Space, gamma: float) -> Tree:
@@ -59,16 +74,14 @@ def algorithm_1(space: Space, gamma: float) -> Tree:
     node_list: dict[NodeId, tuple[NodeId, ...]] = {c: (c,) for c in space.clients}
     parent: dict[NodeId, NodeId | None] = dict.fromkeys(space.clients)
     while len(node_list) > 1:
+        place = {node: world.position(clients) for node, clients in node_list.items()}
         distance = {
-            (i, j): world.distance(node_list[i], node_list[j])
-            for i in node_list
-            for j in node_list
-            if i < j
+            (i, j): world.square(place[i], place[j]) for i in node_list for j in node_list if i < j
         }
         tau = min(distance.values())
         group: dict[NodeId, set[NodeId]] = {}
         for (u, v), d in distance.items():
-            if d <= tau * gamma:
+            if d <= tau * exactly(gamma) ** 2:
                 both = group.get(u, {u}) | group.get(v, {v})
                 group |= dict.fromkeys(both, both)
         for members in sorted({frozenset(some) for some in group.values()}, key=min):
@@ -84,15 +97,16 @@ def level(tree: Tree, node: NodeId) -> int:
 
 
 def algorithm_2(tree: Tree, space: Space, config: ShapeConfig) -> set[Edit]:
-    """Grafting."""
+    """Grafting; of parents that are as near, the first."""
     world, edits = World(space), set[Edit]()
+    place = {node: world.position(tree.clients_of(node)) for node in tree.parent}
     for n_c, n_pre in tree.parent.items():
         if n_pre is None:
             continue
         candidates = [n for n in tree.clusters if level(tree, n) == level(tree, n_pre)]
-        d = {n: world.distance(tree.clients_of(n), tree.clients_of(n_c)) for n in candidates}
+        d = {n: world.square(place[n], place[n_c]) for n in candidates}
         n_min = min(candidates, key=lambda n: d[n])
-        if d[n_min] * (1 + config.tolerance) < d[n_pre]:
+        if d[n_min] * (1 + exactly(config.tolerance)) ** 2 < d[n_pre]:
             edits.add(Graft(n_c, n_min))
     return edits
 
@@ -115,33 +129,35 @@ def algorithm_3(tree: Tree) -> set[Edit]:
 
 
 def algorithm_4(tree: Tree, space: Space, config: ShapeConfig) -> list[set[NodeId]]:
-    """Consolidation: the pairs that are merged."""
+    """Consolidation: the pairs that are merged; of those that are as near, the first."""
     world, pairs = World(space), list[set[NodeId]]()
-    tau = config.merge * world.scale
+    tau = exactly(config.merge) ** 2 * world.scale
     for p in tree.clusters:
         siblings = [n for n in tree.children[p] if n not in tree.members]
         near = sorted(
-            (world.distance(tree.clients_of(a), tree.clients_of(b)), a, b)
+            (world.distance(tree.clients_of(a), tree.clients_of(b)), at, to)
             for at, a in enumerate(siblings)
-            for b in siblings[at + 1 :]
+            for to, b in enumerate(siblings)
+            if at < to
         )
-        for d, a, b in near:
-            if d < tau and not any({a, b} & pair for pair in pairs):
-                pairs.append({a, b})
+        for d, at, to in near:
+            pair = {siblings[at], siblings[to]}
+            if d < tau and not any(pair & other for other in pairs):
+                pairs.append(pair)
     return pairs
 
 
 def algorithm_5(tree: Tree, space: Space, config: ShapeConfig) -> dict[NodeId, set[frozenset[int]]]:
     """Purification: the groups into which nodes are split."""
     world, splits = World(space), dict[NodeId, set[frozenset[int]]]()
-    nodes = space.locate(tree)
+    nodes, theta = space.locate(tree), exactly(config.split) ** 2
     for n in tree.clusters:
         successors = tree.children[n]
-        if world.incoherence(tree, successors) <= config.split:
+        if world.incoherence(tree, successors) <= theta:
             continue
         for k in range(2, len(successors) + (n != tree.root)):
             (groups,) = list(partitions(nodes, successors, [k])) or [()]
-            if groups and all(world.incoherence(tree, g) <= config.split for g in groups):
+            if groups and all(world.incoherence(tree, g) <= theta for g in groups):
                 splits[n] = {frozenset(g) for g in groups}
                 break
     return splits

@@ -16,21 +16,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from sofa_fl.topology.clustering.config import Operation, ShapeConfig
-from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, NodePositions, Space
+from sofa_fl.topology.config import Operation, ShapeConfig
+from sofa_fl.topology.space import DistanceMetric, Floats, Linkage, NodePositions, Space
 from sofa_fl.topology.tree import NodeId, Tree
 
 Nested: TypeAlias = "int | frozenset[Nested]"
 Drawn: TypeAlias = "int | Sequence[Drawn]"
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 
-METRICS: tuple[DistanceMetric, ...] = ("euclidean", "manhattan", "cosine")
+METRICS: tuple[DistanceMetric, ...] = ("euclidean", "cosine")
 WAYS: tuple[tuple[DistanceMetric, Linkage], ...] = (
     ("euclidean", "centroid"),
     ("euclidean", "average"),
     ("cosine", "centroid"),
     ("cosine", "average"),
-    ("manhattan", "centroid"),
 )
 OPERATIONS: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
 

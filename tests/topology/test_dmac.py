@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage
+from sofa_fl.topology.config import DmacConfig
+from sofa_fl.topology.dmac import dmac
+from sofa_fl.topology.space import DistanceMetric, Floats, Linkage
 from sofa_fl.topology.tree import Tree
 from tests.topology.strategies import (
     WAYS,

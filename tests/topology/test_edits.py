@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sofa_fl.errors import TopologyError
 from sofa_fl.experiment.storage.events import KINDS, count_edits, edit_from_json, edit_to_json
+from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split, apply_all
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split, apply_all
 from tests.topology.strategies import Draw, examples, ids, nested, node, tree_of, trees
 
 
@@ -30,12 +30,12 @@ def edits_of(draw: Draw, tree: Tree) -> Edit:
         if len(clusters := [c for c in tree.children[cluster] if c not in tree.members]) > 1
     ]
     wide = [cluster for cluster in tree.clusters if len(tree.children[cluster]) > 1]
-    thin = [cluster for cluster in tree.clusters if len(tree.children[cluster]) < 2]
+    gone = [c for c in tree.clusters if c != tree.root or len(tree.children[c]) < 2]
     possible = {
         "graft": moves,
         "merge": families,
         "split": wide,
-        "prune": thin,
+        "prune": gone,
         "join": tree.clusters or tree.clients,
         "leave": tree.clients if len(tree.clients) > 1 else (),
     }
@@ -54,7 +54,7 @@ def edits_of(draw: Draw, tree: Tree) -> Edit:
         size = draw(st.integers(2, len(family)))
         return Merge(tuple(family[:size]), NodeId(tree.next_id + skip))
     if kind == "prune":
-        return Prune(draw(st.sampled_from(thin)))
+        return Prune(draw(st.sampled_from(gone)))
     cluster = draw(st.sampled_from(wide))
     children = draw(st.permutations(tree.children[cluster]))
     num_parts = draw(st.integers(2, len(children)))
@@ -228,8 +228,7 @@ TREE = tree_of([[0, 1], [[2, 3], 4], 5])
         (Graft(node(50), node(7)), "not in the tree"),
         (Graft(node(0), node(50)), "nodes .50. are not in the tree"),
         (Prune(node(0)), "it is a client"),
-        (Prune(node(7)), "it has 2 children"),
-        (Prune(node(6)), "it has 3 children"),
+        (Prune(node(6)), "cannot prune 6: a root of 3 children"),
         (Prune(node(50)), "not in the tree"),
         (Merge(ids(7, 9), node(10)), "not siblings"),
         (Merge(ids(6, 7), node(10)), "not siblings"),
@@ -301,3 +300,13 @@ def test_a_client_alone_has_no_edits() -> None:
 def test_a_bad_edit_in_a_list_stops_it() -> None:
     with pytest.raises(TopologyError, match="not in the tree"):
         apply_all(TREE, [Merge(ids(7, 8), node(10)), Prune(node(7))])
+
+
+def test_a_cluster_of_any_number_of_children_is_pruned_and_these_take_its_place() -> None:
+    assert nested(apply_all(TREE, [Prune(node(8))])) == nested(tree_of([[0, 1], [2, 3], 4, 5]))
+    assert nested(apply_all(TREE, [Prune(node(9))])) == nested(tree_of([[0, 1], [2, 3, 4], 5]))
+    both = apply_all(TREE, [Prune(node(8)), Prune(node(9)), Prune(node(7))])
+    assert nested(both) == nested(tree_of([0, 1, 2, 3, 4, 5]))
+    assert (both.root, both.next_id) == (TREE.root, TREE.next_id)
+    empty = apply_all(TREE, [Leave(node(0)), Leave(node(1)), Prune(node(7))])
+    assert nested(empty) == nested(tree_of([[[2, 3], 4], 5]))

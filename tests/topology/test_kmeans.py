@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sofa_fl.topology.clustering.paper_edits import partitions
+from sofa_fl.topology.paper import partitions
 from sofa_fl.topology.tree import flat_tree
 from tests.topology.strategies import space_of
 

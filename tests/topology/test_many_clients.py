@@ -8,16 +8,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.default_edits import find_merges
-from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.clustering.evidence import DistanceEvidence
-from sofa_fl.topology.clustering.shape import find_prunes, shape
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.dmac import dmac
+from sofa_fl.topology.edits import Edit, Graft, Prune, apply_all
+from sofa_fl.topology.shape import Proposer, find_prunes
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
-from sofa_fl.topology.tree.edits import Edit, Graft, Prune, apply_all
-from tests.topology.strategies import ALL, ids, nested, node, only, space_of
-from tests.topology.worlds import made_up
+from tests.topology.strategies import ids, nested, node, only, space_of
 
 MANY = 20_000
 
@@ -67,20 +63,19 @@ def test_a_chain_can_be_edited() -> None:
 
 
 def test_a_chain_can_be_shaped() -> None:
-    deep = 4000  # no recursion goes as deep; what every cluster is asked for grows with the square
-    tree = chain(deep)
-    assert find_prunes(tree) == []
-    evidence = DistanceEvidence(tree, line(deep))
-    assert shape(tree, evidence, only("merge", "prune")) == (tree, [], evidence)
+    assert find_prunes(chain(MANY)) == []
+    deep = chain(2000)  # no recursion goes as deep; what is moved or asked grows with the square
+    assert nested(apply_all(deep, find_prunes(deep, set(deep.clusters)))) == frozenset(range(2000))
+    proposals = Proposer(deep, line(2000), only("graft", "merge"), due=lambda n: n < 9).all()
+    assert {proposal.node for proposal in proposals} == set(range(9))
 
 
 def test_a_star_is_located_and_shaped() -> None:
     tree, space = flat_tree(ids(*range(MANY))), line(MANY)
     nodes = space.locate(tree)
     assert nodes.positions[0, 0] == pytest.approx((MANY - 1) / 2)
-    evidence = DistanceEvidence(tree, space)
-    assert shape(tree, evidence, only("graft", "merge", "prune")) == (tree, [], evidence)
-    assert tree.depth == 1
+    assert Proposer(tree, space, only("graft", "merge")).all() == []
+    assert find_prunes(tree) == []
 
 
 def stars(num_clusters: int) -> Tree:
@@ -95,10 +90,11 @@ def stars(num_clusters: int) -> Tree:
 def test_of_many_siblings_few_pairs_are_compared() -> None:
     """There are half a million pairs, and a question for each would take minutes."""
     num = 1000
-    evidence = made_up(np.repeat(np.arange(float(num)) ** 1.1, 2).tolist(), {})
-    merges = find_merges(stars(num), evidence, ALL)
-    assert len(evidence.asked) <= 3 * num * 8, "for each pair, two models for four clients"
-    assert len(merges) > num / 4
+    space = space_of(np.repeat(np.arange(float(num)) ** 1.1, 2))
+    proposals = Proposer(stars(num), space, only("graft", "merge")).all()
+    merges = [p for p in proposals if p.operation == "merge"]
+    assert num < len(merges) <= 3 * num
+    assert len(proposals) - len(merges) == 2 * num * (1 + 3), "up, and three beside"
 
 
 def test_a_thousand_edits_are_checked_once() -> None:
@@ -109,7 +105,7 @@ def test_a_thousand_edits_are_checked_once() -> None:
     assert apply_all(tree, edits).is_compact
 
 
-def test_equal_clients_need_no_matrix_of_all_pairs() -> None:
-    """Nor do they take a join for every pair."""
-    tree = dmac(space_of(np.full((5000, 3), 0.3)), DmacConfig())
-    assert nested(tree) == frozenset(range(5000))
+def test_thousands_of_equal_clients_are_one_cluster() -> None:
+    """No recursion goes through the dendrogram, in which each join has one client more."""
+    tree = dmac(space_of(np.full((2000, 3), 0.3)))
+    assert nested(tree) == frozenset(range(2000))

@@ -7,15 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology.clustering.shape import (
-    find_joins,
-    find_leaves,
-    find_takeover,
-    with_prunes,
-)
-from sofa_fl.topology.geometry.space import Space
-from sofa_fl.topology.tree import NodeId
-from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Prune, apply_all
+from sofa_fl.errors import TopologyError
+from sofa_fl.topology.edits import Edit, Join, Leave, Prune, apply_all
+from sofa_fl.topology.shape import find_joins, find_leaves
+from sofa_fl.topology.space import Space
 from tests.topology.strategies import WAYS, examples, ids, nested, node, tree_of, trees
 
 
@@ -54,11 +49,6 @@ def test_of_two_clusters_as_near_a_newcomer_joins_the_tighter_one() -> None:
     assert joins == [Join(node(20), node(6)), Join(node(21), node(7))]
 
 
-def test_a_newcomer_joins_whom_it_suits_where_nothing_is_near() -> None:
-    unknown = space_at({20: 0.4})
-    assert find_joins(TREE, unknown, {node(20): node(7)}) == [Join(node(20), node(7))]
-
-
 def test_newcomers_do_not_wait_for_each_other() -> None:
     together = find_joins(TREE, space_at(THERE | {20: 0.5, 21: 10.5, 22: 9.5}))
     assert together == [Join(node(n), node(onto)) for n, onto in ((20, 6), (21, 7), (22, 7))]
@@ -73,16 +63,6 @@ def test_clusters_of_which_nobody_is_heard_are_nowhere() -> None:
     assert find_joins(TREE, nobody) == [Join(node(20), node(5)), Join(node(21), node(5))]
 
 
-def test_where_clusters_are_not_heard_newcomers_join_what_suits_them() -> None:
-    suited = {node(20): node(7)}
-    assert find_joins(TREE, space_at(THERE | {20: 0.5}), suited) == find_joins(
-        TREE, space_at(THERE | {20: 0.5})
-    )
-    for heard in ({}, {0: 0.0}):
-        joins = find_joins(TREE, space_at({**heard, 20: 0.5}), suited)
-        assert joins == [Join(node(20), node(7))]
-
-
 def test_no_newcomers_no_joins() -> None:
     assert find_joins(TREE, space_at(THERE)) == []
     assert find_joins(TREE, space_at({1: 0.0})) == []
@@ -92,7 +72,7 @@ def test_newcomers_make_a_cluster_with_a_client_that_is_alone() -> None:
     alone = tree_of(0)
     for heard in ({0: 0.0}, {}):
         joins = find_joins(alone, space_at(heard | {3: 1.0, 4: 9.0}))
-        above = NodeId(alone.next_id)
+        above = node(5)  # no number of a client
         assert joins == [Join(node(3), node(0), above), Join(node(4), above)]
         tree = apply_all(alone, joins)
         assert tree.root == above
@@ -109,19 +89,12 @@ def test_who_is_not_present_leaves_and_empty_clusters_go() -> None:
     assert nested(apply_all(TREE, find_leaves(TREE, ids(3)))) == 3
 
 
-def test_prunes_come_after_what_calls_for_them() -> None:
-    graft = Graft(node(0), node(7))
-    assert with_prunes(TREE, [graft]) == [graft, Prune(node(6))]
-    assert with_prunes(TREE, [Graft(node(4), node(7))]) == [Graft(node(4), node(7))]
-    assert with_prunes(TREE, []) == []
-
-
 @examples(150)
 @given(st.data(), st.integers(2, 12), st.booleans())
 def test_after_any_leaves_the_tree_is_compact(data: st.DataObject, n: int, compact: bool) -> None:
     tree = data.draw(trees(ids(*range(n)), compact=compact))
     present = data.draw(st.sets(st.sampled_from(tree.clients), min_size=1))
-    edits = find_leaves(tree, present)
+    edits = find_leaves(tree, sorted(present))
     after = apply_all(tree, edits)
     assert after.members == present
     assert after.is_compact or not edits
@@ -157,13 +130,6 @@ def test_joins_bring_in_all_newcomers_and_move_nobody(
         assert {c: after.parent[c] for c in tree.parent} == dict(tree.parent)
 
 
-def test_newcomers_take_over_a_tree() -> None:
-    edits = find_takeover(TREE, {node(20): node(7), node(21): node(7), node(22): node(5)})
-    assert edits[:3] == [Join(node(20), node(7)), Join(node(21), node(7)), Join(node(22), node(5))]
-    assert edits[3:] == [*(Leave(client) for client in TREE.clients), Prune(node(6))]
-    assert nested(apply_all(TREE, edits)) == nested(tree_of([[20, 21], 22]))
-
-
 def test_a_tree_that_was_not_compact_is_left_alone_if_nobody_leaves() -> None:
     assert find_leaves(tree_of([[0], 1]), ids(0, 1)) == []
 
@@ -173,3 +139,40 @@ def test_with_average_linkage_a_newcomer_goes_by_the_clients() -> None:
     tree = tree_of([[0, 1], [2, 3]])
     space = space_at({0: -50.0, 1: 50.0, 2: 20.0, 3: 21.0, 20: 0.0})
     assert find_joins(tree, space) == [Join(node(20), node(6))]
+
+
+def test_if_everybody_left_those_present_join_the_root_first() -> None:
+    """What was learned is not lost."""
+    edits = find_leaves(TREE, ids(20, 21))
+    assert edits[:2] == [Join(node(20), node(5)), Join(node(21), node(5))]
+    assert edits[2:7] == [Leave(client) for client in TREE.clients]
+    after = apply_all(TREE, edits)
+    assert nested(after) == frozenset({20, 21})
+    assert after.root == TREE.root
+    one = apply_all(TREE, find_leaves(TREE, ids(20)))
+    assert one.root == 20
+    alone = tree_of(0)
+    assert nested(apply_all(alone, find_leaves(alone, ids(1)))) == 1
+    assert nested(apply_all(alone, find_leaves(alone, ids(1, 2, 9)))) == frozenset({1, 2, 9})
+
+
+def test_a_tree_that_everybody_left_is_refused() -> None:
+    for tree in (TREE, tree_of(0)):
+        with pytest.raises(TopologyError, match="cannot leave: a tree needs a client"):
+            find_leaves(tree, ())
+
+
+@examples(100)
+@given(st.data(), st.integers(1, 9), st.sets(st.integers(0, 40), min_size=1))
+def test_whoever_is_present_the_tree_can_be_theirs(
+    data: st.DataObject, n: int, numbers: set[int]
+) -> None:
+    """Also if a client has the number that the next cluster would have had."""
+    tree = data.draw(trees(ids(*range(n))))
+    present = ids(*sorted(numbers - set(tree.clusters))) or tree.clients
+    after = apply_all(tree, find_leaves(tree, present))
+    left = after.members & set(present)
+    assert left == (tree.members & set(present) or set(present))
+    rng = np.random.default_rng(n)
+    space = Space(present, rng.normal(size=(len(present), 2)), np.ones(len(present)))
+    assert apply_all(after, find_joins(after, space)).members == set(present)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.errors import TopologyError
+from sofa_fl.topology.edits import Graft, Merge, MutableTree
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Graft, Merge, MutableTree
 from tests.topology.strategies import examples, ids, node, tree_of, trees
 from tests.topology.test_edits import edits_of
 

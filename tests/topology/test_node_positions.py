@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.space import Space
 from tests.topology.strategies import examples, ids, node, rows_of, tree_of, trees
 from tests.topology.test_space import random_space
 

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from sofa_fl.errors import TopologyError
-from sofa_fl.topology.clustering.fast.nearest import paired_distances
-from sofa_fl.topology.geometry.space import DistanceMetric, Floats, Linkage, Space
-from tests.topology.strategies import METRICS, WAYS, ids, node, rows_of, tree_of
-
-SCIPY_NAMES: dict[DistanceMetric, Literal["euclidean", "cityblock", "cosine"]] = {
-    "euclidean": "euclidean",
-    "manhattan": "cityblock",
-    "cosine": "cosine",
-}
+from sofa_fl.topology.space import DistanceMetric, Floats, Linkage, Space
+from tests.topology.strategies import METRICS, WAYS, ids, tree_of
 
 
 def random_space(
@@ -39,12 +30,7 @@ def all_between(space: Space) -> Floats:
 def cluster_distance(space: Space) -> float:
     """That of the first three of seven clients to the others."""
     nodes = space.locate(tree_of([[0, 1, 2], [3, 4, 5, 6]]))
-    rows = [rows_of(nodes)[node(8)], rows_of(nodes)[node(9)]]
-    positions, variances = nodes.positions[rows], nodes.variances[rows]
-    all_pairs = nodes.distances(ids(8, 9), ids(8, 9))
-    paired = paired_distances(space, positions[:1], positions[1:], variances[0] + variances[1])
-    assert_allclose(paired, all_pairs[0, 1])
-    return float(all_pairs[0, 1])
+    return float(nodes.distances(ids(8), ids(9))[0, 0])
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -53,13 +39,11 @@ def test_distances_are_those_of_scipy(metric: DistanceMetric) -> None:
     space = random_space(rng, 9, metric, dimensions=4)
     raw = rng.normal(size=(9, 4)) * np.arange(1, 10)[:, None]
     space = Space(space.clients, raw, space.weights, metric)
-    expected = cdist(raw, raw, SCIPY_NAMES[metric])
+    expected = cdist(raw, raw, metric)
     assert_allclose(all_between(space), expected, atol=1e-12)
     some = space.distances(space.positions[[2]], space.positions[[5, 7, 2]])
     assert some.shape == (1, 3)
     assert_allclose(some[0], expected[2, [5, 7, 2]], atol=1e-12)
-    paired = paired_distances(space, space.positions[[2, 3]], space.positions[[5, 3]])
-    assert_allclose(paired, [expected[2, 5], 0], atol=1e-12)
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
@@ -79,7 +63,7 @@ def test_centroid_linkage_is_the_distance_of_the_places(metric: DistanceMetric) 
     space = random_space(np.random.default_rng(1), 7, metric)
     parts = (slice(0, 3), slice(3, 7))
     means = [np.average(space.positions[p], axis=0, weights=space.weights[p]) for p in parts]
-    expected = cdist(means[:1], means[1:], SCIPY_NAMES[metric])[0, 0]
+    expected = cdist(means[:1], means[1:], metric)[0, 0]
     assert_allclose(cluster_distance(space), expected)
 
 
@@ -138,17 +122,15 @@ def test_rounding_makes_no_distance(metric: DistanceMetric, linkage: Linkage) ->
         assert space.incoherence_of(tree) == dict.fromkeys(tree.clusters, 0)
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
-def test_a_small_difference_is_a_difference(metric: DistanceMetric) -> None:
-    space = Space(ids(0, 1), np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]]), np.ones(2), metric)
+def test_a_small_difference_is_a_difference() -> None:
+    space = Space(ids(0, 1), np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]]), np.ones(2))
     assert_allclose(all_between(space)[0, 1], 1e-9, rtol=1e-6)
     assert space.scale > 0
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
-def test_the_scale_grows_with_the_places(metric: DistanceMetric) -> None:
-    space = random_space(np.random.default_rng(6), 20, metric)
-    larger = Space(space.clients, space.positions * 1000, space.weights, metric)
+def test_the_scale_grows_with_the_places() -> None:
+    space = random_space(np.random.default_rng(6), 20)
+    larger = Space(space.clients, space.positions * 1000, space.weights)
     assert_allclose(larger.scale, 1000 * space.scale)
     tree = tree_of([[0, 1, 2], list(range(3, 20))])
     incoherences, nodes = space.incoherence_of(tree), space.locate(tree)
@@ -224,17 +206,11 @@ def test_refuses_weights_that_are_not_above_zero(weights: list[float]) -> None:
         Space(ids(0, 1, 2), np.zeros((3, 2)), np.array(weights, dtype=np.float64))
 
 
-def test_refuses_average_linkage_by_manhattan() -> None:
-    message = "^average linkage needs the euclidean or the cosine metric$"
-    with pytest.raises(TopologyError, match=message):
-        Space(ids(0), np.zeros((1, 1)), np.ones(1), "manhattan", "average")
-
-
 @pytest.mark.parametrize("metric", METRICS)
 def test_what_counts_as_rounding_goes_by_the_length_in_the_metric(metric: DistanceMetric) -> None:
-    """Of 100 ones: 100 by the manhattan metric, 10 by the euclidean."""
+    """Of 100 ones: 10 by the euclidean metric."""
     gap = np.zeros(100)
-    gap[0] = 1e-10 if metric == "manhattan" else 1e-11
+    gap[0] = 1e-11
     positions = np.stack([np.ones(100), np.ones(100) + gap, np.ones(100) + 10 * gap])
     if metric == "cosine":  # of length 1, so that nothing is as near as that but by rounding
         positions = np.stack([np.eye(100)[0], np.eye(100)[0] + gap, np.eye(100)[1]])
@@ -243,9 +219,6 @@ def test_what_counts_as_rounding_goes_by_the_length_in_the_metric(metric: Distan
     pairs = space.distances(space.positions, space.positions)
     assert pairs[0, 1] == 0.0
     assert pairs[0, 2] > 0
-    every = np.zeros(4, dtype=np.intp)
-    paired = paired_distances(space, space.positions[every], space.positions)
-    assert (paired == 0).tolist() == (pairs[0] == 0).tolist()
 
 
 @pytest.mark.parametrize("linkage", ["centroid", "average"])
@@ -254,8 +227,8 @@ def test_no_two_directions_are_farther_apart_than_opposite_ones(linkage: Linkage
     space = Space(ids(*range(200)), directions, np.ones(200), "cosine", linkage)
     a, b = space.positions, -space.positions
     assert (1 - np.einsum("ij,ij->i", a, b)).max() > 2, "by rounding"
-    assert space.distances(a, b).max() == paired_distances(space, a, b).max() == 2
-    assert space.distances(a, a).min() == paired_distances(space, a, a).min() == 0
+    assert space.distances(a, b).max() == 2
+    assert space.distances(a, a).min() == 0
 
 
 def test_variances_are_zero_unless_named() -> None:
@@ -266,7 +239,6 @@ def test_variances_are_zero_unless_named() -> None:
     assert_allclose(np.diag(space.distances(a, b, 3.0)), np.sqrt(expected**2 + 3))
     each = np.diag(space.distances(a, b, np.array([3.0, 2.0])))
     assert_allclose(each, np.sqrt(expected**2 + [3, 2]))
-    assert_allclose(paired_distances(space, a, b, 3.0), np.sqrt(expected**2 + 3))
 
 
 def test_siblings_as_near_as_each_other_come_in_their_order() -> None:
@@ -277,3 +249,30 @@ def test_siblings_as_near_as_each_other_come_in_their_order() -> None:
     pairs = [(a, b) for a, b, _ in space.sibling_pairs(tree)]
     assert len(pairs) == 30 * 29 // 2
     assert pairs == sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % 2, pair))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_squares_are_those_of_all_pairs(metric: DistanceMetric) -> None:
+    """One minus the cosine is a square already."""
+    space = random_space(np.random.default_rng(5), 9, metric)
+    expected = cdist(space.positions, space.positions, metric)
+    if metric == "euclidean":
+        expected **= 2
+    assert_allclose(space.squares, expected, atol=1e-12)
+    assert not np.diag(space.squares).any()
+    assert not random_space(np.random.default_rng(5), 1, metric).squares.any()
+
+
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_the_space_of_some_clients_is_that_of_their_rows(
+    way: tuple[DistanceMetric, Linkage],
+) -> None:
+    space = random_space(np.random.default_rng(6), 9, *way)
+    some = space.of(ids(7, 2, 4))
+    fresh = Space(ids(7, 2, 4), space.positions[[7, 2, 4]], space.weights[[7, 2, 4]], *way)
+    assert some.clients == fresh.clients
+    assert_allclose(some.positions, fresh.positions)
+    assert_allclose(some.weights, fresh.weights)
+    assert_allclose(some.squares, fresh.squares, atol=1e-12)
+    assert_allclose(some.scale, fresh.scale)
+    assert (some.metric, some.linkage) == way

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.clustering.dmac import dmac, one_thread
-from sofa_fl.topology.clustering.separation import Separation, plain_neighbors
-from sofa_fl.topology.geometry.space import Neighbors, Space
-from tests.topology.strategies import space_of
+from sofa_fl.topology.config import DmacConfig
+from sofa_fl.topology.dmac import dmac, one_thread
+from sofa_fl.topology.shape import Proposer
+from sofa_fl.topology.space import Floats, Space
+from tests.topology.strategies import ALL, space_of, tree_of
 
 
 def numbers() -> list[int]:
@@ -26,13 +27,19 @@ def test_one_thread_within_and_as_before_after() -> None:
         assert numbers() == before
 
 
-def test_dmac_runs_on_one() -> None:
+def test_dmac_and_proposals_run_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def watched(space: Space) -> tuple[Neighbors, Separation]:
+    def watched(self: Space, *args: Floats) -> Floats:
         seen.extend(e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas")
-        return plain_neighbors(space)
+        return distances(self, *args)
 
+    distances = Space.distances
+    monkeypatch.setattr(Space, "distances", watched)
+    space = space_of(np.arange(6.0))
     with threadpool_limits(2):
-        dmac(space_of(np.arange(5.0)), DmacConfig(increase=1.1), neighbors=watched)
-    assert set(seen) == {1}
+        dmac(space, DmacConfig(increase=1.1))
+        assert set(seen) == {1}
+        seen.clear()
+        Proposer(tree_of([[0, 1, 2], [3, 4, 5]]), space, ALL).all()
+        assert set(seen) == {1}

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sofa_fl.topology.clustering.separation import FAMILY, Separation, without_chance
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.topology.dmac import FAMILY, without_chance
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree
 from tests.topology.strategies import examples, ids, space_of, tree_of, trees
 
@@ -90,7 +90,7 @@ def test_a_cluster_stays_if_it_stands_out_by_more_than_the_most_extreme_group(
     positions = rng.normal(size=(n, 3)) + apart[[at[client] for client in tree.clients]]
     unit = 10 ** rng.uniform(-3, 3)
     space = space_of(unit * positions, linkage="average")
-    after, expected = without_chance(tree, Separation(space)), kept_by_hand(tree, space)
+    after, expected = without_chance(tree, space), kept_by_hand(tree, space)
     assert {c: sorted(after.children[c]) for c in after.clusters} == {
         cluster: sorted(children) for cluster, children in expected.items()
     }
@@ -101,9 +101,7 @@ def test_equal_clients_are_no_noise() -> None:
     tree = tree_of([[[0, 1], [2, 3]], [[4, 5], [6, 7]]])
     places = [0, 0, 1, 1, 50, 50, 51, 51]
     for unit in (1e-3, 1, 1e3):
-        after = without_chance(
-            tree, Separation(space_of(unit * np.array(places), linkage="average"))
-        )
+        after = without_chance(tree, space_of(unit * np.array(places), linkage="average"))
         assert Counter(map(len, after.children.values())) == Counter(
             map(len, tree.children.values())
         )
@@ -121,10 +119,7 @@ def test_a_group_is_compared_to_those_of_its_parent() -> None:
             inner = [[0, 1, 2], [3, 4, 5]]
             tree = tree_of([inner, list(range(6, 6 + far))] if far else inner)
             space = space_of(np.vstack([parts, others]), linkage="average")
-            found = {
-                frozenset(below)
-                for below in without_chance(tree, Separation(space)).children.values()
-            }
+            found = {frozenset(below) for below in without_chance(tree, space).children.values()}
             kept[far] = times + ({frozenset(part) for part in inner} <= found)
     assert 0 < kept[0] == kept[40] < 30
 
@@ -133,8 +128,8 @@ def test_what_a_dissolved_cluster_leaves_is_tested_among_all() -> None:
     """Three of six are no small group of six if these six are none among all."""
     positions = np.random.default_rng(0).normal(size=(40, 60))
     tree = tree_of([[[0, 1, 2], [3, 4, 5]], *range(6, 40)])
-    assert without_chance(tree, Separation(space_of(positions, linkage="average"))).depth == 1
+    assert without_chance(tree, space_of(positions, linkage="average")).depth == 1
     positions[:3, 0] += 40
-    after = without_chance(tree, Separation(space_of(positions, linkage="average")))
+    after = without_chance(tree, space_of(positions, linkage="average"))
     found = {frozenset(after.clients_of(cluster)) for cluster in after.clusters[1:]}
     assert found == {frozenset({0, 1, 2})}

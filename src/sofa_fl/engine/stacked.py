@@ -62,7 +62,7 @@ class StackedEngine(EngineAround[SequentialEngine]):
     stack later on. `way` says which it is.
 
     Attributes:
-        meanwhile, while_scoring: Called while a GPU is busy with a training, or with exams.
+        meanwhile: Called while a GPU is busy with a training.
     """
 
     def __init__(
@@ -82,7 +82,6 @@ class StackedEngine(EngineAround[SequentialEngine]):
         self._steppers: dict[tuple[int, Pulls, TrainedPart], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
         self.meanwhile: Callable[[], None] = lambda: None
-        self.while_scoring: Callable[[], None] = lambda: None
         self._make, self._exams_alone, self.way = choose_way(self._learner)
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
@@ -186,7 +185,6 @@ class StackedEngine(EngineAround[SequentialEngine]):
                 started |= self._in_chunks(
                     same[run], lambda some: self._started([asked[i] for i in some])
                 )
-        self.while_scoring()
         stacks: dict[int, tuple[Tensor, list[int]]] = {}
         for i, each in started.items():
             stacks.setdefault(id(each), (each, []))[1].append(i)

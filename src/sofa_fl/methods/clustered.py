@@ -14,7 +14,7 @@ from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.models.flat import Mix, Model, Vector, inner_products
 from sofa_fl.present import Lazy
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
 

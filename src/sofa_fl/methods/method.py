@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.methods.rules.positions import sampled_map
+from sofa_fl.methods.positions import sampled_map
 from sofa_fl.models.flat import Model
 from sofa_fl.sharing import Shared
+from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
 
 State = TypeVar("State")
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sofa_fl.sharing import SharingConfig
 
 GROUP = "sofa_fl.methods"
+SOFA = "sofa_fl.methods.sofa"
 OPTIONS = "options"
 _PARTS = ("init", "round", "view")
 
@@ -159,7 +160,7 @@ def check_method(kind: type, what: str) -> None:
 
 
 def _module_of(name: str) -> str:
-    return f"sofa_fl.methods.{name}" if name == "sofa" else f"{baselines.__name__}.{name}"
+    return f"{SOFA}.method" if name == "sofa" else f"{baselines.__name__}.{name}"
 
 
 def _config_of(kind: type) -> type[Any] | None:

@@ -107,26 +107,6 @@ def side_by_side(rows: Tensor, block: int = 1 << 13) -> Tensor:
     return torch.bmm(blocks, blocks.transpose(1, 2)).sum(dim=0) + rest @ rest.T
 
 
-def products_with(
-    vectors: Sequence[Vector], others: Sequence[Vector], block: int = 1 << 12, rows: int = 512
-) -> NDArray[np.float64]:
-    """The inner product of every vector with every one of `others`, of which there are few.
-
-    Blocks are multiplied in single precision and summed in double, which is good to seven
-    digits; on a GPU, where double precision is cheap and single may not be, in double.
-    """
-    device = vectors[0].device
-    kind = torch.float64 if device.type == "cuda" else torch.float32
-    products = torch.zeros(len(vectors), len(others), dtype=torch.float64, device=device)
-    for first in range(0, len(vectors), rows):
-        some = vectors[first : first + rows]
-        for start in range(0, len(vectors[0]), block):
-            left = torch.stack([vector[start : start + block] for vector in some]).to(kind)
-            right = torch.stack([vector[start : start + block] for vector in others]).to(kind)
-            products[first : first + rows] += (left @ right.T).double()
-    return products.cpu().numpy()
-
-
 def distances(vectors: Sequence[Vector], others: Iterable[Vector]) -> list[Tensor]:
     """How far every vector is from its counterpart: few operations on a GPU, little memory."""
     found: list[Tensor] = []

@@ -15,8 +15,8 @@ from sofa_fl.errors import RunError, TopologyError
 from sofa_fl.experiment.storage.events import ACCURACY, Event, edit_from_json, metric_of, remembered
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.report.words import Names, data_title, method_title, tell
+from sofa_fl.topology.edits import Edit
 from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import Edit
 
 Plain = dict[str, Any]
 Positions = Mapping[int, tuple[float, float]]

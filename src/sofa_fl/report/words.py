@@ -9,8 +9,7 @@ from typing import Any
 
 from sofa_fl.errors import printable
 from sofa_fl.experiment.storage.events import ACCURACY, is_evaluated, metric_of, score_name
-from sofa_fl.topology.tree import NodeId, Tree
-from sofa_fl.topology.tree.edits import (
+from sofa_fl.topology.edits import (
     AnyTree,
     Edit,
     Graft,
@@ -21,6 +20,7 @@ from sofa_fl.topology.tree.edits import (
     Prune,
     Split,
 )
+from sofa_fl.topology.tree import NodeId, Tree
 
 NOTHING = "-"
 WORTH_TELLING = 0.01  # by how much a mean must have fallen

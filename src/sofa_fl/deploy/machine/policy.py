@@ -75,7 +75,7 @@ class Policy:
     max_disclosure: Fraction = 0.0
     embeds: bool = False
     max_batches: Annotated[int, Ge(1)] = 1000
-    max_requests: Annotated[int, Ge(1)] = 32
+    max_requests: Annotated[int, Ge(1)] = 128
     max_trainings: Annotated[int, Ge(1)] = 2
     max_scores: Annotated[int, Ge(0)] | None = 3000
     coarse_scores: bool = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,15 @@ import numpy as np
 from sofa_fl.deploy.masked_sum.plan import SMALLEST
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.config import Config
+from sofa_fl.federation import Federation
 from sofa_fl.methods.method import Method
 from sofa_fl.methods.registry import make_method
-from sofa_fl.methods.rules.rule_set import rules_of
-from sofa_fl.methods.sofa import Sofa
-from sofa_fl.topology.clustering.config import DmacConfig
-from sofa_fl.topology.geometry.space import Space
+from sofa_fl.methods.sofa.averages import Models
+from sofa_fl.methods.sofa.by_models import SofaByModels
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.sharing import SharingConfig
+from sofa_fl.topology.edits import Edit
+from sofa_fl.topology.space import Space
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree
 
 ALWAYS_SUMMED = ("fedavg", "fedprox", "fedadam", "fedyogi", "hypcluster")
@@ -59,12 +61,23 @@ def summing_method(config: Config, smallest: int) -> Method[Any]:
     """The method of a run, whose clusters are large enough for a sum."""
     if config.method != "sofa":
         return make_method(config)
-    rules = rules_of(config.sofa)
+    return SummedSofa(config.sofa, config.sharing, smallest)
 
-    def build(space: Space, dmac: DmacConfig, first: int) -> Tree:
-        return with_large_parts(rules.build(space, dmac, first), space, smallest, first)
 
-    return Sofa(config.sofa, config.sharing, replace(rules, build=build))
+class SummedSofa(SofaByModels):
+    """SOFA-FL with a tree of clusters that are large enough for a sum."""
+
+    def __init__(self, config: SofaConfig, sharing: SharingConfig, smallest: int) -> None:
+        super().__init__(config, sharing)
+        self.smallest = smallest
+
+    def grow(self, space: Space, learned: Models, fed: Federation) -> Tree:
+        tree = super().grow(space, learned, fed)
+        return with_large_parts(tree, space, self.smallest, fed.first_id)
+
+    def edits(self, *_: object) -> list[Edit]:
+        """The tree stays: after the warm-up nothing new is known of single clients."""
+        return []
 
 
 def with_large_parts(tree: Tree, space: Space, smallest: int, first: int) -> Tree:

@@ -51,7 +51,7 @@ from sofa_fl.methods.baselines.hierfavg import HierFavgConfig
 from sofa_fl.methods.baselines.hypcluster import HypClusterConfig
 from sofa_fl.methods.baselines.oracle import OracleConfig
 from sofa_fl.methods.registry import OPTIONS, built_in_methods, find_method
-from sofa_fl.methods.rules.config import SofaConfig
+from sofa_fl.methods.sofa.config import SofaConfig
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.present import EvaluateConfig
 from sofa_fl.privacy.config import PrivacyConfig

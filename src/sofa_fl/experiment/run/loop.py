@@ -152,7 +152,6 @@ class Experiment:
         self.writer = Writer()
         if isinstance(self.pick.engine, StackedEngine):
             self.pick.engine.meanwhile = self.writer.catch_up
-            self.pick.engine.while_scoring = self.fed.spare.use
         self.seconds = 0.0
         self.started = time.perf_counter()
         self.frozen = FlatNetwork(build(factory, 0)).frozen_digest

@@ -27,7 +27,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "sofa.rules.graft": "paper",
             "sofa.rules.merge": "paper",
             "sofa.rules.split": "paper",
-            "sofa.alert": float("inf"),
             "sharing.max_disclosure": 1.0,
             "sharing.accumulate": True,
             "sharing.reshare": True,

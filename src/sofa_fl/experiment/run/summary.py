@@ -23,7 +23,7 @@ from sofa_fl.experiment.storage.events import count_edits
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import View
 from sofa_fl.methods.registry import MethodInfo
-from sofa_fl.topology.tree.edits import Edit
+from sofa_fl.topology.edits import Edit
 
 
 def summarize(

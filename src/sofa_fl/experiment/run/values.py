@@ -24,6 +24,8 @@ Section = TypeVar("Section")
 RETIRED: Mapping[str, str] = MappingProxyType(
     {
         "local.final_rate": "the learning rate is constant now; remove the key",
+        "sofa.alert": "clients with new data look for another place at once; remove the key",
+        "sofa.sketch": "positions are exact for any number of clients; remove the key",
     }
 )
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import wraps
 from typing import Any, TypeVar
 
-from sofa_fl.topology.tree.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
+from sofa_fl.topology.edits import Edit, Graft, Join, Leave, Merge, Prune, Split
 
 Event = dict[str, Any]
 T = TypeVar("T")

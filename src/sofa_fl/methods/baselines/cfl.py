@@ -23,7 +23,7 @@ from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import Clustered, ClusteredState, averaged, update_products
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId
 
 

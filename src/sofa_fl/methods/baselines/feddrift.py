@@ -27,7 +27,7 @@ from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId, Tree
 
 

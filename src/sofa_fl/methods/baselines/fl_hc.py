@@ -28,7 +28,7 @@ from sofa_fl.methods.clustered import (
 )
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId
 
 

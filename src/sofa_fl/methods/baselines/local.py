@@ -8,7 +8,7 @@ from sofa_fl.engine.base import answered
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.registry import register
-from sofa_fl.methods.rules.local_update import blend
+from sofa_fl.methods.sofa.mixing import blend
 from sofa_fl.models.flat import Model, Vector
 from sofa_fl.sharing import Shared, SharingConfig, share, training_sets
 from sofa_fl.topology.tree import NodeId, Tree, flat_tree

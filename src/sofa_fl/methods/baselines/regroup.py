@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
+from sofa_fl.federation import Federation
 from sofa_fl.methods.registry import register
-from sofa_fl.methods.rules.clusters import means_up
-from sofa_fl.methods.rules.config import SofaConfig
-from sofa_fl.methods.rules.losses import FederationEvidence
-from sofa_fl.methods.rules.rule_set import Rules, rules_of
-from sofa_fl.methods.sofa import Sofa
-from sofa_fl.sharing import SharingConfig
-from sofa_fl.topology.tree.edits import Edit
+from sofa_fl.methods.sofa.config import SofaConfig
+from sofa_fl.methods.sofa.method import Sofa
+from sofa_fl.methods.sofa.mixing import Mixing
+from sofa_fl.methods.sofa.state import SofaState
+from sofa_fl.topology.dmac import dmac
+from sofa_fl.topology.edits import Edit
+from sofa_fl.topology.space import Space
 
 
 @register("regroup", "DMAC every round", SofaConfig, section="sofa")
 class Regroup(Sofa):
-    """There is no foresight: no losses are measured before the tree is built."""
+    def regrown(self, state: SofaState, space: Space, fed: Federation) -> SofaState:
+        """A new tree, unrelated to the old one, if all clients have a position."""
+        if set(space.clients) != state.tree.members:
+            return state
+        tree = dmac(space, self.config.dmac, state.tree.next_id)
+        models = {client: state.models[client] for client in tree.clients}
+        mixing = Mixing({c: a for c, a in state.mixing.weights.items() if c in tree.members})
+        shared = state.shared.on(tree, fed.owned)
+        return replace(state, tree=tree, models=models, mixing=mixing, shared=shared)
 
-    def __init__(
-        self, config: SofaConfig, sharing: SharingConfig, rules: Rules | None = None
-    ) -> None:
-        rules = replace(rules or rules_of(config), foresight={})
-        super().__init__(config, sharing, rules)
-
-    def reshape(
-        self, evidence: FederationEvidence, rules: Rules
-    ) -> tuple[FederationEvidence, Sequence[Edit]]:
-        """Build a new tree, unrelated to the old one, if all clients have a position."""
-        tree, space = evidence.tree, evidence.space
-        if set(space.clients) != tree.members:
-            return evidence, ()
-        after = rules.build(space, self.config.dmac, tree.next_id)
-        models = means_up(after, evidence.models, evidence.fed)
-        return replace(evidence, tree=after, models=models, known={}), ()
+    def edits(self, *_: object) -> list[Edit]:
+        return []

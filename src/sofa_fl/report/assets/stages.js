@@ -19,7 +19,7 @@ function stagesTo(run, index) {
   return stages;
 }
 
-// As the edits of `sofa_fl.topology.tree.edits`, on a map of parents; false for one that is not known.
+// As the edits of `sofa_fl.topology.edits`, on a map of parents; false for one that is not known.
 function applyEdit(parent, edit) {
   const below = (node) => [...parent].filter(([, up]) => up === node).map(([child]) => child);
   const known = (...nodes) => nodes.every((node) => parent.has(node));

@@ -1,1 +1,0 @@
-"""The rules of SOFA-FL: small functions that can be replaced."""

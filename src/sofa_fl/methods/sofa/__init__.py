@@ -1,0 +1,1 @@
+"""SOFA-FL: the round (`method`), what it keeps (`state`), and its parts."""

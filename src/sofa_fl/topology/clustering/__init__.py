@@ -1,1 +1,0 @@
-"""DMAC builds the tree, SHAPE reshapes it."""

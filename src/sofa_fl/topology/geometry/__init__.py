@@ -1,1 +1,0 @@
-"""The positions of clients and nodes, and their distances."""
