@@ -116,6 +116,31 @@ def test_raw_columns_by_their_names(
     assert (np.array(["sick", "well"])[outputs.argmax(axis=1)] == words).mean() > 0.85
 
 
+@pytest.mark.parametrize("standardize", [True, False])
+def test_names_of_from_columns(
+    cli: Cli, tmp_path: Path, work_dir: Path, *, standardize: bool
+) -> None:
+    """Sites of the old and of the young; a new one's columns and words are found by name."""
+    columns, tables = ("id", "age", "bp", "ill"), []
+    for site in range(4):
+        file = tmp_path / f"{site}.csv"
+        write_site(file, 30 if site < 2 else 75, flip=site < 2, columns=columns, seed=site)
+        tables.append(sofa_fl.read_csv(file))
+    table = {name: np.concatenate([each[name] for each in tables]) for name in columns}
+    arrays = sofa_fl.from_columns(table, x=["age", "bp"], y="ill")
+    owner = np.repeat(range(4), [len(each["id"]) for each in tables])
+    data = sofa_fl.deal(arrays, by=owner, standardize=standardize)
+    config = sofa_fl.Config(rounds=1, out=str(tmp_path / "run"), engine="sequential")
+    run = sofa_fl.run(config, data=data, method="local").run
+    for order in (("age", "bp"), ("bp", "id", "age"), ("ill", "bp", "age")):
+        write_site(work_dir / "new.csv", 30, flip=True, columns=order, seed=99)
+        told = json.loads(cli("assign", str(run), "new.csv", "--json").stdout)
+        assert set(told["clients"]) <= {0, 1}, order
+        outputs = sofa_fl.predict(run, sofa_fl.read_csv("new.csv"), node="client:0")
+        raw = np.stack([sofa_fl.read_csv("new.csv")[name] for name in ("age", "bp")], axis=1)
+        np.testing.assert_array_equal(outputs, sofa_fl.predict(run, raw, node="client:0"))
+
+
 def test_labels_of_some_rows_alone(cli: Cli, clinics: Path, work_dir: Path) -> None:
     """Old patients with the labels of the young ones: twenty labels outweigh what inputs say."""
     columns = ("age", "bp", "smoker", "ill")

@@ -56,7 +56,7 @@ def summary_of(run: Path) -> dict[str, Any]:
 def check(text: str) -> None:
     assert "R²" in text
     assert "ccuracy" not in text
-    assert not re.search(r"\d%", re.sub(r"bottom|10%|disclosed .* of|at most \S+", "", text))
+    assert not re.search(r"\d%", re.sub(r"bottom|10%|disclosed .* of|at most\s+\S+", "", text))
 
 
 def test_the_tree(cli: Cli, run: Path) -> None:

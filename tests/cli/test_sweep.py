@@ -97,6 +97,15 @@ def test_without_it_nothing_but_numbers_is_kept(cli: Cli, tiny: list[str]) -> No
     assert "--keep-runs" in result.stdout
 
 
+def test_what_was_not_scored_is_a_dash(cli: Cli, tiny: list[str]) -> None:
+    options = [*common(tiny), "--set", "score_levels=false", "--over", "seed=0"]
+    result = cli("sweep", *options)
+    assert result.exit_code == 0, result.stderr
+    _, header, _, row = result.stdout.splitlines()[:4]
+    assert "whole test" in header
+    assert row.split()[3] == "-"
+
+
 def common(tiny: list[str]) -> list[str]:
     """The settings of a tiny run, of one round."""
     return [*tiny, "--rounds", "1"]

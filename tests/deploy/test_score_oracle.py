@@ -172,7 +172,7 @@ def train(here: ClientMachine, **changes: object) -> dict[str, NDArray[np.float3
     builder = MessageBuilder()
     header = {
         "start": builder.add_model(here.learner.initial(0)),
-        "given": None, "batches": 5, "seed": 0, "pulls": None, "pace": 1.0, "prior": False,
+        "given": None, "batches": 5, "seed": 0, "pulls": None, "prior": False,
         **changes,
     }  # fmt: skip
     answer = here.answer(builder.message(tasks=[header]))
@@ -191,10 +191,10 @@ def evaluate(here: ClientMachine, times: int = 1, scale: float = 1.0) -> list[li
 def test_a_training_tells_one_rounded_number_beside_its_model() -> None:
     """Without a step, the losses of its batches would be so many scores of one model."""
     here, exact = machine(), machine(replace(SITE, coarse_scores=False))
-    losses = train(here, pace=0.0)["losses"]
+    losses = train(here, learning_rate=0.0)["losses"]
     assert losses.shape == (5,)
     assert losses.tolist() == [np.float32(round(float(losses[0]), 3))] * 5
-    own = train(exact, pace=0.0)["losses"]
+    own = train(exact, learning_rate=0.0)["losses"]
     assert losses[0] <= math.log(CLASSES) + 2.5, "it is clipped"
     assert len(set(own.tolist())) == 5
     assert here.record.num_scores() == 1

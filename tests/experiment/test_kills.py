@@ -44,7 +44,7 @@ LIVELY: dict[str, Any] = {
         "scenario": {"name": "swap", "at": 8},
     },
     "local": {"batches": 2, "batch_size": 8},
-    "faults": {"dropout": 0.2, "straggle": 0.2, "bad": 0.17, "kind": "huge"},
+    "faults": {"dropout": 0.2, "straggle": 0.2, "bad": 0.17, "kind": "nan"},
     "guard": {"patience": 2, "quarantine": 3},
 }
 MOMENTS = ("checkpoint", "flush", "event", "rename", "renamed")

@@ -71,10 +71,10 @@ def test_inputs_tell_those_who_see_the_same(folder: Path) -> None:
 
 
 def test_labels_tell_those_who_call_it_the_same(folder: Path) -> None:
-    for group in range(3):
+    for group, alike in enumerate(({0, 1}, {0, 1}, {2})):
         new = newcomer(group)
         found = assign(folder, new.x, new.y)
-        assert group_of(found.clients) == {group}
+        assert group_of(found.clients) <= alike
         hits = outputs_of(found.model, new.x).argmax(axis=1) == new.y
         assert hits.mean() > 0.9
     odd = newcomer(2)

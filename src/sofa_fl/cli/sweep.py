@@ -136,14 +136,19 @@ def show_rows(rows: Sequence[Row]) -> None:
     seeds, metric = rows[0]["runs"], metric_of(rows[0])
     title = f"{scores_title(metric)}{f', mean of {seeds} seeds' if seeds > 1 else ''}"
     table = plain_table(title, [*keys, *(names.get(key, key) for key in columns)])
-    best = {key: max(sign * row[key] for row in rows) for key, sign in columns.items()}
+    known = {key: [row[key] for row in rows if row[key] is not None] for key in columns}
+    best = {
+        key: (max if sign > 0 else min)(known[key])
+        for key, sign in columns.items()
+        if sign and known[key]
+    }
     for row in rows:
         cells = [
             Text(
                 f"{row[key]:.1f}" if key == "seconds" else table_score(row[key], metric),
-                style="bold" if sign and sign * row[key] == best[key] else "",
+                style="bold" if key in best and row[key] == best[key] else "",
             )
-            for key, sign in columns.items()
+            for key in columns
         ]
         table.add_row(*(Text(shown_value(row, key)) for key in keys), *cells)
     screen = console()

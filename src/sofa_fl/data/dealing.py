@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Samples
 from sofa_fl.data.own import from_arrays
 from sofa_fl.data.partition import hold_out
-from sofa_fl.data.preprocess import fit_preprocessing
+from sofa_fl.data.preprocess import Preprocessing, fit_preprocessing
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for
 
@@ -54,9 +54,8 @@ def deal(
     arrays = checked_arrays(arrays)
     rows = deal_rows(by(arrays) if callable(by) else by, len(arrays), test, holdout, seed)
     train, tests = arrays.take(rows.trained), arrays.take(rows.scored)
-    preprocessing = None
-    if standardize:
-        preprocessing = fit_preprocessing(train.x, standardize=True)
+    preprocessing = preprocessing_of(train, standardize=standardize)
+    if standardize and preprocessing is not None:
         train, tests = (Arrays(preprocessing.apply(part.x), part.y) for part in (train, tests))
     return FederatedData(
         train,
@@ -65,6 +64,21 @@ def deal(
         num_outputs(arrays),
         names=rows.names,
         preprocessing=preprocessing,
+    )
+
+
+def preprocessing_of(train: Arrays, *, standardize: bool = False) -> Preprocessing | None:
+    """How raw rows become inputs, fitted to training samples; None if they are inputs already."""
+    known = train.preprocessing
+    if known is None or known.shape != train.x.shape[1:]:
+        return fit_preprocessing(train.x, standardize=True) if standardize else None
+    return fit_preprocessing(
+        train.x,
+        columns=known.columns,
+        standardize=standardize,
+        classes=known.classes,
+        target=known.target,
+        unused=known.unused,
     )
 
 
@@ -119,7 +133,8 @@ def checked_arrays(arrays: Arrays) -> Arrays:
             f"samples must be sofa_fl.Arrays, got {type(arrays).__name__}; create them with "
             "sofa_fl.from_arrays(x, y)"
         )
-    return from_arrays(arrays.x, arrays.y, scale=arrays.scale, shift=arrays.shift)
+    checked = from_arrays(arrays.x, arrays.y, scale=arrays.scale, shift=arrays.shift)
+    return replace(checked, preprocessing=arrays.preprocessing)
 
 
 def _put_aside(rows: Samples, test: float, seed: int, client: int) -> tuple[Samples, Samples]:

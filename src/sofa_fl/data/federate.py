@@ -12,10 +12,10 @@ from sofa_fl.data.concepts import Script, perform
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.csv_clients import CSV, csv_clients
 from sofa_fl.data.datasets import given_folders, load_dataset
+from sofa_fl.data.dealing import checked_arrays, preprocessing_of
 from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Truth
 from sofa_fl.data.natural.federations import NATURAL, natural_config
 from sofa_fl.data.natural.natural_records import natural_federation
-from sofa_fl.data.own import from_arrays
 from sofa_fl.data.scenarios import check_playable, script_of
 from sofa_fl.errors import DataError
 from sofa_fl.seeding import rng_for
@@ -63,6 +63,18 @@ def federate(
     `arrays` (training, test) replaces the dataset that `config` names, and `script` replaces its
     scenario and its number of clients. Every draw depends on `seed`.
     """
+    data = _federate(config, seed, arrays, script)
+    if data.train.preprocessing is None:
+        return data
+    return replace(data, preprocessing=preprocessing_of(data.train))
+
+
+def _federate(
+    config: DataConfig,
+    seed: int,
+    arrays: tuple[Arrays, Arrays] | None,
+    script: Script | None,
+) -> FederatedData:
     folder = None if config.dir is None else Path(config.dir)
     if arrays is None and script is None and config.name in NATURAL:
         records = NATURAL[config.name].read(tuple(given_folders(folder)))
@@ -70,7 +82,7 @@ def federate(
     if arrays is None:
         train, test = load_dataset(config.name, folder)
     else:
-        train, test = (from_arrays(a.x, a.y, scale=a.scale, shift=a.shift) for a in arrays)
+        train, test = map(checked_arrays, arrays)
     _check_alike(train, test)
     # Before subsampling: the size of a network must not hang on which samples were drawn.
     num_outputs = _num_outputs(train, test)

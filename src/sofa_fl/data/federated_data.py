@@ -29,13 +29,15 @@ class Arrays:
     """Inputs and targets, row by row; a network gets `(x * scale + shift)` as float32.
 
     `x` may stay uint8, which takes a quarter of the memory; `y` contains int64 class labels, or
-    float32 targets for regression.
+    float32 targets for regression. `preprocessing` says what their columns are called, if they have
+    names.
     """
 
     x: NDArray[Any]
     y: NDArray[Any]
     scale: float = 1.0
     shift: float = 0.0
+    preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):

@@ -7,6 +7,7 @@ dataset. Nothing of theirs is imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from sofa_fl.data.csv_files import CsvConfig, find_csv, read_csv
 from sofa_fl.data.dealing import deal, deal_rows, num_outputs
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.data.own import from_arrays
-from sofa_fl.data.preprocess import fit_preprocessing
+from sofa_fl.data.preprocess import Column, fit_preprocessing
 from sofa_fl.errors import DataError
 
 FILLING = "fill it in, or use from_csv or from_partitions, which fill in blanks"
@@ -112,14 +113,26 @@ def from_columns(
         inputs, are_images = _cells(column_of(table, x), x)
     else:
         inputs, are_images = np.stack([_numbers(table, name) for name in _named(x)], axis=1), False
-    targets = read_targets(table, y)
+    targets, words = read_targets(table, y), []
     if targets.dtype.kind in "OUS":
-        targets = _numbered(targets, y, classes)
+        words = sorted({*map(str, targets)}) if classes is None else [*map(str, classes)]
+        targets = _numbered(targets, y, words)
     usual = (1 / 127.5, -1.0) if are_images and inputs.dtype == np.uint8 else (1.0, 0.0)
     scale, shift = (
         given if given is not None else use for given, use in zip((scale, shift), usual)
     )
-    return from_arrays(inputs, targets, scale=scale, shift=shift)
+    arrays = from_arrays(inputs, targets, scale=scale, shift=shift)
+    if isinstance(x, str):
+        return arrays
+    preprocessing = fit_preprocessing(
+        arrays.x,
+        columns=[Column(name) for name in x],
+        standardize=False,
+        classes=words,
+        target=y,
+        unused=_unused_columns([table], y, x),
+    )
+    return replace(arrays, preprocessing=preprocessing)
 
 
 def from_partitions(
@@ -286,10 +299,9 @@ def _cells(column: Any, name: str) -> tuple[NDArray[Any], bool]:
     return (inputs[:, None] if inputs.ndim == 1 else inputs), False
 
 
-def _numbered(values: NDArray[Any], name: str, classes: Sequence[Any] | None) -> NDArray[np.int64]:
+def _numbered(values: NDArray[Any], name: str, classes: Sequence[str]) -> NDArray[np.int64]:
     text = [str(value) for value in values]
-    order = sorted(set(text)) if classes is None else [str(value) for value in classes]
-    number = {value: at for at, value in enumerate(order)}
-    if strange := sorted(set(text) - set(order)):
-        raise DataError(f"column {name!r} contains {strange[0]!r}, which is not one of {order}")
+    number = {value: at for at, value in enumerate(classes)}
+    if strange := sorted(set(text) - set(classes)):
+        raise DataError(f"column {name!r} contains {strange[0]!r}, which is not one of {classes}")
     return np.array([number[value] for value in text], dtype=np.int64)
