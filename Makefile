@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 CPU_BUILD := https://download.pytorch.org/whl/cpu
 TORCH ?= $(shell nvidia-smi -L > /dev/null 2>&1 || echo $(CPU_BUILD))
 
-.PHONY: setup demo run test lint docs notebook bench bench-peers mutants clean
+.PHONY: setup demo run test lint docs tables notebook bench bench-peers mutants clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,9 @@ lint: $(STAMP)
 
 docs: $(STAMP)  ## the site, into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+tables: $(STAMP)  ## the pages and tables of results, from results/*.json; ARGS='natural --missing' makes runs
+	$(BIN)/python -m study $(or $(ARGS),docs)
 
 notebook: $(STAMP)  ## run docs_build/notebook_cells.py into docs/notebook.ipynb
 	$(BIN)/python docs_build/notebook.py

@@ -67,7 +67,6 @@ OUTSIDE = {
     "threadpoolctl": {"topology"},
     "scipy": {"topology", "data", "methods", "report/intervals", "experiment/scoring/agreement"},
     "matplotlib": {"jobs/plotting"},
-    "study": {"cli/reproduce"},  # the repository's, not in the wheel
 }
 # What loads pickles, always or unless told not to; `weights_only` goes with `torch.load`.
 UNPICKLERS = (

@@ -35,7 +35,7 @@ def test_the_python_example_runs(
 def test_the_commands_exist() -> None:
     commands = set(re.findall(r"^sofa-fl (\w+)", README, re.MULTILINE))
     assert commands == {
-        "demo", "run", "resume", "watch", "report", "tree", "compare", "reproduce",
+        "demo", "run", "resume", "watch", "report", "tree", "compare",
         "init", "sweep", "export", "assign",
     }  # fmt: skip
     for command in commands:

@@ -24,7 +24,7 @@ ELSEWHERE = {
             "natural.md",
             "tree.md",
         ),
-        "made by `sofa-fl reproduce docs`; its commands take hours",
+        "made by `python -m study docs`; its commands take hours",
     ),
     "own.md": "has a test of its own",
     "ray.md": "has a test of its own",
@@ -33,7 +33,7 @@ ELSEWHERE = {
 NOT_RUN = {
     ("index.md", "make setup # .venv"): "installs the package, which a test has already",
     ("scale.md", "sofa-fl run --set engine=stacked"): "needs a GPU",
-    ("runs.md", "sofa-fl reproduce table1 --seeds"): "minutes to hours",
+    ("runs.md", "python -m study table1 --seeds"): "minutes to hours",
     ("rules.md", "sofa-fl sweep --preset paper"): "minutes to hours",
 }
 PAGES = {page.name: list(blocks_of(page)) for page in sorted(DOCS.glob("*.md"))}

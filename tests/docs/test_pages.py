@@ -78,7 +78,7 @@ def test_texts_over_several_lines_are_one() -> None:
 
 
 def test_every_command_and_public_name_is_there() -> None:
-    for name in ("run", "resume", "watch", "report", "tree", "compare", "reproduce"):
+    for name in ("run", "resume", "watch", "report", "tree", "compare"):
         assert f"## `sofa-fl {name}`" in commands_page()
     page = api_page()
     for name in sofa_fl.__all__:

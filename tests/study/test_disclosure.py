@@ -98,7 +98,7 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_the_page_says_what_there_is(tmp_path: Path) -> None:
     text = disclosure_page(tmp_path, tmp_path)
-    assert "no results yet: `sofa-fl reproduce disclosure`" in text
+    assert "no results yet: `python -m study disclosure`" in text
     add_rows(tmp_path / DISCLOSURE, every("S2", 0.02))
     text = disclosure_page(tmp_path, tmp_path)
     assert "## Once, refreshed, or to all" in text

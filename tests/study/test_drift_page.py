@@ -33,13 +33,13 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_without_rows_it_says_how_to_get_them(tmp_path: Path) -> None:
     text = drift_page(tmp_path, tmp_path)
-    assert "no results yet: `sofa-fl reproduce drift`" in text
+    assert "no results yet: `python -m study drift`" in text
 
 
 def test_the_page_has_what_there_is_and_how_it_came_about(tmp_path: Path) -> None:
     add_rows(tmp_path / DRIFT, rows_of_all())
     text = drift_page(tmp_path, tmp_path)
-    assert "\nsofa-fl reproduce drift --seeds 0,1 --set local.precision=bf16 --replace\n" in text
+    assert "\npython -m study drift --seeds 0,1 --set local.precision=bf16 --replace\n" in text
     assert "Engine: stacked.\nAll runs have `local.precision=bf16`.\n" in text
     for words in ("### Recovery in time", "### Where nothing changes", "### recur: ", "- groups: "):
         assert words in text
@@ -60,7 +60,7 @@ def test_the_page_has_what_there_is_and_how_it_came_about(tmp_path: Path) -> Non
         "All rows: precision not recorded",
     ):
         assert words in text
-    assert "\nsofa-fl reproduce faults --seeds 0 --replace\n" in text
+    assert "\npython -m study faults --seeds 0 --replace\n" in text
     assert "\n\n\n" not in text
 
 

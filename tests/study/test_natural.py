@@ -133,7 +133,7 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_the_page_says_what_there_is(tmp_path: Path) -> None:
     text = natural_page(tmp_path)
-    assert "no results yet: `sofa-fl reproduce natural`" in text
+    assert "no results yet: `python -m study natural`" in text
     add_rows(tmp_path / NATURAL, rows_of("heart", "sofa", [0.8]) + rows_of("heart", "local", [0.7]))
     text = natural_page(tmp_path)
     for words in (

@@ -70,6 +70,6 @@ def test_what_a_part_brings_is_told(tmp_path: Path) -> None:
     add_rows(tmp_path / WITHOUT, rows)
     page = natural_page(tmp_path)
     assert "## SOFA-FL without each of its parts" in page
-    assert "sofa-fl reproduce natural_ablation" in page
+    assert "python -m study natural_ablation" in page
     section = page[page.index("## SOFA-FL without") : page.index("## Hyperparameters")]
     assert "\n\n\n" not in section

@@ -92,7 +92,7 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_the_page_says_what_there_is(tmp_path: Path) -> None:
     text = privacy_page(tmp_path, tmp_path)
-    assert "no results yet: `sofa-fl reproduce privacy`" in text
+    assert "no results yet: `python -m study privacy`" in text
     add_rows(tmp_path / PRIVACY, every())
     text = privacy_page(tmp_path, tmp_path)
     assert "## Every budget" in text

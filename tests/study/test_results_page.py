@@ -26,7 +26,7 @@ from tests.study.cases import row, rows
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
 ROOT = Path(__file__).parent.parent.parent
-AGAIN = "run 'sofa-fl reproduce docs' and commit what it writes"
+AGAIN = "run 'python -m study docs' and commit what it writes"
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -118,9 +118,9 @@ def test_the_commands_are_those_that_made_the_rows(tmp_path: Path) -> None:
     add_rows(tmp_path / "table2.json", rows("no sharing", [0.9, 0.8]))
     text = results_page(tmp_path, tmp_path)
     assert "\nThe runs of ablation have `local.precision=bf16`.\n" in text
-    assert "\nsofa-fl reproduce table2 --replace\n" in text
-    assert "\nsofa-fl reproduce sweep --seeds 100 --set warmup=3 --replace\n" in text
-    assert "\nsofa-fl reproduce ablation --set local.precision=bf16 --replace\n" in text
+    assert "\npython -m study table2 --replace\n" in text
+    assert "\npython -m study sweep --seeds 100 --set warmup=3 --replace\n" in text
+    assert "\npython -m study ablation --set local.precision=bf16 --replace\n" in text
     assert "(the paper's), 0.1 shared every round, 89% disclosed**" in text
     assert "seed 100, by the mean client" in text
 
@@ -142,7 +142,7 @@ def test_the_page_has_what_there_is(tmp_path: Path) -> None:
     ):
         assert words in text
     assert "first table" not in text
-    assert "\nsofa-fl reproduce table2 --replace\n" in text
+    assert "\npython -m study table2 --replace\n" in text
     assert "*Without partial data sharing. Local loss, mean over all clients" in text
     assert "clients.svg" not in text
     assert "\n\n\n" not in text

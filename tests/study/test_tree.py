@@ -147,7 +147,7 @@ def test_the_page_is_up_to_date_and_registers_before_there_are_results(tmp_path:
     assert page == tree_page(ROOT / "results", ROOT / "docs"), AGAIN
     text = tree_page(tmp_path, tmp_path)
     assert "**Claim.** Two levels beat one" in text
-    assert "no results yet: `sofa-fl reproduce tree`" in text
+    assert "no results yet: `python -m study tree`" in text
     add_rows(tmp_path / TREE, runs("S9-25-mlp", "two levels", lambda s: 0.8))
     text = tree_page(tmp_path, tmp_path)
     assert "### S9, MLP" in text
