@@ -2,10 +2,7 @@
 
 Clients in groups of groups. DMAC builds the tree; SHAPE passes over it once; then it passes over
 the result on the same positions, and on positions where one client in 100 has gone to another
-group. Losses are squared distances, and all clients look around in every pass. Then what SHAPE
-costs against DMAC in the situations of a run (`situations.py`). `--gains` prints what fast
-neighbors gain (`fast_parts.py`).
-`--check-sketch` compares trees of sketched positions with exact ones on the paper's experiment.
+group. Losses are squared distances, and all clients look around in every pass.
 """
 
 from __future__ import annotations
@@ -15,27 +12,51 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy
 import sklearn
-from loglog import Series, log_log_svg
-from situations import compare
-from situations import table as ratios
-from timing import shape_at, space_of, timed
 
 from sofa_fl.experiment.storage.events import count_edits
-from sofa_fl.topology.clustering.config import DmacConfig
+from sofa_fl.topology.clustering.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.clustering.dmac import dmac
-from sofa_fl.topology.geometry.space import Floats
+from sofa_fl.topology.clustering.evidence import DistanceEvidence
+from sofa_fl.topology.clustering.shape import shape
+from sofa_fl.topology.geometry.space import Floats, Space
+from sofa_fl.topology.tree import NodeId, Tree
+from sofa_fl.topology.tree.edits import Edit
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
-COMPARED = (200, 1000, 10_000)  # clients in all situations
-LINES = {"dmac": "DMAC, anew", "moved": "SHAPE, 1 % moved", "still": "SHAPE, nothing moved"}
+TIMED = ("dmac", "still", "moved")
+T = TypeVar("T")
+
+
+def timed(job: Callable[[], T]) -> tuple[float, T]:
+    """Of this process: all is one thread, and others on the machine are to make no difference."""
+    start = time.process_time()
+    result = job()
+    return time.process_time() - start, result
+
+
+def space_of(places: Floats) -> Space:
+    n = len(places)
+    return Space(tuple(map(NodeId, range(n))), places, np.ones(n), "euclidean", "average")
+
+
+def shape_at(tree: Tree, places: Floats) -> tuple[Tree, list[Edit]]:
+    """A pass on places that are new to it, where all look around; losses are squared distances.
+
+    So what is timed is the search for edits, and the questions cost next to nothing: in a run
+    each is an evaluation on a client.
+    """
+    space = space_of(places)
+    evidence = DistanceEvidence(tree, space, blind_loss=2 * space.scale**2)
+    return shape(tree, evidence, ShapeConfig(every=1))[:2]
 
 
 def group_places(n: int, dimensions: int, rng: np.random.Generator) -> Floats:
@@ -122,64 +143,26 @@ def _with_range(seconds: Sequence[float]) -> str:
     return median if len(seconds) < 2 else f"{median} ({min(seconds):.3g}-{max(seconds):.3g})"
 
 
-def picture(rows: Sequence[Mapping[str, Any]], about: Mapping[str, object]) -> str:
-    series = []
-    for name, title in LINES.items():
-        points = [
-            (row["clients"], statistics.median(spent), min(spent), max(spent))
-            for row, spent in ((row, row["seconds"][name]) for row in rows)
-        ]
-        series.append(Series(title, f"time grows as clients^{exponent(rows, name):.2f}", points))
-    subtitle = (
-        f"{about['cpu']}, {about['cores']} cores; positions of {rows[0]['dimensions']} numbers"
-    )
-    return log_log_svg("The tree, by number of clients", subtitle, "clients", "seconds", series)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: few clients, once")
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="the most clients")
-    parser.add_argument("--gains", action="store_true", help="only what fast neighbors gain")
-    parser.add_argument("--check-sketch", action="store_true", help="only compare trees")
-    parser.add_argument("--seeds", type=int, default=5, help="of the sketch check")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    if options.gains:
-        from fast_parts import SIZES as GAIN_SIZES
-        from fast_parts import gains, gains_table
-
-        gained = list(
-            gains(GAIN_SIZES[:1] if options.quick else GAIN_SIZES, 1 if options.quick else 3)
-        )
-        print(gains_table(gained))
-        (options.out / "fast_parts.json").write_text(json.dumps(gained, indent=2) + "\n")
-        return
-    if options.check_sketch:
-        from sketch_check import check_sketch
-
-        check_sketch(range(options.seeds), options.out / "sketch.json")
-        return
     sizes = SIZES[:2] if options.quick else [n for n in SIZES if n <= options.largest]
-    rows, found = [], []
+    rows = []
     for n in sizes:
         rng = np.random.default_rng(n)
         repeat = 1 if options.quick or n > 10_000 else 5
         rows.append(measure(group_places(n, 16, rng), repeat, rng))
         print(table(rows[-1:]).splitlines()[-1], flush=True)
-    for n in COMPARED[:1] if options.quick else [n for n in COMPARED if n <= options.largest]:
-        for row in compare(n, 1 if options.quick else 5 if n <= 1000 else 3):
-            found.append(row)
-            print(ratios([row]).splitlines()[-1], flush=True)
     about = machine()
     print(f"\n{', '.join(f'{name} {value}' for name, value in about.items())}\n\n{table(rows)}")
-    print(f"\n{ratios(found)}")
-    powers = {name: exponent(rows, name) for name in LINES}
+    powers = {name: exponent(rows, name) for name in TIMED}
     print("\ntime grows as clients to the power of", {n: round(p, 2) for n, p in powers.items()})
-    record = {"machine": about, "exponents": powers, "rows": rows, "situations": found}
+    record = {"machine": about, "exponents": powers, "rows": rows}
     (options.out / "topology.json").write_text(json.dumps(record, indent=2) + "\n")
-    (options.out / "topology.svg").write_text(picture(rows, about), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -48,10 +48,6 @@ def test_what_is_made_of_the_code_is_in_it(site: Path) -> None:
     assert "Continue a run from its last checkpoint" in (site / "api.html").read_text("utf-8")
 
 
-def test_lists_right_after_prose_are_lists(site: Path) -> None:
-    assert "<li><em>Graft</em>" in (site / "architecture.html").read_text(encoding="utf-8")
-
-
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert not LOADS.search(page.read_text(encoding="utf-8")), page.name

@@ -9,7 +9,6 @@ from study.pages.drift_page import DRIFT, FAULTS, TRIED, drift_page
 from study.pages.drift_tables import by_label
 from study.rows.row_files import Row, add_rows
 from tests.study.drift_cases import drifting, faulty, still
-from tests.study.test_results_page import AGAIN, ROOT
 
 GIVEN = {"local.precision": "bf16"}
 
@@ -24,11 +23,6 @@ def rows_of_all() -> list[Row]:
         drifting("sofa", setting="recur", changes=[3, 5], overrides=GIVEN),
         still("sofa", overrides=GIVEN),
     ]
-
-
-def test_the_page_is_up_to_date() -> None:
-    page = (ROOT / "docs" / "drift.md").read_text(encoding="utf-8")
-    assert page == drift_page(ROOT / "results", ROOT / "docs"), AGAIN
 
 
 def test_without_rows_it_says_how_to_get_them(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from study.pages.natural_page import natural_page
 from study.pages.natural_tables import NATURAL, behind, in_short, natural_tables
 from study.rows.row_files import Row, add_rows
 from tests.study.cases import row
-from tests.study.test_results_page import AGAIN, ROOT
 
 
 def scope(**more: object) -> Scope:
@@ -124,11 +123,6 @@ def test_years_have_a_table_of_their_own() -> None:
     assert "Over all rounds since the first change" in text
     assert "| Local+ | 70.00 | 60.00 | +0.00 | +0.00 |" in text
     assert "- Not run: no tree, " in text
-
-
-def test_the_page_is_up_to_date() -> None:
-    page = (ROOT / "docs" / "natural.md").read_text(encoding="utf-8")
-    assert page == natural_page(ROOT / "results"), AGAIN
 
 
 def test_the_page_says_what_there_is(tmp_path: Path) -> None:
