@@ -7,7 +7,9 @@ does not say how many. What a failure prints repeats it.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -19,3 +21,14 @@ settings.register_profile(
 )
 settings.load_profile("explore" if EXPLORE else "suite")
 torch.set_num_threads(1)
+
+TESTS = Path(__file__).parent
+MARKS = {"deploy": pytest.mark.deploy, "docs": pytest.mark.slow, "examples": pytest.mark.slow}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whole folders; elsewhere a file or a test marks itself."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in MARKS:
+            item.add_marker(MARKS[folder])

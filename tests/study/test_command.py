@@ -57,6 +57,7 @@ def test_retired_keys_are_refused(study: Cli, work_dir: Path) -> None:
     assert_refused(study("table2", "--quick", "--set", f"{KEY}=1"), SENTENCE)
 
 
+@pytest.mark.slow
 def test_table1_then_again_then_its_figures(
     study: Cli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_table1_then_again_then_its_figures(
     assert_refused(study("figures", "--quick"), "matplotlib", "sofa-fl[figures]")
 
 
+@pytest.mark.slow
 def test_the_benchmark_keeps_what_was_there(study: Cli, work_dir: Path) -> None:
     for seed in ("0", "1"):
         made = study("benchmark", *PAIR, "--seeds", seed, "--out", "here")
@@ -108,6 +110,7 @@ def test_the_benchmark_keeps_what_was_there(study: Cli, work_dir: Path) -> None:
     assert "## In short" in (work_dir / "docs" / "results.md").read_text()
 
 
+@pytest.mark.slow
 def test_rows_that_are_there_are_replaced_only_if_asked_for(study: Cli, work_dir: Path) -> None:
     command = ("benchmark", *PAIR, "--out", "here", "--json")
     assert study(*command).exit_code == 0
@@ -132,6 +135,7 @@ def test_rows_that_are_there_are_replaced_only_if_asked_for(study: Cli, work_dir
     assert all(row["overrides"]["rounds"] == 1 for row in json.loads(file.read_text()))
 
 
+@pytest.mark.slow
 def test_drift_and_faults_end_to_end(study: Cli, work_dir: Path) -> None:
     drift = ("drift", "--quick", "--settings", "churn,groups")
     made = study(*drift, "--methods", "sofa,regroup")
@@ -157,6 +161,7 @@ def test_drift_and_faults_end_to_end(study: Cli, work_dir: Path) -> None:
     assert "## Clients that fail" in (work_dir / "runs" / "quick" / "drift.md").read_text()
 
 
+@pytest.mark.slow
 def test_natural_federations_end_to_end(study: Cli, work_dir: Path) -> None:
     natural = ("natural", "--quick", "--settings", "heart,S9-25")
     methods = ("--methods", "sofa,no tree,fedavg+,hypcluster+,local")
@@ -180,6 +185,7 @@ def test_natural_federations_end_to_end(study: Cli, work_dir: Path) -> None:
     assert "### S9-25" in (work_dir / "runs" / "quick" / "natural.md").read_text()
 
 
+@pytest.mark.slow
 def test_given_trees_end_to_end(study: Cli, work_dir: Path) -> None:
     options = ("--settings", "S9-25-mlp", "--methods", "two levels,flat")
     made = study("tree", "--quick", *options)
@@ -242,6 +248,7 @@ def _offline(*_: object) -> None:
     raise DataError("could not download it")
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(work_dir: Path) -> None:
     options = ("--quick", "--settings", "S1", "--set", "rounds=200", "--seeds", "0,1")
     running = subprocess.Popen(
