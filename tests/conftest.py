@@ -32,3 +32,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in MARKS:
             item.add_marker(MARKS[folder])
+        if "[ray" in item.name:  # Ray takes seconds to start
+            item.add_marker(pytest.mark.slow)

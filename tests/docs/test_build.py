@@ -56,8 +56,8 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 
 
 def test_nothing_is_cut_off_at_a_usual_width(site: Path) -> None:
-    """Columns of the results were hidden at 1400 pixels, and the copy button lay on long lines."""
-    hidden = """() => [...document.querySelectorAll(".md-typeset__scrollwrap, article pre > code")]
+    """Columns of the results were hidden at 1400 pixels."""
+    hidden = """() => [...document.querySelectorAll(".md-typeset__scrollwrap")]
       .map((box) => box.scrollWidth - box.clientWidth).filter((width) => width > 2)"""
     with browser_for_tests() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
