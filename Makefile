@@ -8,9 +8,13 @@ STAMP := $(VENV)/.ready
 CPU_BUILD := https://download.pytorch.org/whl/cpu
 TORCH ?= $(shell nvidia-smi -L > /dev/null 2>&1 || echo $(CPU_BUILD))
 
-.PHONY: setup demo run test lint docs notebook bench bench-peers mutants clean
+.DEFAULT_GOAL := help
+.PHONY: help setup demo run test quick lint format docs tables notebook bench bench-peers mutants clean
 
-setup: $(STAMP)
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## .venv, with the versions in constraints.txt
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
@@ -34,13 +38,23 @@ run: $(STAMP)  ## the paper's experiment on the bundled MNIST
 test: $(STAMP)  ## all tests, two processes side by side
 	$(BIN)/python -m tests
 
-lint: $(STAMP)
+quick: $(STAMP)  ## the tests that are not slow: about three minutes on two cores
+	$(BIN)/python -m tests -m 'not (slow or deploy or browser)'
+
+lint: $(STAMP)  ## ruff and strict mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+format: $(STAMP)  ## what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
 docs: $(STAMP)  ## the site, into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+tables: $(STAMP)  ## the pages and tables of results, from results/*.json; ARGS='natural --missing' makes runs
+	$(BIN)/python -m study $(or $(ARGS),docs)
 
 notebook: $(STAMP)  ## run docs_build/notebook_cells.py into docs/notebook.ipynb
 	$(BIN)/python docs_build/notebook.py
@@ -58,5 +72,5 @@ mutants: $(STAMP) .mutation/.ready  ## mutation testing of the tree's core, an h
 	$(BIN)/python -m pip install --quiet --target .mutation "$$(grep '^mutmut==' constraints.txt)" 'pytest<9.1'
 	@touch $@
 
-clean:
+clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) .mutation mutants site .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis

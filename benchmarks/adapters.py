@@ -9,16 +9,20 @@ memory to tell, and few clients will do.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # of study and tests
+
 import argparse
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from checkout import ROOT
 
 from sofa_fl.engine.base import LocalConfig, Precision, Task
 from sofa_fl.engine.sequential import SequentialEngine

@@ -3,7 +3,7 @@
     python benchmarks/adapters_prepare.py intents.json FOLDER
 
 The vocabulary is cut down to the tokens of the queries, which changes neither tokens nor outputs.
-Then: sofa-fl reproduce adapters --data-dir FOLDER
+Then: python -m study adapters --data-dir FOLDER
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from checkout import ROOT
-
 from sofa_fl.jobs.plotting import BLUE, ORANGE, VERMILION, drawing
+
+ROOT = Path(__file__).resolve().parents[1]
 
 TITLES = {"pfl": "pfl, FedAvg", "fedavg": "SOFA-FL's package, FedAvg", "sofa": "SOFA-FL"}
 COLOURS = {"pfl": ORANGE, "fedavg": BLUE, "sofa": VERMILION}

@@ -6,10 +6,14 @@ to 199 are for choices, and no table uses them.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # of study
+
 import argparse
 from dataclasses import replace
 
-import checkout  # noqa: F401 (first: it finds the package)
 import torch
 
 from sofa_fl.experiment.run.loop import Experiment, Own

@@ -19,7 +19,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import checkout  # noqa: F401 (first: it finds the package)
 import torch
 from engines import FLOPS_PER_SAMPLE
 

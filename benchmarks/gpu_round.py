@@ -9,6 +9,10 @@ does the same, and finds the GPU idle. What is known of a job is printed and wri
 
 from __future__ import annotations
 
+import time
+
+BEGAN = time.perf_counter()  # before anything large is imported
+
 import argparse
 import cProfile
 import faulthandler
@@ -16,7 +20,6 @@ import io
 import pstats
 import statistics
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -24,7 +27,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import checkout  # (first: it finds the package)
 import torch
 from cifar_job import COHORT, USERS, config_for, data_for, network
 from torch._C._autograd import DeviceType
@@ -39,6 +41,7 @@ from sofa_fl.experiment.run.loop import Own
 JobName = Literal["sofa", "fedavg", "paper-bf16", "paper-tf32"]
 Span = tuple[float, float]
 WAITING = ("Synchronize", "cudaMemcpy", "cudaMalloc", "cudaFree", "Launch")
+ROOT = Path(__file__).resolve().parents[1]
 TOP = 16  # lines of every list
 
 
@@ -151,7 +154,7 @@ def report(name: str, rounds: Rounds) -> str:
 
 def shortened(line: str) -> str:
     """A line of `pstats` without the path of the checkout or of installed packages."""
-    for root in (f"{checkout.ROOT}/src/", f"{checkout.ROOT}/"):
+    for root in (f"{ROOT}/src/", f"{ROOT}/"):
         line = line.replace(root, "")
     head, _, tail = line.partition("site-packages/")
     return f"{head[: len(head) - len(head.split()[-1])]}{tail}"[:130] if tail else line[:130]
@@ -210,7 +213,7 @@ def main() -> None:
     say(f"{device}, torch {torch.__version__}, {options.precision}\n")
     for name in options.only:
         say(look_at(name, options))
-        say(f"{time.perf_counter() - checkout.BEGAN:.1f} s since the beginning\n")
+        say(f"{time.perf_counter() - BEGAN:.1f} s since the beginning\n")
     faulthandler.cancel_dump_traceback_later()
 
 

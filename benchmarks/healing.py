@@ -8,6 +8,11 @@ client, as Markdown. Seeds below 200 are for choices; nothing was chosen on thos
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # of study
+
 import argparse
 import random
 import statistics
@@ -16,7 +21,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 
-import checkout  # noqa: F401 (first: it finds the package)
 import torch
 
 from sofa_fl.data.federate import dealt_out

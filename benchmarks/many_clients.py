@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import checkout  # noqa: F401 (first: it finds the package)
 import numpy as np
 import torch
 from process_tree import descendants, proportional_bytes

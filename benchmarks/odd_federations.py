@@ -29,7 +29,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import checkout  # noqa: F401 (first: it finds the package)
 import numpy as np
 import torch
 from numpy.typing import NDArray

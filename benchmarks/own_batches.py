@@ -10,18 +10,22 @@ of them. Each seed is run both ways. A site draws from its machine's randomness;
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # of study and tests
+
 import argparse
 import json
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from checkout import ROOT
 
 from sofa_fl.deploy.machine import own_batches
 from sofa_fl.deploy.machine.client_machine import ClientMachine

@@ -12,6 +12,10 @@ first rounds are not counted. What is measured is printed, and written, as soon 
 
 from __future__ import annotations
 
+import time
+
+BEGAN = time.perf_counter()  # before anything large is imported
+
 import argparse
 import faulthandler
 import importlib.util
@@ -20,14 +24,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import checkout  # (first: it finds the package)
 import numpy as np
 import torch
 from cifar_job import (
@@ -67,7 +69,7 @@ class Watch:
     ) -> None:
         self.name, self.options, self.keep = name, options, keep
         self.phases: dict[str, float] = {}
-        self.last = checkout.BEGAN
+        self.last = BEGAN
         self.ends: list[float] = []
         self.curve: list[tuple[int, float]] = []
         self.phase("imports")
@@ -80,7 +82,7 @@ class Watch:
         self.say(f"{name} took {self.phases[name]:.2f} s")
 
     def say(self, what: str) -> None:
-        age = time.perf_counter() - checkout.BEGAN
+        age = time.perf_counter() - BEGAN
         print(f"{age:7.2f} s  {self.name}: {what}", file=sys.stderr, flush=True)
 
     def done(self, at: float, accuracy: float | None) -> bool:
@@ -90,7 +92,7 @@ class Watch:
         self.ends.append(at)
         if accuracy is not None:
             self.curve.append((len(self.ends), accuracy))
-        is_late = at - checkout.BEGAN > self.options.seconds
+        is_late = at - BEGAN > self.options.seconds
         is_last = len(self.ends) > 2 and (is_late or len(self.ends) >= self.options.rounds)
         if len(self.ends) > 2 and (is_last or len(self.ends) % self.options.every == 0):
             record = self.record()
@@ -114,7 +116,7 @@ class Watch:
             "seconds_per_round": median,
             "rounds": len(self.ends),
             "phases": {**phases, "median round": median, "rounds": float(seconds.sum())},
-            "all": time.perf_counter() - checkout.BEGAN,
+            "all": time.perf_counter() - BEGAN,
             "curve": self.curve,
         }
         if torch.cuda.is_available():

@@ -12,24 +12,68 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy
 import sklearn
-from loglog import Series, log_log_svg
-from timing import shape_at, space_of, timed
 
 from sofa_fl.experiment.storage.events import count_edits
-from sofa_fl.topology.config import DmacConfig
+from sofa_fl.topology.config import DmacConfig, ShapeConfig
 from sofa_fl.topology.dmac import dmac
-from sofa_fl.topology.space import Floats
+from sofa_fl.topology.edits import Edit, apply_all
+from sofa_fl.topology.shape import Answer, Blend, Proposer, decide, edits_of, find_prunes
+from sofa_fl.topology.space import Floats, Space
+from sofa_fl.topology.tree import NodeId, Tree
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
-LINES = {"dmac": "DMAC, anew", "moved": "SHAPE, 1 % moved", "still": "SHAPE, nothing moved"}
+TIMED = ("dmac", "still", "moved")
+T = TypeVar("T")
+
+
+def timed(job: Callable[[], T]) -> tuple[float, T]:
+    """Of this process: all is one thread, and others on the machine are to make no difference."""
+    start = time.process_time()
+    result = job()
+    return time.process_time() - start, result
+
+
+def space_of(places: Floats) -> Space:
+    n = len(places)
+    return Space(tuple(map(NodeId, range(n))), places, np.ones(n), "euclidean", "average")
+
+
+def shape_at(tree: Tree, places: Floats) -> tuple[Tree, list[Edit]]:
+    """A pass on places that are new to it, where all look around; losses are squared distances.
+
+    So what is timed is the search for edits, and the questions cost next to nothing: in a run
+    each is an evaluation on a client.
+    """
+    space, config, edits = space_of(places), ShapeConfig(every=1), list[Edit]()
+    proposals = Proposer(tree, space, config).all()
+    nodes, models = space.locate(tree), dict[Blend, Floats]()
+
+    def loss(client: NodeId, blend: Blend) -> float:
+        if blend not in models:
+            parts = nodes.rows([node for node, _ in blend])
+            weights = np.array([weight for _, weight in blend])
+            models[blend] = weights @ nodes.positions[parts] / weights.sum()
+        return float(np.square(places[client] - models[blend]).sum())
+
+    answers = {
+        claim: Answer(loss(claim.client, claim.new), loss(claim.client, claim.old), 100)
+        for proposal in proposals
+        for claim in proposal.claims
+    }
+    chosen = decide(tree, proposals, answers, 2 * space.scale**2, config)
+    for new in (edits_of(tree, chosen, name) for name in ("graft", "merge", "split")):
+        tree, edits = apply_all(tree, new), [*edits, *new]
+    prunes = find_prunes(tree)
+    return apply_all(tree, prunes), [*edits, *prunes]
 
 
 def group_places(n: int, dimensions: int, rng: np.random.Generator) -> Floats:
@@ -116,20 +160,6 @@ def _with_range(seconds: Sequence[float]) -> str:
     return median if len(seconds) < 2 else f"{median} ({min(seconds):.3g}-{max(seconds):.3g})"
 
 
-def picture(rows: Sequence[Mapping[str, Any]], about: Mapping[str, object]) -> str:
-    series = []
-    for name, title in LINES.items():
-        points = [
-            (row["clients"], statistics.median(spent), min(spent), max(spent))
-            for row, spent in ((row, row["seconds"][name]) for row in rows)
-        ]
-        series.append(Series(title, f"time grows as clients^{exponent(rows, name):.2f}", points))
-    subtitle = (
-        f"{about['cpu']}, {about['cores']} cores; positions of {rows[0]['dimensions']} numbers"
-    )
-    return log_log_svg("The tree, by number of clients", subtitle, "clients", "seconds", series)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: few clients, once")
@@ -146,11 +176,10 @@ def main() -> None:
         print(table(rows[-1:]).splitlines()[-1], flush=True)
     about = machine()
     print(f"\n{', '.join(f'{name} {value}' for name, value in about.items())}\n\n{table(rows)}")
-    powers = {name: exponent(rows, name) for name in LINES}
+    powers = {name: exponent(rows, name) for name in TIMED}
     print("\ntime grows as clients to the power of", {n: round(p, 2) for n, p in powers.items()})
     record = {"machine": about, "exponents": powers, "rows": rows}
     (options.out / "topology.json").write_text(json.dumps(record, indent=2) + "\n")
-    (options.out / "topology.svg").write_text(picture(rows, about), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,19 +6,22 @@ that crashes is a row and not the end. Without a GPU the networks are tiny; the 
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # of study and tests
+
 import argparse
 import json
 import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import torch
-from checkout import ROOT
 from tests.engine.zoo import TINY, USUAL, ZOO, distance, zoo_data, zoo_tasks
 
 from sofa_fl.engine.base import LocalConfig, Outcome, Precision

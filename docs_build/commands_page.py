@@ -9,7 +9,6 @@ from typing import Any
 import typer
 
 from sofa_fl.cli.main import app
-from sofa_fl.cli.reproduce import study_command
 
 MARKUP = re.compile(r"\[/?(?:bold|/)?\]")
 
@@ -17,8 +16,9 @@ MARKUP = re.compile(r"\[/?(?:bold|/)?\]")
 def commands_page() -> str:
     """A section per command, with its usage and a table of what it takes."""
     group: Any = typer.main.get_command(app)
-    commands = {**group.commands, "reproduce": study_command()}
-    return "\n".join(line for name, command in commands.items() for line in _command(name, command))
+    return "\n".join(
+        line for name, command in group.commands.items() for line in _command(name, command)
+    )
 
 
 def _command(name: str, command: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`sofa-fl reproduce`: the paper's tables and figures, all methods on all data, drift, faults.
+"""`python -m study`: the paper's tables and figures, all methods on all data, drift, faults.
 
 Every run has its own folder in runs/reproduce, named after its configuration. A run that has ended
 is not repeated, so an interrupted command continues when it is entered again.
@@ -10,12 +10,13 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from sofa_fl.cli.options import AsJson, DataDir, Quiet, Settings, seeds_of
-from sofa_fl.cli.screen import StoppedError
+from sofa_fl.cli.screen import StoppedError, errors_as_sentences, escape_unprintable
 from sofa_fl.errors import ConfigError, DataError
 from study.design.known_names import known_to
 from study.design.settings import SEEDS, SWEEP_SEEDS
@@ -254,10 +255,28 @@ def _check_data(target: str, scope: Scope) -> None:
             raise DataError(f"{', '.join(settings)} needs {name}: {error}{without}") from None
 
 
+class Command(TyperCommand):
+    """A command that reports errors as sentences, as those of `sofa-fl` do."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with errors_as_sentences():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with errors_as_sentences():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(reproduce)
+app.command(cls=Command)(reproduce)
+
+
+def main() -> None:
+    """The entry point."""
+    escape_unprintable()
+    app()

@@ -1,4 +1,4 @@
-"""The targets of `reproduce`: each makes its runs, and adds a row per run to the results."""
+"""The targets of `python -m study`: each makes its runs, and adds a row per run to the results."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def _choices(study: Study, planned: Planned) -> Choices:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         study.say(
             f"note: no hyperparameters were chosen for {names}{more}: the defaults are used; "
-            "choose with 'sofa-fl reproduce sweep'"
+            "choose with 'python -m study sweep'"
         )
     return choices
 

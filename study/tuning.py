@@ -1,4 +1,4 @@
-"""`reproduce sweep`: choose hyperparameters on validation data, with seeds of its own.
+"""`python -m study sweep`: choose hyperparameters on validation data, with seeds of its own.
 
 First the learning rate, then the method's own parameters at the best rate, per setting and
 sharing. No test sample is used: a sixth of the training images takes the test set's place.

@@ -1,4 +1,4 @@
-"""All tests, in two processes side by side: `python -m tests`.
+"""All tests, in two processes side by side: `python -m tests`, with options of pytest.
 
 The tests are dealt out in portions, a new one to whichever process is free, so that both end at
 about the same time. (pytest-xdist would run them among threads, and engines fork.)
@@ -14,6 +14,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 PROCESSES = 2
 # Portions of their own, the longest first; all other tests are one more.
@@ -22,7 +24,7 @@ FOLDERS = (
 )  # fmt: skip
 PYTEST = [
     sys.executable, "-m", "pytest", "-p", "no:cacheprovider",
-    "--durations=12", "--durations-min=3",
+    "--durations=12", "--durations-min=3", *sys.argv[1:],
 ]  # fmt: skip
 
 
@@ -58,7 +60,7 @@ class Portions:
                 name = arguments[0] if len(arguments) == 1 else "all other tests"
                 print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
                 print(said.read().decode(errors="replace"), flush=True)
-        return process.returncode == 0
+        return process.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
     def stop(self) -> None:
         self.stopped = True

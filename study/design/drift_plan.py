@@ -1,4 +1,4 @@
-"""The runs of `reproduce drift` and `reproduce faults`, and those that tune FedDrift."""
+"""The runs of the targets `drift` and `faults`, and those that tune FedDrift."""
 
 from __future__ import annotations
 

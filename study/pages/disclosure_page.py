@@ -32,7 +32,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     yield f"## What is disclosed\n\n{DISCLOSED}"
     yield f"## What is compared\n\n{COMPARED}"
     if not rows:
-        yield "There are no results yet: `sofa-fl reproduce disclosure` makes them.\n"
+        yield "There are no results yet: `python -m study disclosure` makes them.\n"
         return
     yield f"## What it brings\n\n{_what_was_run(rows)}\n{findings(rows)}\n{made_by(rows, str)}"
     yield from picture(pages, "disclosure")

@@ -45,7 +45,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     yield made_from(out)
     if not drift and not faults:
         yield (
-            "There are no results yet: `sofa-fl reproduce drift` and `sofa-fl reproduce faults` "
+            "There are no results yet: `python -m study drift` and `python -m study faults` "
             "make them.\n"
         )
         return

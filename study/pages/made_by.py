@@ -8,8 +8,7 @@ from typing import Any
 
 from study.design.contenders import FULL, title
 from study.pages.markdown import folded, listed, seeds_told
-from study.rows.row_files import Row, of_method
-from study.rows.seals import ORIGIN
+from study.rows.row_files import ORIGIN, Row, of_method
 
 OURS = ("sofa", FULL)  # labels of SOFA-FL itself
 NAMED = 6  # at most; more methods than this are counted

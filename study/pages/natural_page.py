@@ -45,7 +45,7 @@ def _sections(out: Path) -> Iterator[str]:
     yield made_from(out)
     yield f"## What is compared\n\n{FEDERATIONS}\n{WHO}"
     if not rows:
-        yield "There are no results yet: `sofa-fl reproduce natural` makes them.\n"
+        yield "There are no results yet: `python -m study natural` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(rows)}"
     yield f"## In short\n\n{in_short(rows)}\n{made_by(rows)}\n{PLAIN}{_fewer_seeds(rows)}"

@@ -23,11 +23,10 @@ def write_page(page: Path, text: str) -> Path:
 def made_from(out: Path) -> str:
     """Where a page comes from."""
     return (
-        f"`sofa-fl reproduce docs` generates this page from `{out.name}/*.json`; do not edit it.\n"
-        "The command is part of the repository, not of the installed package.\n"
+        f"`python -m study docs`, in a checkout, generates this page from `{out.name}/*.json`; do "
+        "not edit it.\n"
         "Below a table is what made its rows: precision, engine, and the version and digest of the "
         "code.\n"
-        f"`python -m study.rows.origins {out.name}` says which commit has which code.\n"
     )
 
 
@@ -43,7 +42,7 @@ def command(target: str, rows: Sequence[Row], given: Mapping[str, Any], more: st
     """The command that makes these rows again; `given` are overrides that all runs have."""
     seeds = ",".join(map(str, sorted({row["seed"] for row in rows})))
     return (
-        f"```\nsofa-fl reproduce {target} --seeds {seeds}{as_options(given)}{more} --replace\n```\n"
+        f"```\npython -m study {target} --seeds {seeds}{as_options(given)}{more} --replace\n```\n"
     )
 
 

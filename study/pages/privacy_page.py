@@ -24,7 +24,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     yield f"## What SOFA-FL does under noise\n\n{METHOD}"
     yield f"## What is compared\n\n{COMPARED}"
     if not rows:
-        yield "There are no results yet: `sofa-fl reproduce privacy` makes them.\n"
+        yield "There are no results yet: `python -m study privacy` makes them.\n"
         return
     yield f"## What it costs\n\n{_what_was_run(rows)}\n{verdicts(rows)}"
     yield from picture(pages, "privacy")

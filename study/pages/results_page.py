@@ -106,7 +106,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     yield "# Results\n"
     yield made_from(out)
     if not any(found.values()):
-        yield "There are no results yet: `sofa-fl reproduce all` makes them.\n"
+        yield "There are no results yet: `python -m study all` makes them.\n"
         return
     yield f"## What was run\n\n{_what_was_run(found, read_rows(out / TRIED), choices)}"
     yield f"{rate_fell('SOFA-FL (not as written) and `+`')}"
@@ -222,8 +222,8 @@ def _what_was_run(found: dict[str, list[Row]], tried: Sequence[Row], choices: Se
         + "A run has 20 rounds of 25 batches of 100 samples per client, with the paper's CNN.\n"
         + f"Samples trained per run: {budgets}.\n{engines_of(rows)}"
         + f"{''.join(_overridden(given))}{chosen}\n\n```\n"
-        + "\n".join(f"sofa-fl reproduce {words} --replace" for words in commands)
-        + "\nsofa-fl reproduce figures\nsofa-fl reproduce docs"
+        + "\n".join(f"python -m study {words} --replace" for words in commands)
+        + "\npython -m study figures\npython -m study docs"
         + f"\n```\n{_mixed(found)}"
     )
 

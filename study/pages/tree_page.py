@@ -32,7 +32,7 @@ def _sections(out: Path, pages: Path) -> Iterator[str]:
     yield made_from(out)
     yield f"## Registered before it was run\n\n{REGISTERED}"
     if not rows:
-        yield "There are no results yet: `sofa-fl reproduce tree` makes them.\n"
+        yield "There are no results yet: `python -m study tree` makes them.\n"
         return
     yield f"## The claim\n\n{AGAIN}{_what_was_run(rows)}\n{verdict(rows)}"
     yield from picture(pages, "levels")

@@ -20,8 +20,7 @@ from sofa_fl.topology.edits import Leave, apply_all
 from sofa_fl.topology.tree import NodeId, Tree
 from study.design.drift_settings import BAD
 from study.design.run_plan import Entry
-from study.rows.row_files import Row
-from study.rows.seals import ORIGIN
+from study.rows.row_files import ORIGIN, Row
 
 DIGITS = 5
 

@@ -10,9 +10,9 @@ from typing import Any
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import write_text
 from study.design.settings import Overrides
-from study.rows.seals import ORIGIN, with_seal
 
 Row = dict[str, Any]
+ORIGIN = "provenance"
 KEYS = ("setting", "method", "sharing", "seed")
 FAIRNESS = ("mean", "std", "min", "gap", "jain", "bottom10")
 
@@ -58,8 +58,7 @@ def read_rows(path: Path) -> list[Row]:
 def add_rows(path: Path, new: Iterable[Row], key: Callable[[Row], Any] | None = None) -> list[Row]:
     """Add rows to a file; rows with the same key are replaced."""
     key = key or row_key
-    fresh = [with_seal(row) for row in new]
-    rows = list({key(row): row for row in [*read_rows(path), *fresh]}.values())
+    rows = list({key(row): row for row in [*read_rows(path), *new]}.values())
     rows.sort(key=lambda row: json.dumps(key(row)))
     write_rows(path, rows)
     return rows

@@ -10,7 +10,10 @@ import pytest
 from chromium import PageStuckError, opened
 from tests.report.browser import browser_for_tests
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
 NEVER_READY = "<!doctype html><title>never</title>"
 READY = "<!doctype html><html data-ready><title>ready</title>"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import checkout
 import gpu_round
 import pytest
 
@@ -29,7 +28,7 @@ def test_time_that_spans_share_counts_once() -> None:
 
 
 def test_paths_are_cut_from_lines() -> None:
-    line = f"   12    0.1    0.2 {checkout.ROOT}/src/sofa_fl/guard.py:53(note)"
+    line = f"   12    0.1    0.2 {gpu_round.ROOT}/src/sofa_fl/guard.py:53(note)"
     assert gpu_round.shortened(line) == "   12    0.1    0.2 sofa_fl/guard.py:53(note)"
     line = "   12    0.1    0.2 /usr/lib/site-packages/torch/nn.py:1(call)"
     assert gpu_round.shortened(line) == "   12    0.1    0.2 torch/nn.py:1(call)"

@@ -15,6 +15,8 @@ import pytest
 
 from tests.cli.cases import process
 
+pytestmark = pytest.mark.slow
+
 
 def imported_by(*args: str) -> set[str]:
     """Which of the heavy packages a command imports."""

@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from process_tree import descendants
 from safetensors.numpy import load_file
 
 from tests.cli.cases import Cli, process
 from tests.engine.test_workers import is_running, wait_until
+
+pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "ray.md"
 INSTALL = "pip install 'sofa-fl[ray]'"

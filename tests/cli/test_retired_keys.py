@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,16 +57,6 @@ def test_an_old_run_is_not_resumed_as_if_nothing_had_changed(cli: Cli, old_run: 
 def test_the_models_of_an_old_run_are_still_exported(cli: Cli, old_run: Path) -> None:
     shown = cli("export", str(old_run), "--node", "client:0")
     assert shown.exit_code == 0, shown.output
-
-
-def test_one_in_the_rows_of_a_study(cli: Cli, work_dir: Path) -> None:
-    row = {"setting": "S1", "method": "hypcluster", "sharing": 0.1, "overrides": {KEY: 1.0}}
-    (work_dir / "here").mkdir()
-    (work_dir / "here" / "choices.json").write_text(json.dumps([row]))
-    command = ("reproduce", "table1", "--quick", "--out", "here")
-    result = cli(*command)
-    assert_refused(result, SENTENCE)
-    assert_refused(cli("reproduce", "table2", "--quick", "--set", f"{KEY}=1"), SENTENCE)
 
 
 def test_one_from_an_older_server() -> None:

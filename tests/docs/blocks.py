@@ -22,7 +22,6 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 BEFORE = re.compile(r"^<!-- before: (.+?) -->$", re.MULTILINE)
-KINDS = ("python", "sh", "yaml", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,6 @@ class Block:
     title: str
     code: str
     reason: str | None
-
-    @property
-    def first(self) -> str:
-        """Its first words, to name it by."""
-        return " ".join(self.code.split()[:4])
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
@@ -63,6 +57,8 @@ def perform(block: Block, names: dict[str, Any]) -> None:
         case "yaml":
             assert block.title, f"{block.page}: a YAML block needs title=, the file it is"
             Path(block.title).write_text(block.code, encoding="utf-8")
+        case kind:
+            assert kind == "text", f"{block.page}: nothing runs {kind}: {block.code}"
 
 
 def command(line: str) -> None:

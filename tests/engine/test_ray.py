@@ -32,6 +32,8 @@ from tests.engine.test_workers import (
     wait_until,
 )
 
+pytestmark = pytest.mark.slow
+
 ray = import_ray()
 Nodes = Any  # ray.cluster_utils.Cluster
 STORE = 160 << 20

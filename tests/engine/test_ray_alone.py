@@ -21,6 +21,8 @@ from sofa_fl.errors import EngineError
 from sofa_fl.models.networks import Cnn
 from tests.engine.cases import DATA, LOCAL, MLP
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)

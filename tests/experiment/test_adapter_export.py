@@ -22,6 +22,8 @@ from sofa_fl.errors import ModelError, RunError
 from sofa_fl.models.networks import NetworkFactory
 from tests.models.transformer_cases import bert, token_rows
 
+pytestmark = pytest.mark.slow
+
 LOCAL = sofa_fl.LocalConfig(batches=4, batch_size=8, learning_rate=2e-2)
 CONFIG = sofa_fl.Config(rounds=2, engine="sequential", local=LOCAL)
 X = token_rows(160)

@@ -29,6 +29,8 @@ from sofa_fl.experiment.storage.run_folder import RunFolder
 from tests.experiment.cases import TINY, events_of, own_data, summary_of, tiny
 from tests.experiment.faults import die_at
 
+pytestmark = pytest.mark.slow
+
 NUM_KILLS = 50
 # All that a run can have to remember: data that change, clients that are missing, late, or bad.
 LIVELY: dict[str, Any] = {

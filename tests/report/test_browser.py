@@ -16,6 +16,8 @@ from tests.report.browser import browser_for_tests
 from tests.report.test_live import serving
 from tests.report.test_page import HOSTILE
 
+pytestmark = pytest.mark.browser
+
 SIZES = [20, 200, 1000]
 MINUS = "\N{MINUS SIGN}"
 # Keeps what the page shows at every step: the words, the edit under way, the nodes it touched.

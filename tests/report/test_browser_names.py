@@ -14,6 +14,8 @@ from synthetic_run import write_synthetic
 from sofa_fl.report.page import write_report
 from tests.report.browser import browser_for_tests
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:

@@ -14,6 +14,8 @@ from sofa_fl.report.page import write_report
 from tests.report.browser import browser_for_tests
 from tests.report.test_live import serving
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:

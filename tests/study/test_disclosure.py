@@ -25,7 +25,6 @@ from study.pages.disclosure_tables import DISCLOSURE, disclosure_table, findings
 from study.pages.sharing_words import shared
 from study.rows.row_files import Row, add_rows
 from tests.study.cases import row
-from tests.study.test_results_page import AGAIN, ROOT
 
 FIRST = NodeId(0)
 SHARED = {"0%": 0.0, "1%": 0.01, "2%": 0.02, "5%": 0.05, "10%": 0.1, "89%": 0.89}
@@ -91,14 +90,9 @@ def test_the_figure_has_a_panel_per_setting_and_the_default(tmp_path: Path) -> N
         assert words in text
 
 
-def test_the_page_is_up_to_date() -> None:
-    page = (ROOT / "docs" / "disclosure.md").read_text(encoding="utf-8")
-    assert page == disclosure_page(ROOT / "results", ROOT / "docs"), AGAIN
-
-
 def test_the_page_says_what_there_is(tmp_path: Path) -> None:
     text = disclosure_page(tmp_path, tmp_path)
-    assert "no results yet: `sofa-fl reproduce disclosure`" in text
+    assert "no results yet: `python -m study disclosure`" in text
     add_rows(tmp_path / DISCLOSURE, every("S2", 0.02))
     text = disclosure_page(tmp_path, tmp_path)
     assert "## Once, refreshed, or to all" in text

@@ -9,7 +9,6 @@ from study.pages.drift_page import DRIFT, FAULTS, TRIED, drift_page
 from study.pages.drift_tables import by_label
 from study.rows.row_files import Row, add_rows
 from tests.study.drift_cases import drifting, faulty, still
-from tests.study.test_results_page import AGAIN, ROOT
 
 GIVEN = {"local.precision": "bf16"}
 
@@ -26,20 +25,15 @@ def rows_of_all() -> list[Row]:
     ]
 
 
-def test_the_page_is_up_to_date() -> None:
-    page = (ROOT / "docs" / "drift.md").read_text(encoding="utf-8")
-    assert page == drift_page(ROOT / "results", ROOT / "docs"), AGAIN
-
-
 def test_without_rows_it_says_how_to_get_them(tmp_path: Path) -> None:
     text = drift_page(tmp_path, tmp_path)
-    assert "no results yet: `sofa-fl reproduce drift`" in text
+    assert "no results yet: `python -m study drift`" in text
 
 
 def test_the_page_has_what_there_is_and_how_it_came_about(tmp_path: Path) -> None:
     add_rows(tmp_path / DRIFT, rows_of_all())
     text = drift_page(tmp_path, tmp_path)
-    assert "\nsofa-fl reproduce drift --seeds 0,1 --set local.precision=bf16 --replace\n" in text
+    assert "\npython -m study drift --seeds 0,1 --set local.precision=bf16 --replace\n" in text
     assert "Engine: stacked.\nAll runs have `local.precision=bf16`.\n" in text
     for words in ("### Recovery in time", "### Where nothing changes", "### recur: ", "- groups: "):
         assert words in text
@@ -60,7 +54,7 @@ def test_the_page_has_what_there_is_and_how_it_came_about(tmp_path: Path) -> Non
         "All rows: precision not recorded",
     ):
         assert words in text
-    assert "\nsofa-fl reproduce faults --seeds 0 --replace\n" in text
+    assert "\npython -m study faults --seeds 0 --replace\n" in text
     assert "\n\n\n" not in text
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-import pytest
 
 from study.pages.made_by import by_precision, made_by
 from study.pages.results_page import compact_table, results_page
@@ -48,23 +45,6 @@ def captions(text: str) -> Sequence[str]:
     """Captions of tables, each in one line."""
     found = re.findall(r"^(?:All rows|Rows): .*?\.$", text, re.MULTILINE | re.DOTALL)
     return [" ".join(caption.split()) for caption in found]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_names_precision_engine_and_code_of_all_its_rows(page: str) -> None:
-    told = captions((ROOT / page).read_text("utf-8"))
-    for name in PAGES[page]:
-        found: list[Row] = json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))
-        for precision, engine, code in groups(found):
-            group = re.compile(rf"{precision}, {engine},(?: version [\d.]+,)? {code}")
-            assert any(group.search(caption) for caption in told), (name, precision, engine, code)
-
-
-@pytest.mark.parametrize("name", ["results", "natural"])
-def test_below_a_table_of_the_readme_is_what_made_it(name: str) -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    (part,) = re.findall(rf"<!-- {name} -->(.*?)<!-- /{name} -->", text, re.DOTALL)
-    assert len(captions(part)) == 1
 
 
 def test_every_group_is_named_with_its_methods() -> None:
@@ -115,18 +95,6 @@ def test_what_another_precision_changes_is_told() -> None:
     assert "up to 0.50 points for the mean client and 0.50 for the worst" in told
     assert "single seeds by up to 2.00 and 2.00" in told
     assert by_precision(ours, rows("SOFA-FL", [0.9, 0.92], provenance=NEW)) == ""
-
-
-def test_the_readme_tells_what_another_precision_changes() -> None:
-    compared, again = (
-        json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))
-        for name in ("benchmark", "ablation")
-    )
-    told = re.findall(r"\d+\.\d\d", by_precision(compared, again))
-    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    assert len(told) == 4
-    assert "by up to {} points for the mean client and {} for the worst".format(*told) in readme
-    assert "single seeds by up to {} and {}".format(*told[2:]) in readme
 
 
 def test_sofa_is_not_called_our_default_where_it_shares_without_a_cap(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from study.pages.natural_page import natural_page
 from study.pages.natural_tables import NATURAL, behind, in_short, natural_tables
 from study.rows.row_files import Row, add_rows
 from tests.study.cases import row
-from tests.study.test_results_page import AGAIN, ROOT
 
 
 def scope(**more: object) -> Scope:
@@ -126,14 +125,9 @@ def test_years_have_a_table_of_their_own() -> None:
     assert "- Not run: no tree, " in text
 
 
-def test_the_page_is_up_to_date() -> None:
-    page = (ROOT / "docs" / "natural.md").read_text(encoding="utf-8")
-    assert page == natural_page(ROOT / "results"), AGAIN
-
-
 def test_the_page_says_what_there_is(tmp_path: Path) -> None:
     text = natural_page(tmp_path)
-    assert "no results yet: `sofa-fl reproduce natural`" in text
+    assert "no results yet: `python -m study natural`" in text
     add_rows(tmp_path / NATURAL, rows_of("heart", "sofa", [0.8]) + rows_of("heart", "local", [0.7]))
     text = natural_page(tmp_path)
     for words in (

@@ -9,13 +9,11 @@ from study.design.contenders import FULL
 from study.design.natural_contenders import PARTS, PARTS_IN
 from study.design.natural_plan import natural, parts
 from study.design.run_plan import Scope
-from study.pages.markdown import points
 from study.pages.natural_page import natural_page
-from study.pages.natural_parts import WITHOUT, changes, without_tables
+from study.pages.natural_parts import WITHOUT, without_tables
 from study.pages.natural_tables import NATURAL
-from study.rows.row_files import Row, add_rows, read_rows
+from study.rows.row_files import Row, add_rows
 from tests.study.cases import row
-from tests.study.test_results_page import ROOT
 
 
 def test_each_run_lacks_one_part_and_nothing_else() -> None:
@@ -30,20 +28,6 @@ def test_each_run_lacks_one_part_and_nothing_else() -> None:
         for label, entry in here.items():
             assert dict(entry.overrides) == dict(PARTS[label])
             assert entry.config.data == usual.config.data
-
-
-def test_the_readme_tells_what_each_part_brings_as_it_is() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = read_rows(ROOT / "results" / WITHOUT)
-    told = [
-        (setting, part, points(gap.estimate.mean))
-        for setting in PARTS_IN
-        for part, gap in changes([r for r in rows if r["setting"] == setting], "mean").items()
-        if gap.is_behind or gap.is_ahead
-    ]
-    assert len(told) == 8
-    for setting, part, lead in told:
-        assert lead in readme, (setting, part)
 
 
 def runs(label: str, mean: Callable[[int], float], setting: str = "S6") -> list[Row]:
@@ -70,6 +54,6 @@ def test_what_a_part_brings_is_told(tmp_path: Path) -> None:
     add_rows(tmp_path / WITHOUT, rows)
     page = natural_page(tmp_path)
     assert "## SOFA-FL without each of its parts" in page
-    assert "sofa-fl reproduce natural_ablation" in page
+    assert "python -m study natural_ablation" in page
     section = page[page.index("## SOFA-FL without") : page.index("## Hyperparameters")]
     assert "\n\n\n" not in section

@@ -12,7 +12,6 @@ from study.pages.privacy_tables import PRIVACY, privacy_tables, verdicts
 from study.privacy_targets import planned, privacy_row
 from study.rows.row_files import Row, add_rows
 from tests.study.cases import row
-from tests.study.test_results_page import AGAIN, ROOT
 
 
 def runs(federation: str, epsilon: int, label: str, mean: float, finest: float = 1.0) -> list[Row]:
@@ -85,14 +84,9 @@ def test_the_figure_has_a_panel_per_federation(tmp_path: Path) -> None:
         assert f">{words}<" in text
 
 
-def test_the_page_is_up_to_date() -> None:
-    page = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
-    assert page == privacy_page(ROOT / "results", ROOT / "docs"), AGAIN
-
-
 def test_the_page_says_what_there_is(tmp_path: Path) -> None:
     text = privacy_page(tmp_path, tmp_path)
-    assert "no results yet: `sofa-fl reproduce privacy`" in text
+    assert "no results yet: `python -m study privacy`" in text
     add_rows(tmp_path / PRIVACY, every())
     text = privacy_page(tmp_path, tmp_path)
     assert "## Every budget" in text

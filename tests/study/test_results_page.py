@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from itertools import product
 from pathlib import Path
 
 import pytest
 
 from sofa_fl.errors import RunError
-from study.design.contenders import FULL, NO_TREE
-from study.pages.benchmark_tables import standing
-from study.pages.markdown import difference
+from study.design.contenders import FULL
 from study.pages.page_parts import common
 from study.pages.results_page import (
     compact_table,
@@ -19,63 +15,12 @@ from study.pages.results_page import (
     with_results,
     write_pages,
 )
-from study.rows.estimates import paired
-from study.rows.figure_data import read_figures, write_figures
-from study.rows.row_files import add_rows, by_seed, read_rows
+from study.rows.figure_data import write_figures
+from study.rows.row_files import add_rows
 from tests.study.cases import row, rows
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
 ROOT = Path(__file__).parent.parent.parent
-AGAIN = "run 'sofa-fl reproduce docs' and commit what it writes"
-
-
-def test_the_page_is_up_to_date() -> None:
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert page == results_page(ROOT / "results", ROOT / "docs"), AGAIN
-
-
-def test_the_readme_is_up_to_date() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert BEGIN in readme
-    assert "<!-- natural -->" in readme
-    assert with_results(readme, ROOT / "results") == readme, AGAIN
-
-
-def test_the_readme_tells_how_well_the_languages_agree() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    purity = read_figures(ROOT / "results")["languages"]["purity"]
-    assert f"the purity against the families is {purity:.2f}" in readme
-
-
-def test_the_readme_tells_the_counts_and_the_tree_as_they_are() -> None:
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = standing(read_rows(ROOT / "results" / "benchmark.json"))
-    found = re.findall(
-        r"(\d+) comparisons .*?above zero in (\d+), below zero\s+in (\d+),", told, re.DOTALL
-    )
-    (num, *mean), (_, *worst), (_, _, whole_set) = found
-    assert f"Over all {num} comparisons" in readme
-    assert f"above zero in {mean[0]} and below in {mean[1]} on the mean client" in readme
-    assert f"in {worst[0]} and {worst[1]} on the worst client" in readme
-    assert f"below zero in {whole_set} of the {num} comparisons" in readme
-    ablation = [r for r in read_rows(ROOT / "results" / "ablation.json") if r["setting"] == "S4"]
-    for key in ("mean", "min"):
-        whole, without = (
-            by_seed([row for row in ablation if row["method"] == label], key)
-            for label in (FULL, NO_TREE)
-        )
-        assert difference(paired(whole, without)).removeprefix("+") in readme
-
-
-def test_the_readme_tells_what_sharing_brings_as_it_is() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    ours = [r for r in read_rows(ROOT / "results" / "benchmark.json") if r["method"] == "sofa"]
-    for setting, key in product(("S1", "S2"), ("mean", "min")):
-        shared, alone = (
-            by_seed([r for r in ours if (r["setting"], r["sharing"]) == (setting, ratio)], key)
-            for ratio in (0.1, 0.0)
-        )
-        assert difference(paired(shared, alone)) in readme, (setting, key)
 
 
 def test_the_best_of_the_others_is_named() -> None:
@@ -118,9 +63,9 @@ def test_the_commands_are_those_that_made_the_rows(tmp_path: Path) -> None:
     add_rows(tmp_path / "table2.json", rows("no sharing", [0.9, 0.8]))
     text = results_page(tmp_path, tmp_path)
     assert "\nThe runs of ablation have `local.precision=bf16`.\n" in text
-    assert "\nsofa-fl reproduce table2 --replace\n" in text
-    assert "\nsofa-fl reproduce sweep --seeds 100 --set warmup=3 --replace\n" in text
-    assert "\nsofa-fl reproduce ablation --set local.precision=bf16 --replace\n" in text
+    assert "\npython -m study table2 --replace\n" in text
+    assert "\npython -m study sweep --seeds 100 --set warmup=3 --replace\n" in text
+    assert "\npython -m study ablation --set local.precision=bf16 --replace\n" in text
     assert "(the paper's), 0.1 shared every round, 89% disclosed**" in text
     assert "seed 100, by the mean client" in text
 
@@ -142,7 +87,7 @@ def test_the_page_has_what_there_is(tmp_path: Path) -> None:
     ):
         assert words in text
     assert "first table" not in text
-    assert "\nsofa-fl reproduce table2 --replace\n" in text
+    assert "\npython -m study table2 --replace\n" in text
     assert "*Without partial data sharing. Local loss, mean over all clients" in text
     assert "clients.svg" not in text
     assert "\n\n\n" not in text

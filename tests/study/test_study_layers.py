@@ -18,17 +18,6 @@ def test_only_figures_need_matplotlib() -> None:
             assert not [name for name in imports(path) if name.startswith("matplotlib")], path
 
 
-def test_files_are_written_whole() -> None:
-    for path in MODULES:
-        text = path.read_text(encoding="utf-8")
-        for word in (".write_text(", ".write_bytes(", "json.dump(", "open("):
-            assert word not in text.replace("RunFolder.open(", ""), f"{path}: {word}"
-
-
-def test_no_file_has_outgrown_itself() -> None:
-    assert all(len(path.read_text(encoding="utf-8").splitlines()) <= 300 for path in MODULES)
-
-
 def test_the_study_is_not_in_the_package() -> None:
     """The wheel is made of `src`, and the study lies beside it."""
     settings = tomllib.loads((STUDY.parent / "pyproject.toml").read_text(encoding="utf-8"))

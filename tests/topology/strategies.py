@@ -1,7 +1,6 @@
 """Random trees, positions and settings for the topology tests, and how to compare trees.
 
-The suite draws the same examples every time. `EXPLORE=500 pytest tests/topology` draws that many
-new ones per property instead.
+The suite draws the same examples every time; `tests/conftest.py` says how to draw others.
 """
 
 from __future__ import annotations
@@ -35,14 +34,12 @@ OPERATIONS: tuple[Operation, ...] = ("graft", "merge", "split", "prune")
 
 
 def examples(num_examples: int) -> settings:
-    """Settings of a property: the same examples every time, unless one explores by hand."""
+    """Settings of a property."""
     explore = int(os.environ.get("EXPLORE", "0"))
     fewer = int(os.environ.get("FEWER", "1"))  # for mutation testing, where seconds count
     return settings(
         max_examples=explore or max(5, num_examples // fewer),
-        derandomize=not explore,
         database=None,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -12,9 +11,8 @@ from sofa_fl.cli.demo import demo, init
 from sofa_fl.cli.deploy import deploy
 from sofa_fl.cli.export import assign, export
 from sofa_fl.cli.report import report, tree, watch
-from sofa_fl.cli.reproduce import PASS_ON, reproduce
 from sofa_fl.cli.run import resume, run
-from sofa_fl.cli.screen import Commands
+from sofa_fl.cli.screen import Commands, escape_unprintable
 from sofa_fl.cli.sweep import sweep
 
 app = typer.Typer(
@@ -30,7 +28,6 @@ for command in (
     demo, init, run, resume, watch, report, tree, export, assign, compare, sweep,
 ):  # fmt: skip
     app.command()(command)
-app.command(context_settings=PASS_ON)(reproduce)
 app.add_typer(deploy)
 
 
@@ -55,7 +52,5 @@ def start(
 
 def main() -> None:
     """The entry point."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that lacks a character shows another
-            stream.reconfigure(errors="backslashreplace")
+    escape_unprintable()
     app()

@@ -45,6 +45,13 @@ def put(text: str) -> None:
     print(printable(text) if sys.stdout.isatty() else text)
 
 
+def escape_unprintable() -> None:
+    """Escape the characters that this terminal lacks, rather than fail on them."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def shell(path: Path | str) -> str:
     """A path as one types it in a shell."""
     return printable(shlex.quote(str(path)))

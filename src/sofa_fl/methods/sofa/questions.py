@@ -129,8 +129,13 @@ class _Sheet:
         return len(self._asks[entry][2])
 
     def losses(self) -> Floats:
+        """What everybody says; a model is sent to a client once, in however many mixes it is."""
+        sent = {
+            (c, id(part)): part.nbytes for c, model, _ in self._asks for part in parts_of(model)
+        }
+        self.fed.meter.bytes_down += sum(sent.values())
         pairs = [(client, model) for client, model, _ in self._asks]
-        scores = self.fed.held_out(pairs, samples=[rows for _, _, rows in self._asks])
+        scores = self.fed.held_out(pairs, sent=True, samples=[rows for _, _, rows in self._asks])
         losses = np.array([score.loss for score in scores])
         return np.where(np.isinf(losses), LARGEST, losses)
 
@@ -140,6 +145,11 @@ class _Sheet:
             some = min(ENOUGH - len(held), len(owned))
             self._rows[client, part] = held if part == "held out" else _evenly(owned, some)
         return self._rows[client, part]
+
+
+def parts_of(model: Model) -> tuple[Vector, ...]:
+    """What a model is mixed of."""
+    return model.models if isinstance(model, Mix) else (model,)
 
 
 class _Blends(dict[Blend, Model]):
