@@ -103,10 +103,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     damage(stopped.checkpoint(3), draws)
     first = go_on(stopped.path)
     assert first["round"] == 2
-    assert first["note"] == (
-        f"the checkpoint {stopped.checkpoint(3)} is damaged: its checksum does not match; "
-        "continuing from round 2"
-    )
+    assert first["note"].startswith(f"the checkpoint {stopped.checkpoint(3)} is damaged: ")
+    assert first["note"].endswith("; continuing from round 2")
     assert_the_same(stopped.path, whole)
 
 
@@ -162,11 +160,12 @@ def test_a_warm_up_that_is_damaged_is_made_again(
     flip(RunFolder(tmp_path / "run").checkpoint(0), draws)
     first = go_on(tmp_path / "run")
     assert first["round"] is None
-    assert first["note"].endswith("its checksum does not match; starting over")
+    assert "is damaged" in first["note"]
+    assert first["note"].endswith("; starting over")
     assert_the_same(tmp_path / "run", whole)
 
 
-@pytest.mark.parametrize("damage", [flip, truncate])
+@pytest.mark.parametrize("damage", [blank, truncate])
 @pytest.mark.parametrize("line", [3, 2])
 def test_events_that_are_torn_or_wrong_are_written_again(
     line: int, damage: Damage, stopped: RunFolder, whole: Path, draws: random.Random
@@ -176,7 +175,7 @@ def test_events_that_are_torn_or_wrong_are_written_again(
     part = stopped.path / "part"
     part.write_bytes(lines[line])
     damage(part, draws)
-    rest = lines[line + 1 :] if damage is flip else []
+    rest = lines[line + 1 :] if damage is blank else []
     stopped.events_file.write_bytes(b"".join([*lines[:line], part.read_bytes(), *rest]))
     part.unlink()
     first = go_on(stopped.path)
