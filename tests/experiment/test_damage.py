@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import shutil
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from sofa_fl.api.runs import resume, run
 from sofa_fl.errors import RunError
@@ -228,6 +231,19 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
     else:
         run(tiny(out, rounds=ROUNDS), data=own_data())
     assert_the_same(out, whole)
+
+
+def test_a_checkpoint_of_the_first_version_is_gone_on_from(stopped: RunFolder, whole: Path) -> None:
+    """It has the length and a checksum of the events, and a checksum of the file's bytes."""
+    file = stopped.checkpoint(3)
+    with safe_open(file, framework="np") as opened:
+        metadata = opened.metadata()
+    progress = {"events_length": 1, "events_sum": 2, **json.loads(metadata["progress"])}
+    old = {**metadata, "progress": json.dumps(progress), "checksum": "0123abcd"}
+    del old["crc32"]
+    save_file(load_file(file), file, old)
+    assert go_on(stopped.path)["round"] == 3
+    assert_the_same(stopped.path, whole)
 
 
 class Trap:
