@@ -38,9 +38,8 @@ def test_a_damaged_checkpoint_is_told_and_the_run_goes_on(
     result = cli("resume", str(run_folder), "--json")
     assert result.exit_code == 0, result.stderr
     first = result.stderr.splitlines()[0]
-    assert first.endswith(
-        f"{newest} is damaged: its checksum does not match; continuing from round 1"
-    )
+    assert f"{newest} is damaged: " in first
+    assert first.endswith("; continuing from round 1")
     assert json.loads(result.stdout)["client"] == summary_of(finished)["client"]
 
 

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.engine import stacked
-from sofa_fl.engine.base import Exam, Task
+from sofa_fl.engine.base import Exam
 from sofa_fl.engine.exams import Sitting, alike, gather, sittings, summed
 from sofa_fl.engine.sequential import SITTING, SequentialEngine
 from sofa_fl.models.flat import Mix, Model
-from sofa_fl.topology.tree import NodeId
 from tests.engine.cases import DATA, ENGINES, LOCAL, MLP, EngineCase, running
 
 MODELS = [torch.zeros(3), torch.ones(3)]
@@ -124,14 +123,3 @@ def test_sets_are_summed_at_once_as_one_by_one(lengths: list[list[int]], seed: i
         alone = [own[:, a:b].sum(axis=1) for a, b in pairwise(ends)]
         assert [sums.shape for sums in found] == [(1, 2)] * len(row)
         assert np.array_equal(np.concatenate(found), np.stack(alone))
-
-
-def test_what_can_wait_is_done_in_a_training() -> None:
-    engine = stacked.StackedEngine(MLP, DATA, LOCAL, "cpu")
-    done: list[int] = []
-    engine.meanwhile = lambda: done.append(1)
-    task = Task(
-        site=NodeId(0), start=engine.initial(0), samples=DATA.clients[0].train, batches=1, seed=0
-    )
-    assert len(engine.train([task, task])) == 2
-    assert done == [1]

@@ -7,21 +7,18 @@ import io
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
-from sofa_fl.experiment.storage import checkpoint, disk
-from sofa_fl.experiment.storage import run_folder as folder
+from sofa_fl.experiment.storage import disk
 
-Write = Callable[[io.FileIO, bytes | memoryview], None]
-
-
-def patch_writes(patch: pytest.MonkeyPatch, write: Write) -> None:
-    for module in (checkpoint, disk, folder):
-        patch.setattr(module, "write_all", write)
+SAVE_FILE = "sofa_fl.experiment.storage.checkpoint.save_file"
 
 
 @contextmanager
@@ -30,21 +27,32 @@ def full_disk(name: str, room: int) -> Iterator[None]:
 
     As on a real disk, what there is space for is written.
     """
-    plain, left = disk.write_all, room
+    plain, save, left = disk.write_all, save_file, room
 
-    def write(file: io.FileIO, data: bytes | memoryview) -> None:
+    def write(file: io.FileIO, data: bytes) -> None:
         nonlocal left
         if not Path(str(file.name)).name.startswith(name):
             plain(file, data)
             return
-        fits = memoryview(data)[:left]
+        fits = data[:left]
         plain(file, fits)
         left -= len(fits)
         if len(fits) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file.name))
 
+    def saving(tensors: Any, path: Path, metadata: Any) -> None:
+        nonlocal left
+        save(tensors, path, metadata)
+        if path.name.startswith(name):
+            whole = path.stat().st_size
+            os.truncate(path, min(left, whole))
+            left -= min(left, whole)
+            if path.stat().st_size < whole:
+                raise SafetensorError(f"I/O error: No space left (os error {errno.ENOSPC})")
+
     with pytest.MonkeyPatch.context() as patch:
-        patch_writes(patch, write)
+        patch.setattr(disk, "write_all", write)
+        patch.setattr(SAVE_FILE, saving)
         yield
 
 
@@ -73,14 +81,22 @@ def die_at(what: str, number: int, share: float) -> None:
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    write, flush, rename = disk.write_all, os.fsync, Path.replace
+    write, save = disk.write_all, save_file
+    flush, rename = os.fsync, Path.replace
 
-    def half(file: io.FileIO, data: bytes | memoryview) -> None:
-        kind = "event" if Path(str(file.name)).name == "events.jsonl" else "checkpoint"
+    def half(file: io.FileIO, data: bytes) -> None:
+        kind = "event" if Path(str(file.name)).name == "events.jsonl" else "other"
         if kind == what and left == 1:
-            write(file, memoryview(data)[: int(share * len(data))])
+            write(file, data[: int(share * len(data))])
         strike(kind)
         write(file, data)
+
+    def half_saved(tensors: Any, path: Path, metadata: Any) -> None:
+        save(tensors, path, metadata)
+        if what == "checkpoint" and left == 1:  # as safetensors leaves it, under a name of its own
+            os.truncate(path, int(share * path.stat().st_size))
+            path.with_name(".tmp3aB9xZ").write_bytes(path.read_bytes())
+        strike("checkpoint")
 
     def flushed(file: int) -> None:
         strike("flush")
@@ -93,6 +109,7 @@ def die_at(what: str, number: int, share: float) -> None:
         return found
 
     patch = pytest.MonkeyPatch()  # never undone: this process is to die
-    patch_writes(patch, half)
+    patch.setattr(disk, "write_all", half)
+    patch.setattr(SAVE_FILE, half_saved)
     patch.setattr(os, "fsync", flushed)
     patch.setattr(Path, "replace", renamed)

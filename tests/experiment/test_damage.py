@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import shutil
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from sofa_fl.api.runs import resume, run
 from sofa_fl.errors import RunError
@@ -103,10 +106,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     damage(stopped.checkpoint(3), draws)
     first = go_on(stopped.path)
     assert first["round"] == 2
-    assert first["note"] == (
-        f"the checkpoint {stopped.checkpoint(3)} is damaged: its checksum does not match; "
-        "continuing from round 2"
-    )
+    assert first["note"].startswith(f"the checkpoint {stopped.checkpoint(3)} is damaged: ")
+    assert first["note"].endswith("; continuing from round 2")
     assert_the_same(stopped.path, whole)
 
 
@@ -162,11 +163,12 @@ def test_a_warm_up_that_is_damaged_is_made_again(
     flip(RunFolder(tmp_path / "run").checkpoint(0), draws)
     first = go_on(tmp_path / "run")
     assert first["round"] is None
-    assert first["note"].endswith("its checksum does not match; starting over")
+    assert "is damaged" in first["note"]
+    assert first["note"].endswith("; starting over")
     assert_the_same(tmp_path / "run", whole)
 
 
-@pytest.mark.parametrize("damage", [flip, truncate])
+@pytest.mark.parametrize("damage", [blank, truncate])
 @pytest.mark.parametrize("line", [3, 2])
 def test_events_that_are_torn_or_wrong_are_written_again(
     line: int, damage: Damage, stopped: RunFolder, whole: Path, draws: random.Random
@@ -176,7 +178,7 @@ def test_events_that_are_torn_or_wrong_are_written_again(
     part = stopped.path / "part"
     part.write_bytes(lines[line])
     damage(part, draws)
-    rest = lines[line + 1 :] if damage is flip else []
+    rest = lines[line + 1 :] if damage is blank else []
     stopped.events_file.write_bytes(b"".join([*lines[:line], part.read_bytes(), *rest]))
     part.unlink()
     first = go_on(stopped.path)
@@ -229,6 +231,19 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
     else:
         run(tiny(out, rounds=ROUNDS), data=own_data())
     assert_the_same(out, whole)
+
+
+def test_a_checkpoint_of_the_first_version_is_gone_on_from(stopped: RunFolder, whole: Path) -> None:
+    """It has the length and a checksum of the events, and a checksum of the file's bytes."""
+    file = stopped.checkpoint(3)
+    with safe_open(file, framework="np") as opened:
+        metadata = opened.metadata()
+    progress = {"events_length": 1, "events_sum": 2, **json.loads(metadata["progress"])}
+    old = {**metadata, "progress": json.dumps(progress), "checksum": "0123abcd"}
+    del old["crc32"]
+    save_file(load_file(file), file, old)
+    assert go_on(stopped.path)["round"] == 3
+    assert_the_same(stopped.path, whole)
 
 
 class Trap:

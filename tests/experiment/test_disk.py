@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage import disk
 from sofa_fl.experiment.storage.checkpoint import check_file, pack, save
 from sofa_fl.experiment.storage.disk import DamagedError, write_text
 from sofa_fl.experiment.storage.run_folder import RunFolder
-from tests.experiment.faults import full_disk, patch_writes, small_files
+from tests.experiment.faults import SAVE_FILE, full_disk, small_files
 
 
 def test_text_is_written_whole(tmp_path: Path) -> None:
@@ -36,14 +37,18 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 
 
 def deeds(patch: pytest.MonkeyPatch) -> list[str]:
-    """What is done to the disk from now on; writes in a row are one."""
+    """What is done to the disk from now on."""
     done: list[str] = []
-    write, flush, rename = disk.write_all, os.fsync, Path.replace
+    write, save = disk.write_all, save_file
+    flush, rename = os.fsync, Path.replace
 
-    def written(file: Any, data: bytes | memoryview) -> None:
+    def written(file: Any, data: bytes) -> None:
         write(file, data)
-        if done[-1:] != ["write"]:
-            done.append("write")
+        done.append("write")
+
+    def saved(*args: Any) -> None:
+        save(*args)
+        done.append("write")
 
     def flushed(file: int) -> None:
         flush(file)
@@ -53,7 +58,8 @@ def deeds(patch: pytest.MonkeyPatch) -> list[str]:
         done.append("rename")
         return rename(path, target)
 
-    patch_writes(patch, written)
+    patch.setattr(disk, "write_all", written)
+    patch.setattr(SAVE_FILE, saved)
     patch.setattr(os, "fsync", flushed)
     patch.setattr(Path, "replace", renamed)
     return done
@@ -74,23 +80,19 @@ def test_what_is_new_is_on_disk_before_its_name_and_the_name_before_it_is_told(
     assert done == expected
 
 
-@pytest.mark.parametrize("spare", [False, True])
-def test_a_checkpoint_that_finds_no_space_leaves_the_others(spare: bool, tmp_path: Path) -> None:
-    old, older = tmp_path / "old.safetensors", tmp_path / "older.safetensors"
-    new = tmp_path / "new.safetensors"
+def test_a_checkpoint_that_finds_no_space_leaves_the_others(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
     state = {"a": torch.randn(50), "b": np.arange(9)}
     save(old, pack(state=state))
     size = old.stat().st_size
     for room in [0, 1, size - 1, *random.Random(1).sample(range(size), 20)]:
-        save(older, pack(state=state))
         with (
             full_disk("new.safetensors", room),
             pytest.raises(RunError, match=r"new\.safetensors: No space left on device$"),
         ):
-            save(new, pack(state=state), older if spare else None)
+            save(new, pack(state=state))
         check_file(old)
-        assert {path.name for path in tmp_path.iterdir()} <= {old.name, older.name}
-        assert older.exists() is not spare
+        assert [path.name for path in tmp_path.iterdir()] == [old.name]
 
 
 @pytest.mark.parametrize("writer", ["text", "event"])
@@ -141,7 +143,7 @@ def test_any_flipped_bit_of_a_checkpoint_is_found(tmp_path: Path) -> None:
         broken = bytearray(whole)
         broken[at] ^= 1 << at % 8
         file.write_bytes(broken)
-        with pytest.raises(DamagedError, match=r"a\.safetensors is damaged: its checksum"):
+        with pytest.raises(DamagedError, match=r"a\.safetensors is damaged: "):
             check_file(file)
     for length in range(0, len(whole), 7):
         file.write_bytes(whole[:length])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from sofa_fl.api.runs import resume, run, run_or_resume
 from sofa_fl.errors import RunError
@@ -112,13 +113,13 @@ def test_nothing_is_appended_to_a_link(tmp_path: Path) -> None:
     assert target.read_bytes() == b"precious"
 
 
-def test_a_spare_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_checkpoint_takes_the_place_of_a_link(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_bytes(b"precious")
-    (tmp_path / "old.safetensors").symlink_to(target)
-    with pytest.raises(RunError, match="cannot write the checkpoint"):
-        save(tmp_path / "new.safetensors", pack(state={"a": 1}), tmp_path / "old.safetensors")
+    (tmp_path / "new.safetensors").symlink_to(target)
+    save(tmp_path / "new.safetensors", pack(state={"a": 1}))
     assert target.read_bytes() == b"precious"
+    assert not (tmp_path / "new.safetensors").is_symlink()
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -133,7 +134,9 @@ def test_rights_are_those_asked_for(tmp_path: Path) -> None:
     try:
         write_bytes(tmp_path / "secret", b"", mode=0o600)
         write_bytes(tmp_path / "open", b"")
+        save(tmp_path / "checkpoint", pack(state=torch.ones(9)))
     finally:
         os.umask(before)
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "open").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "checkpoint").stat().st_mode & 0o777 == 0o644

@@ -61,8 +61,6 @@ class StackedEngine(EngineAround[SequentialEngine]):
     mapped over the clients; the rest are trained one by one, and so are those that fail in a
     stack later on. `way` says which it is.
 
-    Attributes:
-        meanwhile: Called while a GPU is busy with a training.
     """
 
     def __init__(
@@ -81,7 +79,6 @@ class StackedEngine(EngineAround[SequentialEngine]):
         self._scores_in_tf32 = local.precision == "bf16" and self._learner.device.type == "cuda"
         self._steppers: dict[tuple[int, Pulls, TrainedPart], Stepper] = {}
         self._stacks: dict[int, Stack] = {}
-        self.meanwhile: Callable[[], None] = lambda: None
         self._make, self._exams_alone, self.way = choose_way(self._learner)
 
     def train(self, tasks: Iterable[Task]) -> list[Outcome]:
@@ -139,7 +136,6 @@ class StackedEngine(EngineAround[SequentialEngine]):
         stepper.begin(starts, seeds, decays, constants, offsets, tasks[0].learning_rate)
         curves = torch.stack([stepper(batch).clone() for batch in steps], dim=1)
         vectors = stepper.stack.unload()
-        self.meanwhile()
         losses = curves.cpu().numpy()  # this waits until all is done
         return [Outcome(vector, curve) for vector, curve in zip(vectors, losses)]
 

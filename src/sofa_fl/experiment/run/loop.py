@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import time
@@ -12,17 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
-
 from sofa_fl.data.federate import dealt_out
 from sofa_fl.data.federated_data import Arrays, FederatedData
 from sofa_fl.engine.base import Engine
 from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.engine.select import Pick, pick_engine
-from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config, OwnPart, check_private_config
-from sofa_fl.experiment.run.records import Recorder, RoundEnd, record_round
+from sofa_fl.experiment.run.records import Recorder
 from sofa_fl.experiment.run.summary import summarize
 from sofa_fl.experiment.scoring.metrics import Examiner
 from sofa_fl.experiment.scoring.outputs import ClientOutputs
@@ -35,8 +31,6 @@ from sofa_fl.experiment.storage.frozen_file import write_frozen
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.experiment.storage.saving import (
     RunProgress,
-    Writer,
-    is_light,
     is_saved,
     mean_inputs_of,
     restore_newest,
@@ -149,9 +143,6 @@ class Experiment:
         self.serving = partial(serving_of, own=own.parts)
         self.mean_inputs = partial(mean_inputs_of, own=own.parts)
         self.state: Any = None
-        self.writer = Writer()
-        if isinstance(self.pick.engine, StackedEngine):
-            self.pick.engine.meanwhile = self.writer.catch_up
         self.seconds = 0.0
         self.started = time.perf_counter()
         self.frozen = FlatNetwork(build(factory, 0)).frozen_digest
@@ -160,13 +151,8 @@ class Experiment:
     def __enter__(self) -> Experiment:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the checkpoint that is being written; after an error, raise that error only."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.engine.close)
-            if kind is not None:
-                stack.enter_context(contextlib.suppress(Exception))
-            self.writer.wait()
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
 
     def announce(
         self, folder: RunFolder, last: int | None, observers: Sequence[Observer], note: str = ""
@@ -209,7 +195,6 @@ class Experiment:
             fed.register.keep(fed.clients)
             self.state, notes = self.method.round(self.hand_over(), fed)
             self.close_round(folder, fed, notes, observers)
-        self.writer.wait()
         view, edits, event = self.method.view(self.state), [], {}
         for event in folder.events():
             edits += [edit_from_json(edit) for edit in event["edits"]]
@@ -242,48 +227,23 @@ class Experiment:
         self, folder: RunFolder, fed: Federation, notes: Notes, observers: Sequence[Observer]
     ) -> None:
         """Score a round and save the state; then record the round and notify observers."""
-        view, round = self.method.view(self.state), fed.round
+        view = self.method.view(self.state)
         fed.count_shared(*traffic(view.tree, view.shared.pools, fed.owned))
-        end, saved = RoundEnd.of(fed, self.elapsed()), is_saved(self.config, round)
-        self.writer.wait()
-        if self.can_wait and fed.may_miss and not saved:  # where models outlive the next training
-            examiner = Examiner(fed, self.examiner.outputs)
-            described = partial(self.recorder.describe, view, notes, examiner, end)
-            self.writer.put_off(lambda: record_round(folder, *described(), observers))
-            return
-        line, event = self.recorder.describe(view, notes, self.examiner, end)
-        if not saved:
-            # A resumed run makes this round again anyway, so there is no haste.
-            self.writer.put_off(partial(record_round, folder, line, event, observers))
-            if not isinstance(self.pick.engine, StackedEngine):
-                self.writer.wait()
-            return
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()  # else the writer would wait for later computations too
-        packed = checkpoint.pack(
-            progress=self.progress(folder, line),
-            state=self.state,
-            serving=self.serving(fed),
-            inputs=self.mean_inputs(fed),
-        )
-        is_awaited = is_light(packed)
-        work = partial(save_round, folder, round, packed, self.config.keep, line)
-        del packed
-        self.writer.start(work, partial(notify, observers, event))
-        if is_awaited:
-            self.writer.wait()
+        line, event = self.recorder.describe(view, notes, self.examiner, self.elapsed())
+        if is_saved(self.config, fed.round):
+            packed = checkpoint.pack(
+                progress=self.progress(line),
+                state=self.state,
+                serving=self.serving(fed),
+                inputs=self.mean_inputs(fed),
+            )
+            save_round(folder, fed.round, packed, self.config.keep)
+        folder.append(line)
+        notify(observers, event)
 
-    @property
-    def can_wait(self) -> bool:
-        """Whether rounds can be described in the next training, while a GPU is busy with it."""
-        if self.recorder.own_metrics or self.examiner.needs_outputs:
-            return False
-        return isinstance(self.pick.engine, StackedEngine)
-
-    def progress(self, folder: RunFolder, line: Event) -> RunProgress:
+    def progress(self, line: Event) -> RunProgress:
         meter = self.fed.meter
         return RunProgress(
-            *folder.mark(),
             json.dumps(line),
             line["seconds"],
             meter.samples_trained,
@@ -303,7 +263,7 @@ class Experiment:
             raise RunError(f"{folder.path} was run with other data or another network")
         device = str(self.fed.initial().device)
         self.state = checkpoint.load(path, "state", state_type(self.method), device)
-        progress.restore_events(folder)
+        progress.restore_events(folder, round)
         *_, self.recorder.last_event = folder.events()
         if round < self.config.rounds:
             self.recorder.warn_of_missing()

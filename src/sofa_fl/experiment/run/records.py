@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,36 +26,10 @@ from sofa_fl.experiment.storage.events import (
     remembered,
     to_line,
 )
-from sofa_fl.experiment.storage.run_folder import RunFolder
-from sofa_fl.experiment.tracking.observers import Observer, notify
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import Notes, View
 from sofa_fl.sharing import contributions
 from sofa_fl.topology.tree import NodeId, Tree
-
-
-@dataclass(frozen=True, slots=True)
-class RoundEnd:
-    """What an event tells that is not the same any more when the next round has begun.
-
-    Attributes:
-        attendance: The clients whose update was not used, by reason.
-        costs: What the run has cost so far: samples, bytes and seconds.
-    """
-
-    attendance: dict[str, Any]
-    costs: dict[str, Any]
-
-    @classmethod
-    def of(cls, fed: Federation, seconds: float) -> RoundEnd:
-        """The end of the federation's round, `seconds` after the run began."""
-        costs = {
-            "samples_trained": fed.meter.samples_trained,
-            "bytes_down": fed.meter.bytes_down,
-            "bytes_up": fed.meter.bytes_up,
-            "seconds": round(seconds, 3),
-        }
-        return cls(attendance(fed), costs)
 
 
 class Recorder:
@@ -67,10 +40,10 @@ class Recorder:
         self.last_event: Event = {}
 
     def describe(
-        self, view: View, notes: Notes, examiner: Examiner, end: RoundEnd
+        self, view: View, notes: Notes, examiner: Examiner, seconds: float
     ) -> tuple[Event, Event]:
         """Score a round; return its line of `events.jsonl` and its event."""
-        event = describe_round(view, notes, examiner, self.last_event, end)
+        event = describe_round(view, notes, examiner, self.last_event, seconds)
         if self.own_metrics is not None and examiner.fed.measured:
             event |= self.own_metrics.measure(view, examiner.fed)
         line, self.last_event = to_line(event, self.last_event), event
@@ -81,24 +54,16 @@ class Recorder:
         warn_of_missing(self.last_event, self.own_metrics.metrics if self.own_metrics else ())
 
 
-def record_round(
-    folder: RunFolder, line: Event, event: Event, observers: Sequence[Observer]
-) -> None:
-    """Record a round that gets no checkpoint, and notify observers."""
-    folder.append(line, flush=False)
-    notify(observers, event)
-
-
 def describe_round(
-    view: View, notes: Notes, examiner: Examiner, before: Event, end: RoundEnd
+    view: View, notes: Notes, examiner: Examiner, before: Event, seconds: float
 ) -> Event:
     """Describe the federation's round in one line of `events.jsonl`.
 
     `before` is the event of the round before; it has the scores that are not taken in this one.
-    Only `end` depends on what the next round changes, so a round can be described during it.
+    Who was there, and what the run has cost, is told as it was before the scoring.
     """
     fed = examiner.fed
-    listed = lists_of(fed)
+    listed, attended, costs = lists_of(fed), attendance(fed), costs_of(fed, seconds)
     return {
         "event": "round",
         "round": fed.round,
@@ -108,7 +73,7 @@ def describe_round(
         **data_changes(fed),
         **scores(view, examiner, before),
         "samples": listed["samples"],
-        **end.attendance,
+        **attended,
         **group_agreement(view.tree, fed.stage.truth),
         "local_loss": mean_curve(list(notes.local_loss.values())),
         "training": training_of(notes.local_loss, fed, before.get("training", {})),
@@ -127,7 +92,7 @@ def describe_round(
         "shared": {str(c): n for c, n in contributions(view.tree, view.shared.pools, fed.owned)},
         "disclosed": disclosed(view, fed),
         "positions": {str(client): place for client, place in notes.positions.items()},
-        **end.costs,
+        **costs,
     }
 
 
@@ -237,6 +202,16 @@ def disclosed(view: View, fed: Federation) -> list[float]:
         return lists_of(fed)["nothing"]
     given = ledger.disclosed(fed.owned)
     return [len(given[client]) / fed.size(client) for client in fed.clients]
+
+
+def costs_of(fed: Federation, seconds: float) -> dict[str, Any]:
+    """What the run has cost so far: samples, bytes and seconds."""
+    return {
+        "samples_trained": fed.meter.samples_trained,
+        "bytes_down": fed.meter.bytes_down,
+        "bytes_up": fed.meter.bytes_up,
+        "seconds": round(seconds, 3),
+    }
 
 
 def plain_numbers(values: Sequence[float]) -> list[float | None]:

@@ -3,7 +3,6 @@
 New content is written to another file, flushed, and renamed; then the folder, which holds the name,
 is flushed. A reader sees the old file or the new one. The other file has a random name and is
 created exclusively, so that nobody who can write to the folder can direct the content elsewhere.
-Many bytes are written by several threads, which also check them.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import secrets
+import stat
 import time
-import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from sofa_fl.errors import RunError
 
@@ -27,14 +27,8 @@ except ImportError:  # on Windows nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 PARTIAL = ".partial"  # the end of an unfinished file's name
-LARGE = 1 << 25  # bytes for which threads are worth starting
-SLICE = 1 << 25  # written at a time: between any two slices a thread may have to wait for Python
-THREADS = 4  # each has the lock of the file while it writes, and waits for the disk otherwise
+SAFETENSORS_PARTIAL = ".tmp??????"  # what safetensors calls a file until it is whole
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
-_flush = getattr(os, "fdatasync", os.fsync)
-# CRC-32's polynomial without its highest term; the highest bit is the constant term.
-_POLYNOMIAL = 0xEDB88320
-_ONE, _BYTE = 1 << 31, 1 << 23  # 1, and x to the power of 8
 
 
 class DamagedError(RunError):
@@ -57,39 +51,56 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write a file completely or not at all; `mode` is its access rights, less the umask."""
-    with replacing(path, mode) as file:
+    with replacing(path, mode) as temporary, reopen(temporary) as file:
         write_all(file, data)
 
 
 @contextlib.contextmanager
-def replacing(
-    path: Path, mode: int = 0o666, *, spare: Path | None = None, what: str = ""
-) -> Iterator[io.FileIO]:
-    """Open a file that takes the place of `path` once all is written and on disk.
+def replacing(path: Path, mode: int = 0o666, what: str = "") -> Iterator[Path]:
+    """Create a file that takes the place of `path` once it is written and on disk.
 
-    `spare` is a file that is no longer needed: overwriting it is faster than allocating space, and
-    takes no more of it. `what` the file is goes into the message of an error.
+    It may be written in here by safetensors too. `what` it is goes into the message of an error.
     """
     temporary = temporary_for(path)
     try:
-        if spare is not None:
-            spare.replace(temporary)
-        with create(temporary, mode) if spare is None else reopen(temporary) as file:
-            yield file
-            file.truncate()
+        with create(temporary, mode) as file:
+            rights = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        yield temporary
+        with reopen(temporary) as file:
+            if os.name == "posix":
+                os.fchmod(file.fileno(), rights)  # safetensors puts another file in its place
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         discard(temporary)
-        raise RunError(f"cannot write {what}{path}: {error.strerror}") from None
+        raise RunError(f"cannot write {what}{path}: {_reason(error)}") from None
 
 
-def append_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Append to a file, which is created if there is none; return once the data are on disk."""
+def _reason(error: OSError | SafetensorError) -> str | None:
+    """What the operating system says; safetensors has it among other words."""
+    if isinstance(error, OSError):
+        return error.strerror
+    number = re.search(r"(?:os error|code:) (\d+)", str(error))
+    return os.strerror(int(number[1])) if number else str(error)
+
+
+def append_bytes(path: Path, data: bytes, mode: int = 0o666, *, alone: bool = False) -> None:
+    """Append to a file, which is created if there is none; return once the data are on disk.
+
+    Where nobody else appends (`alone`), what does not fit on the disk is taken back.
+    """
     with explained(f"cannot write {path}"), io.FileIO(path, "ab", opener=_opener(mode)) as file:
-        write_all(file, data)
-        os.fsync(file.fileno())
+        before = file.tell()
+        try:
+            write_all(file, data)
+            os.fsync(file.fileno())
+        except OSError:
+            if alone:
+                file.truncate(before)
+            raise
+        if not before:
+            sync_folder(path.parent)
 
 
 def _opener(mode: int = 0o666) -> Callable[[str, int], int]:
@@ -134,7 +145,7 @@ def locked(path: Path, refusal: str | None = None, patience: float = 0.0) -> Ite
         os.close(opened)
 
 
-def write_all(file: io.FileIO, data: bytes | memoryview) -> None:
+def write_all(file: io.FileIO, data: bytes) -> None:
     """Write all of it: Linux takes at most 2 GiB at a time, and less if the disk is nearly full."""
     rest = memoryview(data)
     while len(rest):
@@ -155,66 +166,3 @@ def discard(temporary: Path) -> None:
     """Delete an unfinished file, so that it does not keep a disk full."""
     with contextlib.suppress(OSError):
         temporary.unlink()
-
-
-def write_checked(file: io.FileIO, data: memoryview, checksum: int) -> int:
-    """Write `data` where the file stands, and continue a checksum over it.
-
-    Whoever wants all of it on disk must still flush the file. Of many bytes, threads write and
-    flush slices: so neither the disk nor the checksum waits for the other.
-    """
-    if data.nbytes < LARGE or not hasattr(os, "pwrite"):
-        write_all(file, data)
-        return zlib.crc32(data, checksum)
-    number, first = file.fileno(), file.tell()
-
-    def write(start: int) -> int:
-        part = data[start : start + SLICE]
-        found = zlib.crc32(part)  # this releases the interpreter's lock, as the others do
-        write_at(number, part, first + start)
-        _flush(number)
-        return found
-
-    starts = range(0, data.nbytes, SLICE)
-    with ThreadPoolExecutor(THREADS, "slice") as threads:
-        for start, found in zip(starts, threads.map(write, starts)):  # an error ends the others
-            checksum = joined(checksum, found, min(SLICE, data.nbytes - start))
-    file.seek(first + data.nbytes)
-    return checksum
-
-
-def write_at(number: int, data: memoryview, place: int) -> None:
-    """Write all of it to an open file, at a place; see `write_all`."""
-    rest = data
-    while len(rest):
-        written = os.pwrite(number, rest, place)
-        rest, place = rest[written:], place + written
-
-
-def joined(first: int, second: int, num_bytes: int) -> int:
-    """Combine the CRC-32 of two pieces of data, of which the second has `num_bytes`.
-
-    A checksum is a polynomial over two elements, modulo that of CRC-32.
-    """
-    return _product(_power(_BYTE, num_bytes), first) ^ second
-
-
-def _product(a: int, b: int) -> int:
-    """Multiply two polynomials modulo that of CRC-32."""
-    product = 0
-    while a:
-        if a & _ONE:
-            product ^= b
-        a = (a << 1) & 0xFFFFFFFF
-        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
-    return product
-
-
-@cache  # parts have few lengths
-def _power(base: int, exponent: int) -> int:
-    power = _ONE
-    while exponent:
-        if exponent & 1:
-            power = _product(power, base)
-        base, exponent = _product(base, base), exponent >> 1
-    return power

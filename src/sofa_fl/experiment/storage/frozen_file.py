@@ -7,14 +7,14 @@ does not matter whether the base can still be found, or is still the same, where
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
-from sofa_fl.errors import RunError
-from sofa_fl.experiment.storage.disk import DamagedError, discard, sync_folder, temporary_for
+from sofa_fl.experiment.storage.disk import DamagedError, replacing
 from sofa_fl.models.flat_network import FlatNetwork
 from sofa_fl.models.frozen import digest_of, with_frozen
 from sofa_fl.models.networks import NetworkFactory, build
@@ -31,21 +31,11 @@ def write_frozen(folder: Path, factory: NetworkFactory) -> None:
     file = folder / f"{PREFIX}{flat.frozen_digest}.safetensors"
     if not flat.frozen or file.exists():
         return
-    from safetensors.torch import save_file
-
     whole = {name: parameter.detach() for name, parameter in flat.frozen.items()}
     kinds = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in whole.items()}
     small = {name: _small(tensor) for name, tensor in whole.items()}
-    temporary = temporary_for(file)
-    try:
+    with replacing(file) as temporary:
         save_file(small, temporary, {"kinds": json.dumps(kinds)})
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(file)
-        sync_folder(folder)
-    except OSError as error:
-        discard(temporary)
-        raise RunError(f"cannot write {file}: {error.strerror}") from None
 
 
 def with_frozen_of(folder: Path, factory: NetworkFactory) -> NetworkFactory:
@@ -55,8 +45,6 @@ def with_frozen_of(folder: Path, factory: NetworkFactory) -> NetworkFactory:
 
 
 def _read(file: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(file, framework="pt") as opened:
             kinds = json.loads(opened.metadata()["kinds"])

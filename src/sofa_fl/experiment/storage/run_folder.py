@@ -8,19 +8,17 @@
     error.txt        the traceback of a bug that ended it, if it was one of several jobs
     .lock            held by the process that runs here
 
-A round is recorded after its checkpoint is written. The checkpoint holds the round's line too, and
-the length and checksum of `events.jsonl` before it: a resumed run cuts off the rest and writes it
-again.
+A round is recorded after its checkpoint is written. The checkpoint holds the round's line too: a
+resumed run drops this line and all later ones, and writes them again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +27,13 @@ import yaml
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage.disk import (
     PARTIAL,
+    SAFETENSORS_PARTIAL,
     DamagedError,
+    append_bytes,
     discard,
     explained,
     locked,
     sync_folder,
-    write_all,
     write_text,
 )
 from sofa_fl.experiment.storage.events import Event as Event
@@ -52,9 +51,6 @@ class RunFolder:
     """A folder that holds one run."""
 
     path: Path
-    # Length and checksum at the last mark, and where lines begin that are not flushed yet.
-    _marked: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
-    _unflushed: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any]) -> RunFolder:
@@ -104,13 +100,16 @@ class RunFolder:
 
     def unfinished(self) -> list[Path]:
         """Files of which a kill has left a part; those of a report may be under way."""
-        found = [*self.path.glob(f"*{PARTIAL}"), *self.checkpoints.glob(f"*{PARTIAL}")]
+        kinds = [f"*{PARTIAL}"]
+        if self.config_file.exists():  # else the folder may be someone else's
+            kinds.append(SAFETENSORS_PARTIAL)
+        folders = (self.path, self.checkpoints)
+        found = [path for folder in folders for kind in kinds for path in folder.glob(kind)]
         return [path for path in found if not path.name.startswith("report")]
 
     def clear(self) -> None:
         """Delete everything but the configuration, so that the run begins."""
         with explained(f"cannot write the run folder {self.path}"):
-            self._marked.clear()
             self.events_file.unlink(missing_ok=True)
             self.checkpoints.mkdir(exist_ok=True)
             self.forget_after(-1)
@@ -160,63 +159,29 @@ class RunFolder:
             if later > round:
                 self.checkpoint(later).unlink(missing_ok=True)
 
-    def append(self, line: Event, *, flush: bool = True) -> int:
-        """Append the line of an event, completely or not at all; return the file's new length.
+    def append(self, line: Event) -> None:
+        """Append the line of an event, completely or not at all."""
+        append_bytes(self.events_file, json.dumps(line).encode() + b"\n", alone=True)
 
-        What is not flushed is lost in a power cut; the next `mark` flushes it.
-        """
-        path = self.events_file
-        with explained(f"cannot write {path}"), path.open("ab", buffering=0) as file:
-            before = file.tell()
-            try:
-                write_all(file, json.dumps(line).encode() + b"\n")
-                if flush:
-                    os.fsync(file.fileno())
-                    self._unflushed.clear()
-                else:
-                    self._unflushed.append(before)
-            except OSError:
-                file.truncate(before)
-                raise
-            if not before:
-                sync_folder(self.path)
-            return file.tell()
-
-    def mark(self) -> tuple[int, int]:
-        """The length of the events so far, all of them on disk, and their checksum."""
-        length, checksum = self._marked or (0, 0)
-        if self.events_file.exists():
-            path = self.events_file
-            with explained(f"cannot write {path}"), path.open("r+b") as file:
-                if self._unflushed:
-                    os.fsync(file.fileno())
-                    self._unflushed.clear()
-                file.seek(length)  # only what was appended since the last mark is read
-                new = file.read()
-            length, checksum = length + len(new), zlib.crc32(new, checksum)
-        self._marked[:] = length, checksum
-        return length, checksum
-
-    def cut(self, length: int, checksum: int) -> None:
-        """Drop the events after a mark; those before it must be unchanged."""
-        self._marked.clear()
-        recorded = self._read_events()[:length]
-        if len(recorded) < length:
+    def cut(self, num: int) -> None:
+        """Drop all lines but those of the first `num` rounds, which must all be there."""
+        lines = self._lines()[:num]
+        if len(lines) < num:
             raise DamagedError(f"{self.events_file} is shorter than its checkpoint says")
-        if zlib.crc32(recorded) != checksum:
-            raise DamagedError(f"{self.events_file} is damaged: its checksum does not match")
-        with explained(f"cannot write {self.events_file}"):
-            if length:
-                os.truncate(self.events_file, length)
-            else:
-                self.events_file.unlink(missing_ok=True)
+        for round, line in enumerate(lines):
+            if _round_of(line) != round:
+                raise DamagedError(f"{self.events_file} is damaged in line {round + 1}")
+        if self.events_file.exists():
+            with explained(f"cannot write {self.events_file}"):
+                os.truncate(self.events_file, sum(map(len, lines)))
 
     def num_recorded(self) -> int:
         """The number of recorded rounds and the warm-up, without an incomplete last line."""
-        return self._read_events().count(b"\n")
+        return len(self._lines())
 
-    def _read_events(self) -> bytes:
-        return self.events_file.read_bytes() if self.events_file.exists() else b""
+    def _lines(self) -> list[bytes]:
+        recorded = self.events_file.read_bytes() if self.events_file.exists() else b""
+        return [line + b"\n" for line in recorded.split(b"\n")[:-1]]
 
     def events(self) -> Iterator[Event]:
         """The events in order, without an incomplete last line."""
@@ -237,6 +202,14 @@ class RunFolder:
             return None
         summary: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
         return summary
+
+
+def _round_of(line: bytes) -> object:
+    """The round that a line tells of; None if it is no such line."""
+    try:
+        return json.loads(line)["round"]
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def fresh_folder(name: str) -> Path:

@@ -11,8 +11,6 @@ import json
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Event as Signal
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -23,13 +21,10 @@ from sofa_fl.errors import RunError
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.experiment.storage.disk import DamagedError
-from sofa_fl.experiment.storage.events import Event
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation
 from sofa_fl.guard import Register
 from sofa_fl.methods.method import Method
-
-LIGHT = 200_000_000  # bytes that take a small part of a round to write
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +32,11 @@ class RunProgress:
     """How far a run has come, beside its method's state.
 
     Attributes:
-        events_length, events_sum: Length and checksum of `events.jsonl` before this round.
-        event: The round's own line.
+        event: The round's line of `events.jsonl`.
         spent: What clients' answers have cost of their privacy, as `Budgets.saved` gives it.
+        events_length, events_sum: Of 0.1.0; not used.
     """
 
-    events_length: int
-    events_sum: int
     event: str
     seconds: float
     samples_trained: int
@@ -52,10 +45,12 @@ class RunProgress:
     fingerprint: str
     register: Register
     spent: tuple[tuple[int, str, float, float, int], ...] = ()
+    events_length: int = 0
+    events_sum: int = 0
 
-    def restore_events(self, folder: RunFolder) -> None:
+    def restore_events(self, folder: RunFolder, round: int) -> None:
         """Put `events.jsonl` back to where it was after the round."""
-        folder.cut(self.events_length, self.events_sum)
+        folder.cut(round)
         folder.append(json.loads(self.event))
 
 
@@ -148,20 +143,10 @@ def is_saved(config: Config, round: int) -> bool:
     return is_due or round == config.rounds
 
 
-def is_light(packed: checkpoint.Packed) -> bool:
-    """Whether to wait for a checkpoint; on a GPU a round is over sooner than a write."""
-    return not packed.on_gpu and packed.nbytes <= LIGHT
-
-
-def save_round(
-    folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int, line: Event
-) -> None:
-    """Write a round's checkpoint, over the oldest one if others remain; then record the round."""
-    saved = folder.saved_rounds()
-    spare = folder.checkpoint(saved[0]) if len(saved) >= max(keep, 2) else None
-    checkpoint.save(folder.checkpoint(round), packed, spare)
+def save_round(folder: RunFolder, round: int, packed: checkpoint.Packed, keep: int) -> None:
+    """Write a round's checkpoint, and keep the newest ones only."""
+    checkpoint.save(folder.checkpoint(round), packed)
     folder.forget(keep)
-    folder.append(line)
 
 
 def restore_newest(
@@ -182,7 +167,7 @@ def restore_newest(
         except DamagedError as error:
             problems.append(str(error))
             continue
-        folder.forget_after(round)  # else the intact one would be overwritten first
+        folder.forget_after(round)  # else the intact one would be the oldest, and be deleted
         return round, _explain(problems, f"continuing from round {round}")
     if max([*recorded, *saved], default=0) > 0:
         why = _explain(problems, f"start over with 'sofa-fl run {folder.config_file} --out DIR'")
@@ -192,63 +177,3 @@ def restore_newest(
 
 def _explain(problems: list[str], consequence: str) -> str:
     return "; ".join([*problems, consequence]) if problems else ""
-
-
-class Writer:
-    """Writes one checkpoint at a time in a thread, a large one while the next round runs.
-
-    What is written never changes afterwards, since every round makes a new state, so it needs
-    no copy; writing and flushing leave Python free to train. Work that needs Python can be put off
-    to when there is nothing else to do. An error of either is raised by the next `start` or `wait`.
-    """
-
-    def __init__(self) -> None:
-        self._thread: Thread | None = None
-        self._ended = Signal()
-        self._error: Exception | None = None
-        self._then: Callable[[], None] | None = None
-        self._put_off: Callable[[], None] | None = None
-
-    def put_off(self, work: Callable[[], None]) -> None:
-        """Leave `work` to the next `catch_up`, or to whoever waits."""
-        self.wait()
-        self._put_off = work
-
-    def catch_up(self) -> None:
-        """Do what was put off; no error of it is one of the training that it is done in."""
-        work, self._put_off = self._put_off, None
-        if work is not None:
-            self._run(work)
-
-    def start(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-        """Begin `work` once the work before it has ended.
-
-        After a success, `then` is called by whoever waits for it.
-        """
-        self.wait()
-        self._then = then
-        self._ended.clear()
-        self._thread = Thread(target=self._run, args=(work,), name="checkpoint")
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Return when the work has ended; raise its error, if any."""
-        self.catch_up()
-        if self._thread is not None:
-            self._ended.wait()  # before Python 3.13 a `join` that Ctrl-C interrupts counts as done
-            self._thread.join()
-            self._thread = None
-        error, self._error = self._error, None
-        then, self._then = self._then, None
-        if error is not None:
-            raise error
-        if then is not None:
-            then()
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            self._error = error
-        finally:
-            self._ended.set()
