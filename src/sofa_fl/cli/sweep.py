@@ -63,13 +63,14 @@ def sweep(
     for key, value in (("preset", preset), ("data.dir", data_dir)):
         if value is not None:
             put_value(base, key, value)
-    from sofa_fl.cli.jobs_progress import follow_jobs
-    from sofa_fl.cli.screen import put, shell
     from sofa_fl.jobs.combinations import best_run, combine, result_rows
-    from sofa_fl.jobs.runner import make_job, run_jobs
 
     last = [] if rounds is None else [f"rounds={rounds}"]
     points = combine(base, [*(settings or ()), *last], values)
+    from sofa_fl.cli.jobs_progress import follow_jobs
+    from sofa_fl.cli.screen import put, shell
+    from sofa_fl.jobs.runner import make_job, run_jobs
+
     work = [make_job(point.config, point.title, out, is_kept=keep_runs) for point in points]
     with follow_jobs("sweep", work, quiet=quiet) as follower:
         try:
