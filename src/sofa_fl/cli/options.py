@@ -41,6 +41,9 @@ Seed = Annotated[int | None, typer.Option(metavar="N", help="The seed of every r
 DataDir = Annotated[
     str | None, typer.Option(metavar="DIR", help="Look for the dataset in this folder first.")
 ]
+SideBySide = Annotated[
+    int, typer.Option("--jobs", metavar="N", min=1, help="Number of runs in parallel.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show no progress, and print only the run folder.")
