@@ -77,7 +77,7 @@ def scores_table(
 ) -> Table:
     """A row of scores under its labels; the best of a column is bold.
 
-    `spread` follows the mean in the row with that label.
+    `spread` follows the mean in the row with these labels.
     """
     title = f"{scores_title(metric)}{f', {what}' if what else ''}"
     table = plain_table(title, [*labels, *(name for _, name, _ in columns)])
@@ -86,7 +86,7 @@ def scores_table(
         cells = [
             Text(
                 cell_text(key, row[key], metric)
-                + (spread.get(names[0], "") if key == "mean" else ""),
+                + (spread.get(" ".join(names), "") if key == "mean" else ""),
                 style="bold" if key in best and better * row[key] == best[key] else "",
             )
             for key, _, better in columns
