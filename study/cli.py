@@ -147,14 +147,14 @@ def read_scope(
 
 def study_of(scope: Scope, out: Path, num_processes: int, *, quiet: bool) -> Study:
     """The study that is asked for, with progress on stderr."""
-    from sofa_fl.cli.jobs_progress import follow_jobs
+    from sofa_fl.cli.progress import follow_jobs
     from sofa_fl.cli.screen import console
     from sofa_fl.jobs.runner import Job, OnSummary, Summary, run_jobs
     from study.targets import Study
 
     def run(jobs: Sequence[Job], what: str, on_summary: OnSummary) -> list[Summary]:
         with follow_jobs(what, jobs, quiet=quiet) as follower:
-            return run_jobs(jobs, follower, num_processes, on_summary)
+            return run_jobs(jobs, follower.of_many, num_processes, on_summary)
 
     def say(words: str) -> None:
         if not quiet:

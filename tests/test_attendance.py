@@ -14,7 +14,8 @@ from sofa_fl.data.federated_data import Stage
 from sofa_fl.engine.base import Outcome, Task, answered
 from sofa_fl.errors import ModelError
 from sofa_fl.federation import Federation
-from sofa_fl.guard import NOT_FINITE, GuardConfig, Register
+from sofa_fl.guard import NOT_FINITE, Register
+from sofa_fl.guard_config import GuardConfig
 from sofa_fl.models.flat import Vector
 from sofa_fl.topology.tree import NodeId
 from tests.methods.cases import LOCAL, Spy, federation

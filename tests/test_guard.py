@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sofa_fl.engine.base import Outcome
-from sofa_fl.guard import FEWEST, NOT_FINITE, GuardConfig, Register, draw, flaws_of
+from sofa_fl.guard import FEWEST, NOT_FINITE, Register, draw, flaws_of
+from sofa_fl.guard_config import GuardConfig
 from sofa_fl.models.flat import Mix, Vector
 from sofa_fl.topology.tree import NodeId
 

@@ -14,8 +14,8 @@ import sofa_fl
 
 SOURCE = Path(sofa_fl.__file__).parent
 LAYERS = (
-    "topology", "data", "sharing", "models", "engine", "privacy", "guard", "present", "federation",
-    "methods", "experiment",
+    "topology", "data", "sharing", "models", "engine", "privacy", "guard_config", "guard",
+    "present", "federation", "methods", "experiment",
 )  # fmt: skip
 
 # What of this package a layer may import besides itself; `errors` and `seeding` serve all.
@@ -25,10 +25,13 @@ BELOW = {
     "sharing": {"data", "topology"},
     "models": set[str](),
     "engine": {"data", "models", "topology"},
+    "guard_config": {"models"},
     "privacy": {"data", "engine", "models", "topology"},
-    "guard": {"engine", "models", "topology"},
+    "guard": {"engine", "guard_config", "models", "topology"},
     "present": {"data", "engine", "topology"},
-    "federation": {"data", "engine", "guard", "models", "present", "privacy", "topology"},
+    "federation": {
+        *("data", "engine", "guard", "guard_config", "models", "present", "privacy", "topology")
+    },
     "methods": {"data", "engine", "federation", "models", "present", "sharing", "topology"},
     "experiment": set(LAYERS) - {"experiment"},
     "report": {"experiment", "topology"},
@@ -133,6 +136,7 @@ for found in pkgutil.walk_packages(sofa_fl.__path__, "sofa_fl."):
         ("sofa_fl.topology.shape", {"torch", "pydantic", "sklearn"}),
         ("sofa_fl.data.federate", {"torch", "sklearn"}),
         ("sofa_fl.sharing", {"torch", "sklearn"}),
+        ("sofa_fl.experiment.run.config", {"torch", "sklearn"}),
         ("sofa_fl.report.history", {"torch"}),
         ("study.pages.results_page", {"torch", "matplotlib"}),
         ("study.tuning", {"matplotlib"}),

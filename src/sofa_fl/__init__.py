@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from sofa_fl.data.tables import from_columns as from_columns
     from sofa_fl.data.tables import from_csv as from_csv
     from sofa_fl.data.tables import from_partitions as from_partitions
-    from sofa_fl.engine.base import LocalConfig as LocalConfig
     from sofa_fl.engine.base import answered as answered
-    from sofa_fl.engine.faulty import FaultsConfig as FaultsConfig
+    from sofa_fl.engine.config import FaultsConfig as FaultsConfig
+    from sofa_fl.engine.config import LocalConfig as LocalConfig
     from sofa_fl.errors import SofaError as SofaError
     from sofa_fl.experiment.run.config import Config as Config
     from sofa_fl.experiment.run.config import load_config as load_config
@@ -56,20 +56,20 @@ if TYPE_CHECKING:
     from sofa_fl.experiment.serving.newcomers import Assigned as Assigned
     from sofa_fl.experiment.serving.newcomers import assign as assign
     from sofa_fl.federation import Federation as Federation
-    from sofa_fl.guard import GuardConfig as GuardConfig
-    from sofa_fl.methods.baselines.apfl import ApflConfig as ApflConfig
-    from sofa_fl.methods.baselines.cfl import CflConfig as CflConfig
-    from sofa_fl.methods.baselines.ditto import DittoConfig as DittoConfig
-    from sofa_fl.methods.baselines.fedadam import FedOptConfig as FedOptConfig
-    from sofa_fl.methods.baselines.fedala import FedAlaConfig as FedAlaConfig
-    from sofa_fl.methods.baselines.feddrift import FedDriftConfig as FedDriftConfig
-    from sofa_fl.methods.baselines.fedprox import FedProxConfig as FedProxConfig
-    from sofa_fl.methods.baselines.fedrep import FedRepConfig as FedRepConfig
-    from sofa_fl.methods.baselines.fedrod import FedRodConfig as FedRodConfig
-    from sofa_fl.methods.baselines.fl_hc import FlHcConfig as FlHcConfig
-    from sofa_fl.methods.baselines.hierfavg import HierFavgConfig as HierFavgConfig
-    from sofa_fl.methods.baselines.hypcluster import HypClusterConfig as HypClusterConfig
-    from sofa_fl.methods.baselines.oracle import OracleConfig as OracleConfig
+    from sofa_fl.guard_config import GuardConfig as GuardConfig
+    from sofa_fl.methods.config import ApflConfig as ApflConfig
+    from sofa_fl.methods.config import CflConfig as CflConfig
+    from sofa_fl.methods.config import DittoConfig as DittoConfig
+    from sofa_fl.methods.config import FedAlaConfig as FedAlaConfig
+    from sofa_fl.methods.config import FedDriftConfig as FedDriftConfig
+    from sofa_fl.methods.config import FedOptConfig as FedOptConfig
+    from sofa_fl.methods.config import FedProxConfig as FedProxConfig
+    from sofa_fl.methods.config import FedRepConfig as FedRepConfig
+    from sofa_fl.methods.config import FedRodConfig as FedRodConfig
+    from sofa_fl.methods.config import FlHcConfig as FlHcConfig
+    from sofa_fl.methods.config import HierFavgConfig as HierFavgConfig
+    from sofa_fl.methods.config import HypClusterConfig as HypClusterConfig
+    from sofa_fl.methods.config import OracleConfig as OracleConfig
     from sofa_fl.methods.method import Method as Method
     from sofa_fl.methods.method import Notes as Notes
     from sofa_fl.methods.method import View as View
@@ -107,27 +107,17 @@ _NAMES = {  # of every module, those that are public
     "data.preprocess": "Preprocessing",
     "data.scenarios": "ScenarioConfig",
     "data.tables": "from_columns from_csv from_partitions",
-    "engine.base": "LocalConfig answered",
-    "engine.faulty": "FaultsConfig",
+    "engine.base": "answered",
+    "engine.config": "FaultsConfig LocalConfig",
     "errors": "SofaError",
     "experiment.run.config": "Config load_config preset",
     "experiment.serving.model_files": "Exported export predict",
     "experiment.serving.newcomers": "Assigned assign",
     "federation": "Federation",
-    "guard": "GuardConfig",
-    "methods.baselines.apfl": "ApflConfig",
-    "methods.baselines.cfl": "CflConfig",
-    "methods.baselines.ditto": "DittoConfig",
-    "methods.baselines.fedadam": "FedOptConfig",
-    "methods.baselines.fedala": "FedAlaConfig",
-    "methods.baselines.feddrift": "FedDriftConfig",
-    "methods.baselines.fedprox": "FedProxConfig",
-    "methods.baselines.fedrep": "FedRepConfig",
-    "methods.baselines.fedrod": "FedRodConfig",
-    "methods.baselines.fl_hc": "FlHcConfig",
-    "methods.baselines.hierfavg": "HierFavgConfig",
-    "methods.baselines.hypcluster": "HypClusterConfig",
-    "methods.baselines.oracle": "OracleConfig",
+    "guard_config": "GuardConfig",
+    "methods.config": "ApflConfig CflConfig DittoConfig FedAlaConfig FedDriftConfig FedOptConfig "
+    "FedProxConfig FedRepConfig FedRodConfig FlHcConfig HierFavgConfig HypClusterConfig "
+    "OracleConfig",
     "methods.method": "Method Notes View",
     "methods.registry": "register",
     "methods.sofa.config": "RulesConfig SofaConfig",

@@ -24,7 +24,8 @@ from sofa_fl.engine.base import (
     Score,
     Task,
 )
-from sofa_fl.guard import GuardConfig, Register, Roll, draw, flaws_of, refuse_divergence
+from sofa_fl.guard import Register, Roll, draw, flaws_of, refuse_divergence
+from sofa_fl.guard_config import GuardConfig
 from sofa_fl.models.flat import Model, Vector, aggregate
 from sofa_fl.present import EvaluateConfig, Present
 from sofa_fl.privacy.private_engine import NOT_SCORED, PrivateEngine

@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import FederatedData, OwnedRows, Samples, Stage
-from sofa_fl.engine.base import Prior
 from sofa_fl.errors import ConfigError
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
+
+if TYPE_CHECKING:
+    from sofa_fl.engine.base import Prior
 
 T = TypeVar("T")
 Noised = Callable[[NodeId, NDArray[np.int64]], NDArray[np.int64]]

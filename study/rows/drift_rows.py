@@ -10,7 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from sofa_fl.data.groups import client_groups
-from sofa_fl.engine.faulty import FaultsConfig, draw_bad
+from sofa_fl.engine.config import FaultsConfig
+from sofa_fl.engine.faulty import draw_bad
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.experiment.scoring.agreement import ari, moved
 from sofa_fl.experiment.storage.events import Event

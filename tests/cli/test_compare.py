@@ -55,6 +55,20 @@ def test_one_table_then_reuse_then_resume(cli: Cli, tiny: list[str], work_dir: P
     assert cli(*command, "--quiet").stdout == f"runs/{folder.name}\n"
 
 
+def test_side_by_side_is_the_same(cli: Cli, tiny: list[str]) -> None:
+    command = ["compare", "fedavg", "local", *tiny, "--rounds", "1", "--json"]
+    one_by_one = json.loads(cli(*command, "--out", "a").stdout)
+    both = cli(*command, "--out", "b", "--jobs", "2")
+    assert both.exit_code == 0, both.stderr
+    assert [s["client"] for s in json.loads(both.stdout)] == [s["client"] for s in one_by_one]
+    lines = both.stderr.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["compare 1/2", "compare 2/2"]
+    assert all(", mean " in line and ", worst " in line for line in lines)
+    assert {path.name for path in Path("a/fedavg-0").iterdir()} == {
+        path.name for path in Path("b/fedavg-0").iterdir()
+    }
+
+
 def test_a_page_that_cannot_be_written_loses_nothing(
     cli: Cli, tiny: list[str], work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -54,9 +55,10 @@ def test_streams_are_apart(tiny: list[str]) -> None:
     ]
 
 
-def test_bar_on_a_terminal(tiny: list[str]) -> None:
+def on_a_terminal(*args: str) -> tuple[str, str]:
+    """What a command prints on stdout, and what it shows on a terminal."""
     ours, theirs = pty.openpty()
-    running = process("run", *tiny, "--out", "x", "--json", stderr=theirs, env={"TERM": "xterm"})
+    running = process(*args, stderr=theirs, env={"TERM": "xterm"})
     os.close(theirs)
     shown = b""
     while True:
@@ -67,9 +69,32 @@ def test_bar_on_a_terminal(tiny: list[str]) -> None:
     out, _ = running.communicate()
     os.close(ours)
     assert running.returncode == 0
+    return out, shown.decode()
+
+
+def test_bar_on_a_terminal(tiny: list[str]) -> None:
+    out, shown = on_a_terminal("run", *tiny, "--out", "x", "--json")
     assert json.loads(out)["rounds"] == 2
-    for words in ("preparing", "warm-up", "round 2/2", "worst", "\x1b["):
-        assert words in shown.decode()
+    for words in ("preparing", "warm-up", "round 2/2", "worst", "elapsed", "\x1b["):
+        assert words in shown
+    # What stays is a line per round.
+    lines = [line for line in plain(shown) if "━" not in line and "mean" in line]
+    assert [line.split(",")[0] for line in lines] == ["warm-up done", "round 1/2", "round 2/2"]
+
+
+def test_one_bar_over_all_runs(tiny: list[str]) -> None:
+    out, shown = on_a_terminal("compare", "fedavg", "local", *tiny, "--out", "x", "--json")
+    assert len(json.loads(out)) == 2
+    bars = [line for line in plain(shown) if "━" in line]
+    assert any(line.startswith("FedAvg+, seed 0 (1 of 2), round 2/2") for line in bars)
+    lines = [line for line in plain(shown) if "━" not in line and "mean" in line]
+    assert len(lines) == 2 * 3
+    assert lines[-1].startswith("Local+, seed 0 (2 of 2), round 2/2, mean ")
+
+
+def plain(shown: str) -> list[str]:
+    """The lines that a terminal was sent, without their colours."""
+    return re.split(r"[\r\n]+", re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", shown))
 
 
 def test_ctrl_c_then_resume(tiny: list[str], work_dir: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from torch import nn
 
 import sofa_fl
-from sofa_fl.cli.progress import Lines
+from sofa_fl.cli.progress import follow
 from sofa_fl.cli.show import show_run
 from sofa_fl.cli.show_comparison import show_comparison
 from sofa_fl.cli.sweep import draw_figure, show_rows
@@ -87,7 +87,7 @@ def test_the_end_of_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_lines_of_progress(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     last: Event = events_of(run)[-1]
-    Lines()(last)
+    follow(quiet=False)(last)
     client = last["client"]
     assert f"mean R² {client['mean']:.3f}, worst R² {client['min']:.3f}" in capsys.readouterr().err
     assert round_line(last) == f"round 1/1: mean R² {client['mean']:.4f}"

@@ -65,13 +65,13 @@ def test_a_report_that_fails_is_told_once_and_the_run_ends(
     assert not (work_dir / "x" / "report.html").exists()
 
 
-def test_a_panel_that_fails_is_told_once_and_the_run_ends(
+def test_progress_that_fails_is_told_once_and_the_run_ends(
     cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch, work_dir: Path
 ) -> None:
     def broken(*_: object) -> str:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("sofa_fl.cli.progress.Lines.round", broken)
+    monkeypatch.setattr("sofa_fl.cli.progress.Follower.line", broken)
     result = cli("run", *tiny, "--out", "x")
     assert result.exit_code == 0
     assert result.stderr.count("warning: ") == 1

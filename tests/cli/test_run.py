@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sofa_fl.cli.progress import Lines
+from sofa_fl.cli.progress import Follower
 from sofa_fl.experiment.scoring import metrics
 from tests.cli.cases import SUMMARY_KEYS, Cli
+
+CLIENT = {"mean": 0.5, "min": 0.5}
 
 
 def test_json_is_exactly_the_summary(cli: Cli, tiny: list[str], work_dir: Path) -> None:
@@ -114,14 +116,16 @@ def test_resume_continues_to_the_same_end(cli: Cli, run_folder: Path, finished: 
     assert ours["run"] == str(run_folder)
 
 
-def test_time_left_is_for_the_rounds_to_come() -> None:
-    lines = Lines()
-    lines.mark = (2, 0.0)
-    assert lines.seconds_left(2, 10) is None
-    at_four, at_six = lines.seconds_left(4, 10), lines.seconds_left(6, 10)
-    assert at_four is not None
-    assert at_six is not None
-    assert at_four / 3 == pytest.approx(at_six, rel=1e-3)
+def test_time_left_is_for_the_rounds_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    follower, now = Follower([""], [0]), 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    start = {"event": "start", "run": "x", "rounds": 10, "engine": "workers", "why": "", "note": ""}
+    follower({**start, "round": 2})
+    assert follower.times() == ["0:00 elapsed"]
+    for round, left in ((3, "0:14"), (4, "0:12"), (6, "0:08")):
+        now = 100.0 + 2 * (round - 2)
+        follower({"event": "round", "round": round, "rounds": 10, "client": CLIENT, "edits": []})
+        assert follower.times()[1:] == [f"{left} left"]
 
 
 def test_help_version_and_no_arguments(cli: Cli) -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from sofa_fl.engine.base import Exam, Outcome, Pull, Task
-from sofa_fl.engine.faulty import HUGE, FaultKind, FaultsConfig, FaultyEngine, draw_bad
+from sofa_fl.engine.config import FaultKind, FaultsConfig
+from sofa_fl.engine.faulty import HUGE, FaultyEngine, draw_bad
 from sofa_fl.models.flat import Mix, as_vector
 from sofa_fl.seeding import seed_for
 from sofa_fl.topology.tree import NodeId

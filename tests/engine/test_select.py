@@ -11,7 +11,8 @@ import torch
 from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine import select
 from sofa_fl.engine.base import SureEngine
-from sofa_fl.engine.select import EngineName, make_engine, pick_engine
+from sofa_fl.engine.config import EngineName
+from sofa_fl.engine.select import make_engine, pick_engine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
 from sofa_fl.engine.workers import WorkersEngine

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors import safe_open
 
 from sofa_fl.api.runs import resume, run

@@ -19,7 +19,8 @@ from sofa_fl.engine.base import LocalConfig
 from sofa_fl.errors import ConfigError, DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import Config, load_config
 from sofa_fl.experiment.run.launch import run_once
-from sofa_fl.methods.baselines.fedprox import FedProx, FedProxConfig
+from sofa_fl.methods.baselines.fedprox import FedProx
+from sofa_fl.methods.config import FedProxConfig
 from sofa_fl.report.page import RunReader
 from sofa_fl.sharing import SharingConfig
 from tests.engine.cases import NUM_CLASSES, make_data

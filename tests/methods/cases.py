@@ -13,26 +13,41 @@ import torch
 from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine.base import Engine, EngineAround, Exam, LocalConfig, Outcome, Score, Task
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.apfl import Apfl, ApflConfig
-from sofa_fl.methods.baselines.cfl import Cfl, CflConfig
-from sofa_fl.methods.baselines.ditto import Ditto, DittoConfig
-from sofa_fl.methods.baselines.fedadam import FedAdam, FedOptConfig
-from sofa_fl.methods.baselines.fedala import FedAla, FedAlaConfig
+from sofa_fl.methods.baselines.apfl import Apfl
+from sofa_fl.methods.baselines.cfl import Cfl
+from sofa_fl.methods.baselines.ditto import Ditto
+from sofa_fl.methods.baselines.fedadam import FedAdam
+from sofa_fl.methods.baselines.fedala import FedAla
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.baselines.fedavg_ft import FedAvgFt
-from sofa_fl.methods.baselines.feddrift import FedDrift, FedDriftConfig
-from sofa_fl.methods.baselines.fedprox import FedProx, FedProxConfig
-from sofa_fl.methods.baselines.fedrep import FedRep, FedRepConfig
-from sofa_fl.methods.baselines.fedrod import FedRod, FedRodConfig
+from sofa_fl.methods.baselines.feddrift import FedDrift
+from sofa_fl.methods.baselines.fedprox import FedProx
+from sofa_fl.methods.baselines.fedrep import FedRep
+from sofa_fl.methods.baselines.fedrod import FedRod
 from sofa_fl.methods.baselines.fedyogi import FedYogi
-from sofa_fl.methods.baselines.fl_hc import FlHc, FlHcConfig
-from sofa_fl.methods.baselines.hierfavg import HierFavg, HierFavgConfig
-from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.baselines.fl_hc import FlHc
+from sofa_fl.methods.baselines.hierfavg import HierFavg
+from sofa_fl.methods.baselines.hypcluster import HypCluster
 from sofa_fl.methods.baselines.hypcluster_restarts import HypClusterRestarts
 from sofa_fl.methods.baselines.local import Local
-from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
+from sofa_fl.methods.baselines.oracle import Oracle
 from sofa_fl.methods.baselines.regroup import Regroup
 from sofa_fl.methods.baselines.scaffold import Scaffold
+from sofa_fl.methods.config import (
+    ApflConfig,
+    CflConfig,
+    DittoConfig,
+    FedAlaConfig,
+    FedDriftConfig,
+    FedOptConfig,
+    FedProxConfig,
+    FedRepConfig,
+    FedRodConfig,
+    FlHcConfig,
+    HierFavgConfig,
+    HypClusterConfig,
+    OracleConfig,
+)
 from sofa_fl.methods.method import Method
 from sofa_fl.methods.sofa.averages import Update
 from sofa_fl.methods.sofa.config import RulesConfig, SofaConfig

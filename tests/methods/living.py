@@ -12,7 +12,8 @@ import numpy as np
 from sofa_fl.data.concepts import Concept, Phase, Script
 from sofa_fl.data.federated_data import FederatedData, Stage
 from sofa_fl.engine.base import Engine, Outcome, Task
-from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
+from sofa_fl.engine.config import FaultsConfig
+from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.federation import Federation
 from sofa_fl.methods.method import View
 from sofa_fl.models.flat import as_vector

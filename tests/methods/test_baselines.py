@@ -18,8 +18,9 @@ from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.experiment.run.config import Config
 from sofa_fl.federation import Federation
 from sofa_fl.methods.baselines.fedavg import FedAvg
-from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.baselines.hypcluster import HypCluster
 from sofa_fl.methods.clustered import choose, clusters_tree
+from sofa_fl.methods.config import HypClusterConfig
 from sofa_fl.methods.method import Notes, View
 from sofa_fl.methods.registry import built_in_methods, find_method, make_method
 from sofa_fl.methods.sofa.method import Sofa

@@ -17,13 +17,20 @@ from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.cfl import Cfl, CflConfig, bipartition, is_at_rest
+from sofa_fl.methods.baselines.cfl import Cfl, bipartition, is_at_rest
 from sofa_fl.methods.baselines.fedavg import FedAvg
-from sofa_fl.methods.baselines.fl_hc import FlHc, FlHcConfig, clusters_of
-from sofa_fl.methods.baselines.hierfavg import HierFavg, HierFavgConfig
-from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
-from sofa_fl.methods.baselines.oracle import Oracle, OracleConfig
+from sofa_fl.methods.baselines.fl_hc import FlHc, clusters_of
+from sofa_fl.methods.baselines.hierfavg import HierFavg
+from sofa_fl.methods.baselines.hypcluster import HypCluster
+from sofa_fl.methods.baselines.oracle import Oracle
 from sofa_fl.methods.clustered import update_products
+from sofa_fl.methods.config import (
+    CflConfig,
+    FlHcConfig,
+    HierFavgConfig,
+    HypClusterConfig,
+    OracleConfig,
+)
 from sofa_fl.methods.method import Method
 from sofa_fl.models.config import ModelConfig
 from sofa_fl.models.flat import as_vector

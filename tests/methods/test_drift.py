@@ -12,7 +12,8 @@ import torch
 from sofa_fl.data.concepts import Concept, Phase
 from sofa_fl.data.federated_data import Stage
 from sofa_fl.data.scenarios import ScenarioConfig, ScenarioName, script_of
-from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
+from sofa_fl.engine.config import FaultsConfig
+from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.experiment.scoring.agreement import fscore
 from sofa_fl.federation import Federation
 from sofa_fl.methods.sofa.config import SofaConfig

@@ -14,11 +14,12 @@ import torch
 
 from sofa_fl.data.concepts import Phase, Script
 from sofa_fl.engine.base import Outcome, Task
-from sofa_fl.engine.faulty import FaultsConfig, FaultyEngine
+from sofa_fl.engine.config import FaultsConfig
+from sofa_fl.engine.faulty import FaultyEngine
 from sofa_fl.errors import RunError
 from sofa_fl.experiment.storage import checkpoint
 from sofa_fl.federation import Federation
-from sofa_fl.guard import GuardConfig
+from sofa_fl.guard_config import GuardConfig
 from sofa_fl.methods.method import Method
 from sofa_fl.methods.sofa.method import Sofa
 from sofa_fl.models.flat import Aggregate, as_vector

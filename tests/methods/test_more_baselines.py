@@ -13,17 +13,25 @@ from sofa_fl.engine.base import LocalConfig
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.apfl import Apfl, ApflConfig
-from sofa_fl.methods.baselines.fedadam import FedAdam, FedOptConfig
-from sofa_fl.methods.baselines.fedala import FedAla, FedAlaConfig, clipped, weights_of
+from sofa_fl.methods.baselines.apfl import Apfl
+from sofa_fl.methods.baselines.fedadam import FedAdam
+from sofa_fl.methods.baselines.fedala import FedAla, clipped, weights_of
 from sofa_fl.methods.baselines.fedavg import FedAvg
-from sofa_fl.methods.baselines.fedrep import FedRep, FedRepConfig
-from sofa_fl.methods.baselines.fedrod import FedRod, FedRodConfig
+from sofa_fl.methods.baselines.fedrep import FedRep
+from sofa_fl.methods.baselines.fedrod import FedRod
 from sofa_fl.methods.baselines.fedyogi import FedYogi
-from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.baselines.hypcluster import HypCluster
 from sofa_fl.methods.baselines.hypcluster_restarts import HypClusterRestarts, equal_shares, loss_of
 from sofa_fl.methods.baselines.local import Local
 from sofa_fl.methods.baselines.scaffold import Scaffold, mean_control
+from sofa_fl.methods.config import (
+    ApflConfig,
+    FedAlaConfig,
+    FedOptConfig,
+    FedRepConfig,
+    FedRodConfig,
+    HypClusterConfig,
+)
 from sofa_fl.methods.method import Method
 from sofa_fl.models.flat import Vector, as_vector
 from sofa_fl.sharing import SharingConfig

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.ditto import Ditto, DittoConfig
+from sofa_fl.methods.baselines.ditto import Ditto
 from sofa_fl.methods.baselines.fedavg import FedAvg
 from sofa_fl.methods.baselines.fedavg_ft import FedAvgFt
-from sofa_fl.methods.baselines.fedprox import FedProx, FedProxConfig
+from sofa_fl.methods.baselines.fedprox import FedProx
 from sofa_fl.methods.baselines.local import Local
+from sofa_fl.methods.config import DittoConfig, FedProxConfig
 from sofa_fl.methods.method import Method
 from sofa_fl.models.flat import as_vector
 from sofa_fl.sharing import SharingConfig

@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sofa_fl.engine.faulty import FaultsConfig, draw_bad
+from sofa_fl.engine.config import FaultsConfig
+from sofa_fl.engine.faulty import draw_bad
 from sofa_fl.topology.tree import NodeId
 from study.design import drift_plan
 from study.design.run_plan import Entry, Scope

@@ -27,18 +27,18 @@ from sofa_fl.cli.options import (
     Rounds,
     Seed,
     Settings,
+    SideBySide,
     check_published,
     read_config,
     seeds_of,
 )
 from sofa_fl.cli.report import COMPARISON
-from sofa_fl.cli.run import with_progress
-from sofa_fl.cli.screen import StoppedError
+from sofa_fl.cli.run import run_all
+from sofa_fl.cli.screen import put_plain, shell
 from sofa_fl.errors import ConfigError, RunError
 from sofa_fl.methods.registry import OPTIONS, built_in_methods, find_method
 
 if TYPE_CHECKING:
-    from sofa_fl.cli.progress import Follower
     from sofa_fl.experiment.run.config import Config
 
 MAY_DIFFER = ("method", OPTIONS, "seed")
@@ -69,6 +69,7 @@ def compare(
         typer.Option(metavar="DIR", help="Folder for the run folders; by default under runs/."),
     ] = None,
     data_dir: DataDir = None,
+    jobs: SideBySide = 1,
     published: AsPublished = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -76,42 +77,37 @@ def compare(
     """Run several methods on the same configuration, and compare them in one table."""
     check_options(settings or (), seed, seeds)
     check_published(settings or (), published=published)
-    configs = [
-        _planned(
-            read_config(
-                values_for(method, config),
-                settings_for(method, settings or ()),
-                preset=preset,
-                method=method,
-                rounds=rounds,
-                seed=draw,
-                out=out,
-                data_dir=data_dir,
-            ),
-            published=published,
+    given = [
+        read_config(
+            values_for(method, config),
+            settings_for(method, settings or ()),
+            preset=preset,
+            method=method,
+            rounds=rounds,
+            seed=draw,
+            out=out,
+            data_dir=data_dir,
         )
         for method in dict.fromkeys(methods)
         for draw in (seeds_of(seeds) if seeds is not None else [seed])
-    ]
+    ]  # all of them, before loading torch, which takes seconds
+    configs = [_planned(each, published=published) for each in given]
     first = configs[0]
     folder = Path(first.out) if first.out else _default_folder(first, published=published)
     runs = {folder / f"{find_method(each.method).name}-{each.seed}": each for each in configs}
     if len(runs) < len(configs):
         raise ConfigError("two of the methods have the same name; use sofa_fl.compare from Python")
     check_folder(folder, runs)
-    summaries = []
+    from sofa_fl.jobs.runner import Job
+
+    work = []
     for i, (path, each) in enumerate(runs.items(), start=1):
         name = f"{each.title}, seed {each.seed} ({i} of {len(runs)})"
-        each = replace(each, out=str(path))
-        summaries.append(_summary(each, folder, name, quiet=quiet))
+        work.append(Job(path, name, replace(each, out=str(path)), keep=each.keep))
+    what = "compare" if jobs > 1 else ""
+    summaries = run_all(work, what, jobs, quiet=quiet, again=f" with --out {shell(folder)}")
     page = write_comparison(list(runs), folder / COMPARISON)
-    from sofa_fl.cli.screen import put
-
-    if as_json:
-        put(json.dumps(summaries))
-    elif quiet:
-        put(str(folder))
-    else:
+    if not put_plain(summaries, folder, as_json=as_json, quiet=quiet):
         from sofa_fl.cli.show_comparison import show_comparison
 
         show_comparison(summaries, folder, page, note=AS_PUBLISHED if published else "")
@@ -210,20 +206,3 @@ def check_folder(folder: Path, runs: Mapping[Path, Config]) -> None:
                 f"{file.parent} is a run of {there.method} with seed {there.seed}; "
                 "choose another folder with --out"
             )
-
-
-def _summary(run: Config, folder: Path, name: str, *, quiet: bool) -> dict[str, Any]:
-    """The summary of a run that has ended, or that is run or resumed now."""
-    from sofa_fl.cli.screen import shell
-    from sofa_fl.experiment.run.launch import run_once
-    from sofa_fl.experiment.tracking.observers import at_end
-    from sofa_fl.report.page import write_run_report
-
-    def start(follower: Follower) -> dict[str, Any]:
-        return run_once(run, observers=[follower, at_end(write_run_report)])
-
-    try:
-        return with_progress(start, quiet=quiet, name=name)
-    except StoppedError:
-        again = f"repeat the command with --out {shell(folder)} to continue"
-        raise StoppedError(again) from None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sofa_fl.cli.options import Quiet
-from sofa_fl.cli.run import with_progress
+from sofa_fl.cli.run import with_progress, with_report
+from sofa_fl.cli.screen import console, open_page, put, shell
 from sofa_fl.errors import RunError
 
 if TYPE_CHECKING:
@@ -49,16 +50,12 @@ def demo(
     def start(follower: Follower) -> RunResult:
         from sofa_fl.experiment.run import launch
         from sofa_fl.experiment.run.loop import Own
-        from sofa_fl.experiment.tracking.observers import at_end
-        from sofa_fl.report.page import write_run_report
 
         config = demo_config(seed, out)
         data = demo_data(config)
-        return launch.run(config, Own(data), observers=[follower, at_end(write_run_report)])
+        return launch.run(config, Own(data), observers=with_report(follower))
 
     result = with_progress(start, quiet=quiet)
-    from sofa_fl.cli.screen import console, put, shell
-
     report = result.run / "report.html"
     if quiet:
         put(str(result.run))
@@ -70,9 +67,7 @@ def demo(
         show_tree(console(), read_round(result.run), every=True)
         put(f"\nTo replay it, open {shell(report)} in a browser and press the triangle.")
     if browser:
-        import webbrowser
-
-        webbrowser.open(report.resolve().as_uri())
+        open_page(report)
 
 
 def demo_config(seed: int, out: str | None) -> Config:
@@ -135,7 +130,6 @@ def init(
     ] = Path(),
 ) -> None:
     """Write a small configuration, and a script with a network and data to replace with yours."""
-    from sofa_fl.cli.screen import put, shell
     from sofa_fl.experiment.storage.disk import explained, write_text
 
     if there := [name for name in FILES if (folder / name).exists()]:

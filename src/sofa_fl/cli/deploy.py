@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sofa_fl.cli.screen import Commands
+from sofa_fl.cli.screen import Commands, console, put, shell
 from sofa_fl.errors import ConfigError
 
 deploy = typer.Typer(
@@ -26,7 +26,6 @@ def new(
     ],
 ) -> None:
     """Write a Flower app that is ready to run, and a README with the commands."""
-    from sofa_fl.cli.screen import put
     from sofa_fl.deploy.flower.new_app import new_app
 
     path = new_app(folder)
@@ -42,7 +41,6 @@ def site(
     ] = "",
 ) -> None:
     """Create the folder of a site: a policy to edit, its key, its ledger and its audit log."""
-    from sofa_fl.cli.screen import put
     from sofa_fl.deploy.machine.site import POLICY_FILE, create_site
 
     path = create_site(folder, app, name)
@@ -55,7 +53,6 @@ def audit(
     policy: Annotated[Path, typer.Option(metavar="FILE", help="The site's policy.")],
 ) -> None:
     """Show what has left a site in all runs, from its ledger, budget and audit log."""
-    from sofa_fl.cli.screen import put
     from sofa_fl.deploy.machine.policy import load_policy
     from sofa_fl.deploy.machine.site_report import site_report
 
@@ -68,7 +65,6 @@ def check(
     node_config: Annotated[str, typer.Option(help="As for `deploy node`.")] = "",
 ) -> None:
     """Check whether a site is ready: load its samples as the node would, without connecting."""
-    from sofa_fl.cli.screen import put
 
     if find_spec("flwr") is None:
         raise ConfigError("a site needs Flower: pip install 'sofa-fl[node]'")
@@ -89,7 +85,6 @@ def try_it(
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Rounds after the warm-up.")] = 3,
 ) -> None:
     """Try a federation on this computer: write an app, simulate N machines, and show the tree."""
-    from sofa_fl.cli.screen import console, put, shell
     from sofa_fl.deploy.flower.try_out import try_out
 
     run = try_out(folder, nodes, rounds)

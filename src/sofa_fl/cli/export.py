@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 import typer
 
 from sofa_fl.cli.options import AsJson, RunPath
+from sofa_fl.cli.screen import put, shell
 from sofa_fl.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ def export(
         raise ConfigError(f"--format must be safetensors or onnx, got {format!r}")
     name = f"{run.resolve().name}-{node.replace(':', '-').replace('/', '-')}"
     file = out or Path(f"{name}.{format or 'safetensors'}")
-    from sofa_fl.cli.screen import put, shell
     from sofa_fl.experiment.serving import model_files
 
     kind: Any = format
@@ -94,7 +94,6 @@ def assign(
 
     import numpy as np
 
-    from sofa_fl.cli.screen import put, shell
     from sofa_fl.experiment.run.config import load_config
     from sofa_fl.experiment.serving import newcomers
     from sofa_fl.experiment.serving.model_files import open_run

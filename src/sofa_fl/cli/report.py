@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sofa_fl.cli.options import AsJson, RunPath
+from sofa_fl.cli.screen import console, open_page, put, shell
 
 if TYPE_CHECKING:
     from sofa_fl.report.history import Round
@@ -28,7 +29,6 @@ def report(
     browser: Annotated[bool, typer.Option("--open", help="Also open it in a browser.")] = False,
 ) -> None:
     """Write a report on one run, or on several side by side, to open in a browser."""
-    from sofa_fl.cli.screen import shell
     from sofa_fl.report.page import write_report
 
     if out is None and len(runs) > 1:
@@ -36,9 +36,7 @@ def report(
     file = write_report(runs, out)
     typer.echo(f"wrote {shell(file)}", err=True)
     if browser:
-        import webbrowser
-
-        webbrowser.open(file.resolve().as_uri())
+        open_page(file)
 
 
 def watch(
@@ -55,7 +53,6 @@ def watch(
     browser: Annotated[bool, typer.Option("--open", help="Also open a browser.")] = False,
 ) -> None:
     """Show a run in the browser while it is running, or all runs in a folder such as runs/."""
-    from sofa_fl.cli.screen import shell
     from sofa_fl.report.live import LiveServer
 
     with LiveServer(run, host, port) as server:
@@ -90,7 +87,6 @@ def tree(
     as_json: AsJson = False,
 ) -> None:
     """Draw the tree of a run, even while it is running."""
-    from sofa_fl.cli.screen import console, put
     from sofa_fl.report.history import read_round
 
     record = read_round(run, round)
@@ -105,7 +101,6 @@ def tree(
 
 
 def write_svg(record: Round, file: Path) -> None:
-    from sofa_fl.cli.screen import shell
     from sofa_fl.experiment.storage.disk import write_text
     from sofa_fl.report.tree_svg import tree_svg
 

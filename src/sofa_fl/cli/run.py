@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -24,12 +23,14 @@ from sofa_fl.cli.options import (
     check_published,
     read_config,
 )
-from sofa_fl.cli.screen import StoppedError
+from sofa_fl.cli.screen import StoppedError, put_plain, shell
 from sofa_fl.errors import ConfigError
 
 if TYPE_CHECKING:
     from sofa_fl.cli.progress import Follower
     from sofa_fl.experiment.run.loop import RunResult
+    from sofa_fl.experiment.tracking.observers import Observer
+    from sofa_fl.jobs.runner import Job
 
 T = TypeVar("T")
 
@@ -72,10 +73,7 @@ def run(
             data_dir=data_dir,
             track=track,
         )
-        from sofa_fl.experiment.run import launch
         from sofa_fl.experiment.run.titles import as_published, is_baseline
-        from sofa_fl.experiment.tracking.observers import at_end
-        from sofa_fl.report.page import write_run_report
 
         if published and not is_baseline(chosen.method):
             raise ConfigError(
@@ -84,7 +82,9 @@ def run(
             )
         if published:
             chosen = as_published(chosen, chosen.method)
-        return launch.run(chosen, observers=[follower, at_end(write_run_report)])
+        from sofa_fl.experiment.run import launch
+
+        return launch.run(chosen, observers=with_report(follower))
 
     finish(with_progress(start, quiet=quiet), as_json=as_json, quiet=quiet)
 
@@ -97,20 +97,17 @@ def resume(run: RunPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
 
         RunFolder.open(run)  # before loading torch, which takes seconds
         from sofa_fl.experiment.run import launch
-        from sofa_fl.experiment.tracking.observers import at_end
-        from sofa_fl.report.page import write_run_report
 
-        return launch.resume(run, observers=[follower, at_end(write_run_report)])
+        return launch.resume(run, observers=with_report(follower))
 
     finish(with_progress(start, quiet=quiet), as_json=as_json, quiet=quiet)
 
 
-def with_progress(start: Callable[[Follower], T], *, quiet: bool, name: str = "") -> T:
+def with_progress(start: Callable[[Follower], T], *, quiet: bool) -> T:
     """Run something to its end and show its progress; after Ctrl-C, say how to continue."""
     from sofa_fl.cli.progress import follow
-    from sofa_fl.cli.screen import shell
 
-    with follow(quiet=quiet, name=name) as follower:
+    with follow(quiet=quiet) as follower:
         try:
             return start(follower)
         except KeyboardInterrupt:
@@ -121,15 +118,31 @@ def with_progress(start: Callable[[Follower], T], *, quiet: bool, name: str = ""
             raise StoppedError(f"continue with {quoted}") from None
 
 
+def with_report(follower: Follower) -> list[Observer]:
+    """The observers of a run: its progress, and its report at the end."""
+    from sofa_fl.experiment.tracking.observers import at_end
+    from sofa_fl.report.page import write_run_report
+
+    return [follower, at_end(write_run_report)]
+
+
+def run_all(
+    jobs: Sequence[Job], what: str, num_processes: int, *, quiet: bool, again: str = ""
+) -> list[dict[str, Any]]:
+    """The summaries of several runs, with their progress; `again` are options to continue with."""
+    from sofa_fl.cli.progress import follow_jobs
+    from sofa_fl.jobs.runner import run_jobs
+
+    with follow_jobs(what, jobs, quiet=quiet) as follower:
+        try:
+            return run_jobs(jobs, follower.of_many, num_processes)
+        except KeyboardInterrupt:
+            raise StoppedError(f"repeat the command{again} to continue") from None
+
+
 def finish(result: RunResult, *, as_json: bool, quiet: bool) -> None:
     """Print the result of a run on stdout."""
-    from sofa_fl.cli.screen import put
-
-    if as_json:
-        put(json.dumps(result.summary))
-    elif quiet:
-        put(str(result.run))
-    else:
+    if not put_plain(result.summary, result.run, as_json=as_json, quiet=quiet):
         from sofa_fl.cli.show import show_run
         from sofa_fl.report.history import read_round
 

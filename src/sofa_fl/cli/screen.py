@@ -8,6 +8,7 @@ Colours and live displays are for terminals only, and names are text, never mark
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -50,6 +51,22 @@ def escape_unprintable() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def put_plain(data: Any, folder: Path, *, as_json: bool, quiet: bool) -> bool:
+    """Print what a program reads, JSON or only the folder; False if a person is to read."""
+    if as_json:
+        put(json.dumps(data))
+    elif quiet:
+        put(str(folder))
+    return as_json or quiet
+
+
+def open_page(file: Path) -> None:
+    """Open a page in a browser."""
+    import webbrowser
+
+    webbrowser.open(file.resolve().as_uri())
 
 
 def shell(path: Path | str) -> str:

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from textwrap import fill
+from types import MappingProxyType
+from typing import Any
 
+from rich.table import Table
 from rich.text import Text
 
 from sofa_fl.cli.screen import console, shell
@@ -17,7 +20,8 @@ from sofa_fl.report.intervals import Summary, by_title, interval_of, paired_diff
 from sofa_fl.report.words import number, plus_note, scores_title, table_score
 
 # What is shown of a method, and which end of it is better.
-COLUMNS: tuple[tuple[str, str, int], ...] = (
+Column = tuple[str, str, int]
+COLUMNS: tuple[Column, ...] = (
     ("mean", "mean", +1),
     ("std", "std", -1),
     ("min", "min", +1),
@@ -45,22 +49,10 @@ def show_comparison(
     )
     rounds, metric = number(summaries[0]["rounds"], "round"), metric_of(summaries[0])
     columns = [column for column in COLUMNS if all(column[0] in row for row in rows.values())]
-    names = ["", *(name for _, name, _ in columns)]
-    table = plain_table(f"{scores_title(metric)}, {rounds}, {over}", names)
-    table.columns[0].justify = "left"
-    best = {
-        key: max(better * row[key] for row in rows.values()) for key, _, better in columns if better
-    }
+    named = [([title], row) for title, row in rows.items()]
     spread = half_widths(summaries, metric)
-    for title, row in rows.items():
-        cells = [
-            Text(
-                cell_text(key, row[key], metric) + (spread.get(title, "") if key == "mean" else ""),
-                style="bold" if _is(best, key, better * row[key]) else "",
-            )
-            for key, _, better in columns
-        ]
-        table.add_row(Text(printable(title)), *cells)
+    table = scores_table(f"{rounds}, {over}", [""], columns, named, metric, spread)
+    table.columns[0].justify = "left"
     screen.print(table)
     screen.print()
     if told := note or plus_note(rows):
@@ -73,6 +65,39 @@ def show_comparison(
     if page is not None:
         where = Text.assemble(("Report  ", "bold"), shell(page), ("  open it in a browser", "dim"))
         screen.print(where, soft_wrap=True)
+
+
+def scores_table(
+    what: str,
+    labels: Sequence[str],
+    columns: Sequence[Column],
+    rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]],
+    metric: str,
+    spread: Mapping[str, str] = MappingProxyType({}),
+) -> Table:
+    """A row of scores under its labels; the best of a column is bold.
+
+    `spread` follows the mean in the row with these labels.
+    """
+    title = f"{scores_title(metric)}{f', {what}' if what else ''}"
+    table = plain_table(title, [*labels, *(name for _, name, _ in columns)])
+    known = {key: [row[key] for _, row in rows if row[key] is not None] for key, *_ in columns}
+    best = {
+        key: max(better * value for value in known[key])
+        for key, _, better in columns
+        if better and known[key]
+    }
+    for names, row in rows:
+        cells = [
+            Text(
+                cell_text(key, row[key], metric)
+                + (spread.get(" ".join(names), "") if key == "mean" else ""),
+                style="bold" if key in best and row[key] == better * best[key] else "",
+            )
+            for key, _, better in columns
+        ]
+        table.add_row(*(Text(printable(name)) for name in names), *cells)
+    return table
 
 
 def average(summaries: Sequence[Summary]) -> dict[str, dict[str, float]]:
@@ -116,7 +141,3 @@ def cell_text(key: str, value: float, metric: str) -> str:
         return f"{value:,.0f}"
     plain = key == "seconds"
     return f"{value:.1f}" if plain else table_score(value, metric)
-
-
-def _is(best: Mapping[str, float], key: str, value: float) -> bool:
-    return key in best and value == best[key]

@@ -6,7 +6,6 @@ that was stopped, or is given more values, continues when the command is repeate
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -14,11 +13,19 @@ from typing import Annotated, Any
 
 import typer
 
-from sofa_fl.cli.options import AsJson, DataDir, Preset, Quiet, Rounds, Settings
-from sofa_fl.cli.screen import StoppedError
+from sofa_fl.cli.options import AsJson, DataDir, Preset, Quiet, Rounds, Settings, SideBySide
+from sofa_fl.cli.run import run_all
+from sofa_fl.cli.screen import console, put, put_plain, shell
 from sofa_fl.errors import ConfigError
 
 Row = dict[str, Any]
+COLUMNS = (
+    ("mean", "mean", +1),
+    ("min", "worst", +1),
+    ("std", "std", -1),
+    ("full", "whole test", +1),
+    ("seconds", "seconds", 0),
+)
 NO_FIGURE = "the figure needs matplotlib: pip install 'sofa-fl[figures]'"
 
 
@@ -45,7 +52,7 @@ def sweep(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for the run folders and the figure.")
     ] = Path("runs") / "sweep",
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs in parallel.")] = 1,
+    jobs: SideBySide = 1,
     keep_runs: Annotated[
         bool,
         typer.Option(
@@ -63,34 +70,25 @@ def sweep(
     for key, value in (("preset", preset), ("data.dir", data_dir)):
         if value is not None:
             put_value(base, key, value)
-    from sofa_fl.cli.jobs_progress import follow_jobs
-    from sofa_fl.cli.screen import put, shell
     from sofa_fl.jobs.combinations import best_run, combine, result_rows
-    from sofa_fl.jobs.runner import make_job, run_jobs
 
     last = [] if rounds is None else [f"rounds={rounds}"]
     points = combine(base, [*(settings or ()), *last], values)
+    from sofa_fl.jobs.runner import make_job
+
     work = [make_job(point.config, point.title, out, is_kept=keep_runs) for point in points]
-    with follow_jobs("sweep", work, quiet=quiet) as follower:
-        try:
-            summaries = run_jobs(work, follower, jobs)
-        except KeyboardInterrupt:
-            raise StoppedError("repeat the command to continue") from None
+    summaries = run_all(work, "sweep", jobs, quiet=quiet)
     rows = result_rows(points, summaries)
     figure = draw_figure(rows, out / "sweep.svg")
-    if as_json:
-        put(json.dumps(rows))
-    elif quiet:
-        put(str(out))
+    if put_plain(rows, out, as_json=as_json, quiet=quiet):
+        return
+    show_rows(rows)
+    put(f"Runs {shell(out)}, {f'figure {shell(figure)}' if figure else NO_FIGURE}")
+    if keep_runs:
+        best = shell(best_run(rows, summaries))
+        put(f"Best {best}\n     sofa-fl report {best}\n     sofa-fl export {best}")
     else:
-        show_rows(rows)
-        drawn = f"figure {shell(figure)}" if figure else NO_FIGURE
-        put(f"Runs {shell(out)}, {drawn}")
-        if keep_runs:
-            best = shell(best_run(rows, summaries))
-            put(f"Best {best}\n     sofa-fl report {best}\n     sofa-fl export {best}")
-        else:
-            put("The sweep kept no models; repeat it with --keep-runs to keep them.")
+        put("The sweep kept no models; repeat it with --keep-runs to keep them.")
 
 
 def read_sweep(file: Path | None, over: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -124,35 +122,16 @@ def show_rows(rows: Sequence[Row]) -> None:
     """Print a row per combination; the best value of a column is bold."""
     from rich.text import Text
 
-    from sofa_fl.cli.screen import console
-    from sofa_fl.cli.show import plain_table
+    from sofa_fl.cli.show_comparison import scores_table
     from sofa_fl.experiment.storage.events import metric_of
     from sofa_fl.jobs.combinations import shown_value
-    from sofa_fl.report.words import plus_note, scores_title, table_score
+    from sofa_fl.report.words import plus_note
 
-    keys = list(rows[0]["over"])
-    columns = {"mean": +1, "min": +1, "std": -1, "full": +1, "seconds": 0}
-    names = {"min": "worst", "full": "whole test"}
-    seeds, metric = rows[0]["runs"], metric_of(rows[0])
-    title = f"{scores_title(metric)}{f', mean of {seeds} seeds' if seeds > 1 else ''}"
-    table = plain_table(title, [*keys, *(names.get(key, key) for key in columns)])
-    known = {key: [row[key] for row in rows if row[key] is not None] for key in columns}
-    best = {
-        key: (max if sign > 0 else min)(known[key])
-        for key, sign in columns.items()
-        if sign and known[key]
-    }
-    for row in rows:
-        cells = [
-            Text(
-                f"{row[key]:.1f}" if key == "seconds" else table_score(row[key], metric),
-                style="bold" if key in best and row[key] == best[key] else "",
-            )
-            for key in columns
-        ]
-        table.add_row(*(Text(shown_value(row, key)) for key in keys), *cells)
+    keys, seeds = list(rows[0]["over"]), rows[0]["runs"]
+    named = [([shown_value(row, key) for key in keys], row) for row in rows]
+    what = f"mean of {seeds} seeds" if seeds > 1 else ""
     screen = console()
-    screen.print(table)
+    screen.print(scores_table(what, keys, COLUMNS, named, metric_of(rows[0])))
     screen.print()
     if told := plus_note(row.get("title", "") for row in rows):
         screen.print(Text(fill(told, 80)))

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage, sparse
 
 from sofa_fl.data.federated_data import Arrays, ClientData, FederatedData, Samples, Stage
 from sofa_fl.data.partition import Parts, hold_out
@@ -109,6 +108,8 @@ def turn(images: NDArray[Any], degrees: float) -> NDArray[Any]:
     height, width = images.shape[-2:]
     if degrees % 90 == 0 and (height == width or degrees % 180 == 0):
         return np.rot90(images, round(degrees / 90), axes=(-2, -1))
+    from scipy import ndimage, sparse  # here, since to load them takes longer than a wrong key
+
     # What it does to every single pixel is what it does to all: many images are one product.
     pixels = np.eye(height * width).reshape(-1, height, width)
     turned = ndimage.rotate(pixels, degrees, axes=(-2, -1), reshape=False, order=1)

@@ -8,51 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
-from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from sofa_fl.data.federated_data import Samples, SplitName
+from sofa_fl.engine.config import LocalConfig as LocalConfig
+from sofa_fl.engine.config import Precision as Precision
 from sofa_fl.models.flat import Model, Vector
 from sofa_fl.topology.tree import NodeId
 
 Key = TypeVar("Key")
-Precision = Literal["float32", "tf32", "bf16"]
 TrainedPart = Literal["all", "body", "head"]  # the head is the output layer, the body all below it
 Prior = NDArray[np.float32]  # log of how common each class is; is added to a network's outputs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalConfig:
-    """How a client trains: its budget per round, and the optimizer.
-
-    Attributes:
-        batches: Batches per client and round; together with `batch_size`, this is the budget.
-        batch_size: Samples per batch.
-        optimizer: `adam` or `sgd`.
-        learning_rate: Step size, the same in all rounds.
-        prior: Correct for the class mix, in classification: in training, add the log of each
-            class's frequency among the samples to the outputs; when a client uses its model, add
-            the log frequencies of its own classes (arXiv:2007.07314). The network then learns what
-            classes look like, not how common they are at each client, so models of clients with
-            different class mixes agree.
-        weight_decay: L2 penalty.
-        momentum: For `sgd`.
-        precision: The precision of multiplications in training: `float32`; `tf32`, float32 with a
-            ten-bit mantissa on GPUs that support it; or `bf16`. Weights and sums are always
-            float32. Models trained in bf16 are scored in tf32 if they are stacked on a GPU.
-    """
-
-    batches: Annotated[int, Ge(1)] = 25
-    batch_size: Annotated[int, Ge(1)] = 100
-    optimizer: Literal["adam", "sgd"] = "adam"
-    learning_rate: Annotated[float, Gt(0)] = 2e-3
-    prior: bool = True
-    weight_decay: Annotated[float, Ge(0)] = 1e-4
-    momentum: Annotated[float, Ge(0)] = 0.0
-    precision: Precision = "float32"
 
 
 @dataclass(frozen=True, slots=True)

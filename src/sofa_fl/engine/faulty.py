@@ -7,42 +7,17 @@ resumed, on every engine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
 
 import torch
-from annotated_types import Interval
 
 from sofa_fl.engine.base import Engine, EngineAround, Outcome, Task
+from sofa_fl.engine.config import FaultKind, FaultsConfig
 from sofa_fl.models.flat import as_vector
 from sofa_fl.seeding import rng_for
 from sofa_fl.topology.tree import NodeId
 
-Fraction = Annotated[float, Interval(ge=0, le=1)]
-FaultKind = Literal["nan", "huge", "flip", "mixed"]
 HUGE = 100.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultsConfig:
-    """Simulated faults of clients.
-
-    Attributes:
-        dropout: The probability that a sampled client does not answer.
-        straggle: The probability that it finishes only some of its batches in time.
-        bad: The fraction of the clients, drawn once, that always send bad updates.
-        kind: The kind of bad updates: `nan`; `huge`, a hundred times too long; `flip`, the opposite
-            direction; `mixed`, one of these per client, in turn.
-    """
-
-    dropout: Fraction = 0.0
-    straggle: Fraction = 0.0
-    bad: Fraction = 0.0
-    kind: FaultKind = "mixed"
-
-    @property
-    def are_there(self) -> bool:
-        return max(self.dropout, self.straggle, self.bad) > 0
 
 
 def draw_bad(config: FaultsConfig, num_clients: int, seed: int) -> dict[NodeId, FaultKind]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from sofa_fl.data.federated_data import FederatedData
 from sofa_fl.engine.base import Engine, LocalConfig, SureEngine, Task
+from sofa_fl.engine.config import EngineName, Name
 from sofa_fl.engine.ray_engine import RayEngine
 from sofa_fl.engine.sequential import SequentialEngine
 from sofa_fl.engine.stacked import StackedEngine
@@ -20,8 +20,6 @@ from sofa_fl.errors import ModelError
 from sofa_fl.models.networks import NetworkFactory
 from sofa_fl.topology.tree import NodeId
 
-Name = Literal["sequential", "workers", "stacked", "ray"]
-EngineName = Literal["auto", Name]
 BATCHES = 2  # per client in the measurement
 TIMES = 3  # that it is taken; the shortest counts, for others may use the machine just now
 # A machine that is busy now may be free for the rest of the run, and then workers gain the most.

@@ -60,7 +60,6 @@ class StackedEngine(EngineAround[SequentialEngine]):
     A network of layers that have a stacked form runs on those; any other that torch can map is
     mapped over the clients; the rest are trained one by one, and so are those that fail in a
     stack later on. `way` says which it is.
-
     """
 
     def __init__(

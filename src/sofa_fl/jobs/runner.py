@@ -40,12 +40,14 @@ PASSED_ON = ("event", "round", "summary")  # the part of an event that the paren
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run: its folder, its title on the screen, its configuration, and whether all is kept."""
+    """A run: its folder, its title on the screen, its configuration, and how many checkpoints of it
+    are kept, with a report.
+    """
 
     folder: Path
     title: str
     config: Config
-    is_kept: bool = False
+    keep: int = 0
 
 
 Summary = dict[str, Any]
@@ -63,7 +65,7 @@ def make_job(config: Config, title: str, runs: Path = RUNS, *, is_kept: bool = F
     mark = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
     name = f"{config.method}-{Path(config.data.name).name}-{config.seed}"
     folder = runs / f"{file_name(title) if is_kept else name}-{mark}"
-    return Job(folder, title, replace(config, out=str(folder)), is_kept)
+    return Job(folder, title, replace(config, out=str(folder)), int(is_kept))
 
 
 def file_name(title: str) -> str:
@@ -103,21 +105,21 @@ def run_job(job: Job, index: int, on_event: OnEvent) -> Summary:
         on_event(index, event)
 
     summary = run_once(job.config, observers=[observe])
-    tidy(RunFolder(job.folder), summary, is_kept=job.is_kept)
+    tidy(RunFolder(job.folder), summary, job.keep)
     on_event(index, {"event": "done", "summary": summary})
     return summary
 
 
-def tidy(folder: RunFolder, summary: Summary, *, is_kept: bool) -> None:
+def tidy(folder: RunFolder, summary: Summary, keep: int) -> None:
     """Delete what a run that has ended no longer needs: its checkpoints, by far the largest part.
 
-    A run that is kept has its last checkpoint, from which models are exported, and a report.
+    A run that is kept has its last checkpoints, from which models are exported, and a report.
     """
     folder.error_file.unlink(missing_ok=True)  # of an earlier attempt
-    if not is_kept:
+    if not keep:
         shutil.rmtree(folder.checkpoints, ignore_errors=True)
         return
-    folder.forget(1)
+    folder.forget(keep)
     if not (folder.path / REPORT).exists():
         (write,) = guarded([at_end(write_run_report)])
         write({"event": "end", "summary": summary})

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+Aggregate = Literal["mean", "median", "trimmed"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:

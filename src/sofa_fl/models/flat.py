@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sofa_fl.errors import ModelError
+from sofa_fl.models.config import Aggregate as Aggregate
 from sofa_fl.models.gpu_sums import add_up, measure
 
 V = TypeVar("V")
 Vector = Tensor  # one-dimensional, float32
 AT_ONCE = 32  # models that are worked on together, as copies
 ROOM = 1 << 26  # numbers of all such copies
-Aggregate = Literal["mean", "median", "trimmed"]
 BLOCK = 1 << 24  # numbers sorted at a time
 
 

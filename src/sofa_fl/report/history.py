@@ -135,16 +135,17 @@ def make_round(path: Path, config: Any, before: Event | None, event: Event) -> R
         loss=mean_losses(event["path_loss"]),
         pool={NodeId(int(node)): int(size) for node, size in event["pools"].items()},
         edits=edits,
-        told=_told(edits, before, event),
+        told=tell_edits(edits, before, event),
         metric=metric_of(event),
         names=names_in(event),
     )
 
 
-def _told(edits: tuple[Edit, ...], before: Event | None, event: Event) -> tuple[str, ...]:
+def tell_edits(edits: Sequence[Edit], before: Event | None, event: Event) -> tuple[str, ...]:
+    """A sentence for each edit of a round, if the round before is known."""
     if before is None or not edits:
         return ()
-    return tuple(tell(edits, tree_in(before), names_in(before) | names_in(event)))
+    return tuple(tell(tuple(edits), tree_in(before), names_in(before) | names_in(event)))
 
 
 def tree_in(event: Event) -> Tree:

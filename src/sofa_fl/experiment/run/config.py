@@ -19,9 +19,7 @@ from annotated_types import Ge, Interval
 import sofa_fl.errors
 from sofa_fl.data.config import DataConfig
 from sofa_fl.data.natural.federations import NATURAL, natural_config
-from sofa_fl.engine.base import LocalConfig
-from sofa_fl.engine.faulty import FaultsConfig
-from sofa_fl.engine.select import EngineName
+from sofa_fl.engine.config import EngineName, FaultsConfig, LocalConfig
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.presets import preset_overrides
 from sofa_fl.experiment.run.values import (
@@ -36,20 +34,22 @@ from sofa_fl.experiment.run.values import (
     value_at,
 )
 from sofa_fl.experiment.tracking.observers import TrackerName
-from sofa_fl.guard import GuardConfig
-from sofa_fl.methods.baselines.apfl import ApflConfig
-from sofa_fl.methods.baselines.cfl import CflConfig
-from sofa_fl.methods.baselines.ditto import DittoConfig
-from sofa_fl.methods.baselines.fedadam import FedOptConfig
-from sofa_fl.methods.baselines.fedala import FedAlaConfig
-from sofa_fl.methods.baselines.feddrift import FedDriftConfig
-from sofa_fl.methods.baselines.fedprox import FedProxConfig
-from sofa_fl.methods.baselines.fedrep import FedRepConfig
-from sofa_fl.methods.baselines.fedrod import FedRodConfig
-from sofa_fl.methods.baselines.fl_hc import FlHcConfig
-from sofa_fl.methods.baselines.hierfavg import HierFavgConfig
-from sofa_fl.methods.baselines.hypcluster import HypClusterConfig
-from sofa_fl.methods.baselines.oracle import OracleConfig
+from sofa_fl.guard_config import GuardConfig
+from sofa_fl.methods.config import (
+    ApflConfig,
+    CflConfig,
+    DittoConfig,
+    FedAlaConfig,
+    FedDriftConfig,
+    FedOptConfig,
+    FedProxConfig,
+    FedRepConfig,
+    FedRodConfig,
+    FlHcConfig,
+    HierFavgConfig,
+    HypClusterConfig,
+    OracleConfig,
+)
 from sofa_fl.methods.registry import OPTIONS, built_in_methods, find_method
 from sofa_fl.methods.sofa.config import SofaConfig
 from sofa_fl.models.config import ModelConfig

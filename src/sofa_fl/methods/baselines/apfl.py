@@ -7,29 +7,15 @@ budget trains each. The mixture's weight is the same for all clients and does no
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from annotated_types import Interval
 
 from sofa_fl.engine.base import LocalConfig, answered
 from sofa_fl.federation import Federation
+from sofa_fl.methods.config import ApflConfig
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import PersonalMethod, PersonalState, two_parts, view_of
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Mix, Vector, as_vector
 from sofa_fl.sharing import SharingConfig, training_sets
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApflConfig:
-    """How personal a client's model is.
-
-    Attributes:
-        alpha: Weight of the personal model in the mixture: 0 serves the global model, and 1 trains
-            every client alone. The paper uses 0.25, 0.5 and 0.75.
-    """
-
-    alpha: Annotated[float, Interval(ge=0, le=1)] = 0.5
 
 
 @register("apfl", "APFL", ApflConfig, section="apfl")

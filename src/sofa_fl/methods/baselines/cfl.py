@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
-from annotated_types import Interval
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import squareform
@@ -21,27 +19,11 @@ from scipy.spatial.distance import squareform
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import Clustered, ClusteredState, averaged, update_products
+from sofa_fl.methods.config import CflConfig
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CflConfig:
-    """When a cluster is split.
-
-    Attributes:
-        stationary: A cluster is split only if its mean update is shorter than this fraction of its
-            longest update (eps1 / eps2); 0 never splits.
-        deviation: How far a client's update may be from that of its true group, as a fraction of
-            the latter (gamma_max). The clients of different parts of a split must then have updates
-            at an angle of at least twice the arcsine of this number: a right angle for 0.71. 1
-            never splits.
-    """
-
-    stationary: Annotated[float, Interval(ge=0, le=1)] = 0.35
-    deviation: Annotated[float, Interval(ge=0, le=1)] = 0.7
 
 
 @register("cfl", "CFL", CflConfig, section="cfl")

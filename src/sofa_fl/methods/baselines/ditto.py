@@ -6,27 +6,14 @@ Both trainings come out of one budget: half of a client's batches each.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from annotated_types import Ge
 
 from sofa_fl.engine.base import Pull, answered
 from sofa_fl.federation import Federation
+from sofa_fl.methods.config import DittoConfig
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import PersonalMethod, PersonalState, view_of
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig, training_sets
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DittoConfig:
-    """How strongly personal models are pulled to the global model.
-
-    Attributes:
-        pull: Weight of half the squared distance to the global model (lambda).
-    """
-
-    pull: Annotated[float, Ge(0)] = 0.01
 
 
 @register("ditto", "Ditto", DittoConfig, section="ditto")

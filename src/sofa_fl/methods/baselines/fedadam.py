@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import torch
-from annotated_types import Gt, Interval
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.config import FedOptConfig
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FedOptConfig:
-    """The optimizer of the server; the defaults are the paper's, which tunes the rate.
-
-    Attributes:
-        rate: Step size of the server (eta).
-        beta1: Decay rate of the average of updates.
-        beta2: Decay rate of the average of squared updates.
-        adaptivity: Added to the root of the average of squares (tau), which starts as tau squared;
-            with a larger value, the steps of all parameters are more alike.
-    """
-
-    rate: Annotated[float, Gt(0)] = 0.03
-    beta1: Annotated[float, Interval(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Interval(ge=0, le=1)] = 0.99
-    adaptivity: Annotated[float, Gt(0)] = 1e-3
 
 
 @dataclass(frozen=True, slots=True)

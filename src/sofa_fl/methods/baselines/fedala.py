@@ -10,31 +10,18 @@ out of one budget.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import torch
-from annotated_types import Interval
 
 from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.config import FedAlaConfig
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg, head_of, train, two_parts, view_of, with_head
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 from sofa_fl.sharing import SharingConfig, training_sets
 from sofa_fl.topology.tree import NodeId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FedAlaConfig:
-    """How much of the budget is spent on the mixing weights.
-
-    Attributes:
-        share: Fraction of the batches that train the mixing weights of the head; 0 leaves the
-            weights at 1, which is FedAvg. The paper trains them for an epoch in each round.
-    """
-
-    share: Annotated[float, Interval(ge=0, lt=1)] = 0.2
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
-from annotated_types import Gt
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
@@ -23,24 +21,13 @@ from sofa_fl.methods.clustered import (
     begin,
     clusters_tree,
 )
+from sofa_fl.methods.config import FedDriftConfig
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector, mean
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId, Tree
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FedDriftConfig:
-    """What counts as a change.
-
-    Attributes:
-        change: A held-out loss that rises by more than this is a drift; two models become one if
-            exchanging them costs the clients of neither more than this (delta).
-    """
-
-    change: Annotated[float, Gt(0)] = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,9 @@ out of one budget.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from annotated_types import Interval
 
 from sofa_fl.federation import Federation
+from sofa_fl.methods.config import FedRepConfig
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import (
     PersonalMethod,
@@ -24,18 +22,6 @@ from sofa_fl.methods.personal import (
 )
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig, training_sets
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FedRepConfig:
-    """How a client's budget is divided.
-
-    Attributes:
-        head_share: Fraction of the batches that train the head; the others train the body. The
-            paper uses ten epochs for the head and five for the body, or one.
-    """
-
-    head_share: Annotated[float, Interval(gt=0, lt=1)] = 2 / 3
 
 
 @register("fedrep", "FedRep", FedRepConfig, section="fedrep")

@@ -8,15 +8,14 @@ The paper trains all in every step; here the personal head comes after the rest,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import torch
-from annotated_types import Interval
 
 from sofa_fl.data.federated_data import Samples
 from sofa_fl.engine.base import Prior
 from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import ClusteredState
+from sofa_fl.methods.config import FedRodConfig
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.personal import BesideFedAvg, head_of, train, two_parts, view_of, with_head
 from sofa_fl.methods.registry import register
@@ -24,18 +23,6 @@ from sofa_fl.models.flat import Vector
 from sofa_fl.present import log_shares
 from sofa_fl.sharing import SharingConfig, training_sets
 from sofa_fl.topology.tree import NodeId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FedRodConfig:
-    """How a client's budget is divided.
-
-    Attributes:
-        head_share: Fraction of the batches that train the personal head. The paper trains both at
-            once, so it has no such number.
-    """
-
-    head_share: Annotated[float, Interval(gt=0, lt=1)] = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sofa_fl.methods.baselines.fedadam import FedAdam, FedOptConfig
+from sofa_fl.methods.baselines.fedadam import FedAdam
+from sofa_fl.methods.config import FedOptConfig
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import Vector
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Ge, Interval
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from sofa_fl.engine.base import Outcome
-from sofa_fl.errors import ConfigError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import (
     Clustered,
@@ -26,33 +23,11 @@ from sofa_fl.methods.clustered import (
     clusters_tree,
     update_products,
 )
+from sofa_fl.methods.config import FlHcConfig
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.space import Floats
 from sofa_fl.topology.tree import NodeId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlHcConfig:
-    """When and how clients are clustered.
-
-    Attributes:
-        rounds: Rounds of FedAvg before clustering, counting the warm-up as the first; the updates
-            of the next round are clustered.
-        metric: The distance between two updates.
-        linkage: The distance between two clusters; `ward` needs the euclidean metric.
-        threshold: Clusters farther apart than this fraction of the last merge's distance are not
-            merged; 1 gives one cluster.
-    """
-
-    rounds: Annotated[int, Ge(0)] = 5
-    metric: Literal["euclidean", "cosine"] = "euclidean"
-    linkage: Literal["ward", "average", "complete", "single"] = "ward"
-    threshold: Annotated[float, Interval(ge=0, le=1)] = 0.5
-
-    def __post_init__(self) -> None:
-        if self.metric == "cosine" and self.linkage == "ward":
-            raise ConfigError("the cosine metric needs another fl_hc.linkage, for example average")
 
 
 @register("fl_hc", "FL+HC", FlHcConfig, section="fl_hc")

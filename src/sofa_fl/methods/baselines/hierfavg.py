@@ -8,31 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from annotated_types import Ge
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import Clustered, ClusteredState, averaged, begin
+from sofa_fl.methods.config import HierFavgConfig
 from sofa_fl.methods.registry import register
 from sofa_fl.models.flat import mean
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HierFavgConfig:
-    """The fixed tree, and how often its root is averaged.
-
-    Attributes:
-        num_edges: Number of edge servers between the clients and the cloud.
-        period: Rounds from one average over all clients to the next (kappa_2); the first is in the
-            warm-up. In between, clients use the models of their edge servers.
-    """
-
-    num_edges: Annotated[int, Ge(1)] = 4
-    period: Annotated[int, Ge(1)] = 2
 
 
 @register("hierfavg", "HierFAVG", HierFavgConfig, section="hierfavg")

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from annotated_types import Ge
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
@@ -21,24 +18,10 @@ from sofa_fl.methods.clustered import (
     choose,
     clusters_tree,
 )
+from sofa_fl.methods.config import HypClusterConfig
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HypClusterConfig:
-    """The number of models and, for `hypcluster_restarts`, of random starts.
-
-    Attributes:
-        num_clusters: Number of models (K).
-        restarts: Number of random starts that `hypcluster_restarts` tries; `hypcluster` has one.
-        search_rounds: The round after which `hypcluster_restarts` keeps only the best start.
-    """
-
-    num_clusters: Annotated[int, Ge(1)] = 3
-    restarts: Annotated[int, Ge(1)] = 3
-    search_rounds: Annotated[int, Ge(0)] = 5
 
 
 @register("hypcluster", "HypCluster", HypClusterConfig, section="hypcluster")

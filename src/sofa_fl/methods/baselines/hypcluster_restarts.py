@@ -13,8 +13,9 @@ from statistics import fmean
 
 from sofa_fl.engine.base import Outcome
 from sofa_fl.federation import Federation
-from sofa_fl.methods.baselines.hypcluster import HypCluster, HypClusterConfig
+from sofa_fl.methods.baselines.hypcluster import HypCluster
 from sofa_fl.methods.clustered import ClusteredState, begin
+from sofa_fl.methods.config import HypClusterConfig
 from sofa_fl.methods.method import Notes, View, notes_of
 from sofa_fl.methods.registry import register
 from sofa_fl.seeding import rng_for

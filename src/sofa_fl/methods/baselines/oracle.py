@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from annotated_types import Ge
 
 from sofa_fl.errors import ConfigError, DataError
 from sofa_fl.federation import Federation
 from sofa_fl.methods.clustered import Clustered, ClusteredState, begin, clusters_tree
+from sofa_fl.methods.config import OracleConfig
 from sofa_fl.methods.registry import register
 from sofa_fl.sharing import SharingConfig
 from sofa_fl.topology.tree import NodeId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OracleConfig:
-    """Which level of the true groups is used.
-
-    Attributes:
-        level: For nested groups: 0 is the finest level, 1 the level above it, and so on.
-    """
-
-    level: Annotated[int, Ge(0)] = 0
 
 
 @register("oracle", "Oracle", OracleConfig, section="oracle")
