@@ -49,6 +49,7 @@ def no_limits(*_limits: object, **_named: object) -> None:
     """Stands for what says which numbers are allowed."""
 
 
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+FLOWER = ROOT / "packages" / "sofa-fl-flower"
+sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(FLOWER / "src")]
 stand_in("annotated_types", **dict.fromkeys(("Ge", "Gt", "Interval", "Lt"), no_limits))
 stand_in("pydantic", TypeAdapter=PlainAdapter, ValidationError=ValueError)

@@ -23,6 +23,6 @@ PAGES = [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_plain_english(phrase: str) -> None:
-    files = [*ROOT.glob("src/**/*.py"), *PAGES]
+    files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("packages/*/src/**/*.py"), *PAGES]
     found = [path.name for path in files if phrase in path.read_text(encoding="utf-8").lower()]
     assert found == []

@@ -14,12 +14,6 @@ TWINS = {
     "assign": {"cli/export", "experiment/serving/newcomers"},
     "compare": {"cli/compare", "api/runs"},
     "export": {"cli/export", "experiment/serving/model_files"},
-    "main": {
-        "cli/main",
-        "deploy/flower/keys",
-        "deploy/flower/superlink",
-        "deploy/flower/supernode",
-    },
     "patches": {"engine/kernels", "engine/windows"},
     "pool": {"engine/kernels", "engine/windows"},
     "resume": {"cli/run", "api/runs", "experiment/run/launch"},

@@ -12,8 +12,6 @@ import yaml
 
 import sofa_fl
 from sofa_fl.cli.options import config_keys
-from sofa_fl.deploy.transport.message_checks import MessageError
-from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.values import RETIRED
 from tests.cli.cases import Cli, assert_refused, files_in
@@ -68,11 +66,6 @@ def test_one_in_the_rows_of_a_study(cli: Cli, work_dir: Path) -> None:
     result = cli(*command)
     assert_refused(result, SENTENCE)
     assert_refused(cli("reproduce", "table2", "--quick", "--set", f"{KEY}=1"), SENTENCE)
-
-
-def test_one_from_an_older_server() -> None:
-    with pytest.raises(MessageError, match=SENTENCE):
-        RunSetup.from_dict({"local": {"final_rate": 0.3}, "model": {}})
 
 
 @pytest.mark.parametrize("key", RETIRED)

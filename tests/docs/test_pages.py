@@ -25,6 +25,7 @@ from tests.docs.blocks import DOCS
 
 IMAGES = DOCS / "images"
 ROOT = DOCS.parent
+SOURCES = (ROOT, ROOT / "src" / "sofa_fl", ROOT / "packages" / "sofa-fl-flower" / "src")
 # Written by the study's code, for readers of the others.
 RESULTS = {"results.md", "drift.md", "natural.md", "tree.md", "privacy.md"}
 
@@ -124,7 +125,7 @@ def test_every_picture_is_there() -> None:
 def test_every_source_file_that_is_named_is_there() -> None:
     for page in ("architecture.md", "algorithm.md", "data.md"):
         for name in re.findall(r"`([\w/]+\.py)`", (DOCS / page).read_text(encoding="utf-8")):
-            found = (ROOT / name).is_file() or (ROOT / "src" / "sofa_fl" / name).is_file()
+            found = (ROOT / name).is_file() or any((root / name).is_file() for root in SOURCES)
             assert found, f"{page}: {name}"
 
 

@@ -12,7 +12,7 @@ TEXT = (ROOT / "docs" / "threat-model.md").read_text()
 
 def path_of(name: str) -> Path:
     """A file by its name on the page, where files without a folder are of deployments."""
-    return ROOT / name if "/" in name else ROOT / "tests" / "deploy" / name
+    return ROOT / name if "/" in name else ROOT / "packages" / "sofa-fl-flower" / "tests" / name
 
 
 def test_every_file_that_is_named_exists() -> None:
