@@ -16,14 +16,17 @@ help:  ## this list
 
 setup: $(STAMP)  ## .venv, with the versions in constraints.txt
 
-$(STAMP): pyproject.toml constraints.txt
+FLOWER := packages/sofa-fl-flower
+
+$(STAMP): pyproject.toml $(FLOWER)/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "Python 3.11, 3.12 or 3.13 is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@test -z "$(TORCH)" \
 		|| $(BIN)/python -m pip install --quiet --retries 1 --no-deps -c constraints.txt torch --index-url "$(TORCH)" \
 		|| echo "torch was not found at $(TORCH): pip takes its own build" >&2
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,figures,ray,flower,simulation,docs,onnx,adapters]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt \
+		-e '.[dev,figures,ray,docs,onnx,adapters]' -e '$(FLOWER)[simulation]'
 	@! nvidia-smi -L > /dev/null 2>&1 \
 		|| $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
 		|| echo "there is a GPU here, but the installed torch cannot use it; name an index for it: make clean setup TORCH=https://download.pytorch.org/whl/cu130" >&2

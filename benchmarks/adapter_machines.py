@@ -2,8 +2,9 @@
 
     python benchmarks/adapter_machines.py [--nodes 2] [--rounds 3]
 
-Needs `sofa-fl[minilm,flower]`. Real processes on loopback, with TLS and keys; between each machine
-and the server is a relay that counts. Texts are random: bytes do not depend on what they say.
+Needs `sofa-fl[minilm]` and `sofa-fl-flower`. Real processes on loopback, with TLS and keys; between
+each machine and the server is a relay that counts. Texts are random: bytes do not depend on what
+they say.
 """
 
 from __future__ import annotations

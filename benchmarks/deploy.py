@@ -32,7 +32,7 @@ Line = dict[str, Any]
 KINDS = {
     "flower-superlink": "SuperLink",
     "flwr-serverapp": "ServerApp",
-    "sofa_fl.deploy.flower.app_process": "nodes, training and scoring",
+    "sofa_fl_flower.flower.app_process": "nodes, training and scoring",
     "flwr-clientapp": "nodes, training and scoring",
     "flower-superexec": "SuperExec",
     "sofa-fl": "nodes, carrying",

@@ -13,10 +13,10 @@ import time
 
 import numpy as np
 
-from sofa_fl.deploy.masked_sum.masks import public_of, sum_key_of
-from sofa_fl.deploy.masked_sum.member import masked, reveal
-from sofa_fl.deploy.masked_sum.plan import SumPlan, threshold_for
-from sofa_fl.deploy.masked_sum.unmask import unmasked_mean
+from sofa_fl_flower.masked_sum.masks import public_of, sum_key_of
+from sofa_fl_flower.masked_sum.member import masked, reveal
+from sofa_fl_flower.masked_sum.plan import SumPlan, threshold_for
+from sofa_fl_flower.masked_sum.unmask import unmasked_mean
 
 
 def measure(num: int, size: int, dropouts: int) -> None:

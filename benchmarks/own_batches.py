@@ -27,19 +27,19 @@ from unittest.mock import patch
 
 import numpy as np
 
-from sofa_fl.deploy.machine import own_batches
-from sofa_fl.deploy.machine.client_machine import ClientMachine
-from sofa_fl.deploy.machine.machine_data import MachineData, example_data
-from sofa_fl.deploy.machine.policy import Policy
-from sofa_fl.deploy.machine.site import Site
-from sofa_fl.deploy.server.exchange import Answer
-from sofa_fl.deploy.server.expected import Expected
-from sofa_fl.deploy.server.server import Server, ServerConfig
-from sofa_fl.deploy.transport.machine_profile import SampleFormat
-from sofa_fl.deploy.transport.run_setup import RunSetup
-from sofa_fl.deploy.transport.wire_message import WireMessage
 from sofa_fl.experiment.run.config import Config, parse_config
 from sofa_fl.seeding import seed_for
+from sofa_fl_flower.machine import own_batches
+from sofa_fl_flower.machine.client_machine import ClientMachine
+from sofa_fl_flower.machine.machine_data import MachineData, example_data
+from sofa_fl_flower.machine.policy import Policy
+from sofa_fl_flower.machine.site import Site
+from sofa_fl_flower.server.exchange import Answer
+from sofa_fl_flower.server.expected import Expected
+from sofa_fl_flower.server.server import Server, ServerConfig
+from sofa_fl_flower.transport.machine_profile import SampleFormat
+from sofa_fl_flower.transport.run_setup import RunSetup
+from sofa_fl_flower.transport.wire_message import WireMessage
 from study.rows.estimates import paired
 
 SEEDS = range(5)

@@ -1,4 +1,4 @@
-"""What a node needs, with the hashes of its files: writes requirements-node.txt.
+"""What a node needs, with the hashes of its files: writes the package's requirements-node.txt.
 
     python docs_build/node_requirements.py
 
@@ -20,9 +20,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-FILE = ROOT / "requirements-node.txt"
+FILE = ROOT / "packages" / "sofa-fl-flower" / "requirements-node.txt"
 INDEX = "https://pypi.org/simple"
-# All that a node imports itself; tests/deploy/test_node_requirements.py tries without the rest.
+# All that a node imports itself; its test_node_requirements.py tries without the rest.
 NEEDED = (
     "flwr", "dp-accounting", "cryptography", "numpy", "scipy", "pydantic", "annotated-types",
     "typer", "rich", "PyYAML", "httpx",

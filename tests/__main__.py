@@ -20,7 +20,9 @@ HERE = Path(__file__).parent
 PROCESSES = 2
 # Portions of their own, the longest first; all other tests are one more.
 FOLDERS = (
-    "deploy", "methods", "experiment", "cli", "engine", "docs", "examples", "topology", "report"
+    "packages/sofa-fl-flower/tests",
+    "tests/methods", "tests/experiment", "tests/cli", "tests/engine", "tests/docs",
+    "tests/examples", "tests/topology", "tests/report",
 )  # fmt: skip
 PYTEST = [
     sys.executable, "-m", "pytest", "-p", "no:cacheprovider",
@@ -30,8 +32,7 @@ PYTEST = [
 
 def portions() -> list[list[str]]:
     """The arguments of pytest for each portion; together they are all tests, each once."""
-    folders = [f"tests/{name}" for name in FOLDERS]
-    return [[f"--ignore={folder}" for folder in folders], *([folder] for folder in folders)]
+    return [[f"--ignore={folder}" for folder in FOLDERS], *([folder] for folder in FOLDERS)]
 
 
 class Portions:

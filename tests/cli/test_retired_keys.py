@@ -8,8 +8,6 @@ import pytest
 import yaml
 
 import sofa_fl
-from sofa_fl.deploy.transport.message_checks import MessageError
-from sofa_fl.deploy.transport.run_setup import RunSetup
 from sofa_fl.errors import ConfigError
 from sofa_fl.experiment.run.values import RETIRED
 from tests.cli.cases import Cli, assert_refused, files_in
@@ -54,11 +52,6 @@ def test_an_old_run_is_not_resumed_as_if_nothing_had_changed(cli: Cli, old_run: 
 def test_the_models_of_an_old_run_are_still_exported(cli: Cli, old_run: Path) -> None:
     shown = cli("export", str(old_run), "--node", "client:0")
     assert shown.exit_code == 0, shown.output
-
-
-def test_one_from_an_older_server() -> None:
-    with pytest.raises(MessageError, match=SENTENCE):
-        RunSetup.from_dict({"local": {"final_rate": 0.3}, "model": {}})
 
 
 @pytest.mark.parametrize("key", RETIRED)

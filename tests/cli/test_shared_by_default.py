@@ -13,7 +13,6 @@ import yaml
 from torch import nn
 
 import sofa_fl
-from sofa_fl.deploy.flower.new_app import new_app
 from tests.cli.cases import Cli
 
 SMALL = ["rounds=2", "warmup=1", "local.batches=1", "engine=sequential"]
@@ -140,10 +139,3 @@ def test_a_method_made_with_the_default_shares_as_by_name(cli: Cli, tmp_path: Pa
     assert second.summary["client"] == first.summary["client"]
     assert second.summary["sharing"] == first.summary["sharing"]
     assert first.summary["sharing"]["disclosed_max"] > 0
-
-
-def test_a_new_deployment_asks_for_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("flwr")
-    app = new_app(tmp_path / "clinics")
-    config = yaml.safe_load((app / "clinics" / "sofa.yaml").read_text())
-    assert not config.get("sharing", {}).get("ratio")

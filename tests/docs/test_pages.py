@@ -18,6 +18,7 @@ from sofa_fl.experiment.run.config import Config, load_config
 from tests.docs.blocks import DOCS
 
 ROOT = DOCS.parent
+SOURCES = (ROOT, ROOT / "src" / "sofa_fl", ROOT / "packages" / "sofa-fl-flower" / "src")
 
 
 def test_every_key_has_a_row() -> None:
@@ -85,5 +86,5 @@ def test_every_picture_is_there() -> None:
 def test_every_source_file_that_is_named_is_there() -> None:
     for page in ("architecture.md", "algorithm.md", "data.md"):
         for name in re.findall(r"`([\w/]+\.py)`", (DOCS / page).read_text(encoding="utf-8")):
-            found = (ROOT / name).is_file() or (ROOT / "src" / "sofa_fl" / name).is_file()
+            found = (ROOT / name).is_file() or any((root / name).is_file() for root in SOURCES)
             assert found, f"{page}: {name}"

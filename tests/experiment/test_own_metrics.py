@@ -20,9 +20,7 @@ from sofa_fl.api.runs import compare, resume, run
 from sofa_fl.data.dealing import deal
 from sofa_fl.data.federated_data import ClientData, FederatedData
 from sofa_fl.data.own import from_arrays
-from sofa_fl.deploy.server.deployed_experiment import DeployedExperiment
 from sofa_fl.errors import ConfigError
-from sofa_fl.experiment.run.loop import Own
 from sofa_fl.experiment.scoring.outputs import Whole, outputs_of
 from sofa_fl.experiment.scoring.own_metrics import spread
 from sofa_fl.experiment.tracking.observers import scalars
@@ -196,14 +194,6 @@ def test_refused(tmp_path: Path, metrics: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         run(tiny(tmp_path / "run"), data=own_data(), metrics=metrics)
     assert not (tmp_path / "run").exists()
-
-
-def test_not_in_a_deployment(tmp_path: Path) -> None:
-    engine: Any = None
-    with pytest.raises(
-        ConfigError, match="not available in a deployment, because samples stay on the"
-    ):
-        DeployedExperiment(tiny(tmp_path), Own(metrics={"f1": f1}), engine, dict)
 
 
 def test_nobody_has_a_value() -> None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from sofa_fl.cli.addons import AddOn, deploy
 from sofa_fl.cli.compare import compare
 from sofa_fl.cli.demo import demo, init
-from sofa_fl.cli.deploy import deploy
 from sofa_fl.cli.export import assign, export
 from sofa_fl.cli.report import report, tree, watch
 from sofa_fl.cli.run import resume, run
@@ -28,7 +28,7 @@ for command in (
     demo, init, run, resume, watch, report, tree, export, assign, compare, sweep,
 ):  # fmt: skip
     app.command()(command)
-app.add_typer(deploy)
+app.command(cls=AddOn, options_metavar="COMMAND [ARGS]...")(deploy)
 
 
 def _version(wanted: bool) -> None:

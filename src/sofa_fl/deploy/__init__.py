@@ -1,5 +1,6 @@
-"""A federation of real machines.
+"""Deployments are a package of their own now; this tells apps that were written before."""
 
-`server/` runs the rounds and asks, `machine/` owns the samples and answers, `transport/` is what
-they send each other. None of these knows Flower: `flower/` alone imports it and carries messages.
-"""
+raise ImportError(
+    "sofa_fl.deploy is now sofa_fl_flower: pip install sofa-fl-flower, and write sofa_fl_flower "
+    "wherever the app imports sofa_fl.deploy"
+)
