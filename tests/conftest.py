@@ -23,12 +23,14 @@ settings.load_profile("explore" if EXPLORE else "suite")
 torch.set_num_threads(1)
 
 TESTS = Path(__file__).parent
-MARKS = {"deploy": pytest.mark.deploy, "docs": pytest.mark.slow, "examples": pytest.mark.slow}
+MARKS = {"docs": pytest.mark.slow, "examples": pytest.mark.slow}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark whole folders; elsewhere a file or a test marks itself."""
     for item in items:
+        if TESTS not in item.path.parents:  # another package's
+            continue
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in MARKS:
             item.add_marker(MARKS[folder])
