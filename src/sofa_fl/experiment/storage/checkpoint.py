@@ -85,7 +85,10 @@ def load(path: Path, name: str, kind: type[T], device: str = "cpu") -> T:
     try:
         part: T = _unpack(kind, tree, name, tensors)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise RunError(f"the checkpoint {path} does not contain a {kind.__name__}") from None
+        raise RunError(
+            f"the checkpoint {path} has no {kind.__name__} of this version; use the version of "
+            "sofa-fl that wrote it"
+        ) from None
     return part
 
 
