@@ -42,8 +42,8 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def put(text: str) -> None:
-    """Print text on stdout: unchanged for programs, escaped on a terminal."""
-    print(printable(text) if sys.stdout.isatty() else text)
+    """Print text on stdout: unchanged for programs, each line escaped on a terminal."""
+    print("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
 def escape_unprintable() -> None:

@@ -87,8 +87,9 @@ class Proposer:
         selfish: The nodes that take nothing from their parents.
         unsuited: The clients that lost more by their parent's model than by a constant prediction
             when they were last asked.
-        resting: The clusters that nodes from elsewhere have come to lately. Their models have not
-            learned together yet, so it is too early to divide them again.
+        arrived: The nodes that have come to their parents from elsewhere lately. Their models have
+            not learned together with the others' yet, so it is too early to divide these; but who
+            came together may be a cluster at once.
     """
 
     tree: Tree
@@ -98,7 +99,7 @@ class Proposer:
     due: Callable[[NodeId], bool] = lambda _: True
     selfish: Collection[NodeId] = ()
     unsuited: Collection[NodeId] = ()
-    resting: Collection[NodeId] = ()
+    arrived: Collection[NodeId] = ()
 
     def __post_init__(self) -> None:
         nodes, below = self.space.locate(self.tree), dict[NodeId, list[NodeId]]()
@@ -194,10 +195,12 @@ class Proposer:
         for cluster in self.nodes.known(self.tree.clusters):
             children = [c for c in self.tree.children[cluster] if c in self.below]
             lone = [child for child in children if child in self.tree.members]
-            if len(children) < 3 or cluster in self.resting:
+            if len(children) < 3:
                 continue
+            new = {child for child in children if child in self.arrived}
             for part in self._parts(cluster, children, lone):
-                yield self._split(cluster, part)
+                if not new or new.issuperset(part):
+                    yield self._split(cluster, part)
 
     def _parts(
         self, cluster: NodeId, children: Sequence[NodeId], lone: Sequence[NodeId]

@@ -154,7 +154,7 @@ class Sofa:
             is_due,
             state.mixing.selfish(config.least) - new,  # they were while they had other data
             {c for c, path in state.losses.items() if [*path.values()][-2:][0] > unit},
-            {k for k, since in state.arrivals.items() if fed.round < since + config.patience},
+            {n for n, since in state.arrivals.items() if fed.round < since + config.patience},
         )
 
     def propose(self, proposer: Proposer) -> list[Proposal]:

@@ -29,7 +29,7 @@ class SofaState:
         mixing: How much every node keeps of its own model.
         shared: What clients share.
         learned: The sum of every client's updates, where models are noised.
-        arrivals: The round in which a node last came to a cluster from elsewhere.
+        arrivals: The round in which a node last came to its parent from elsewhere.
     """
 
     tree: Tree
@@ -49,9 +49,9 @@ class SofaState:
         if not edits:
             return self
         tree, models = apply_all(self.tree, edits), inherit(self.tree, self.models, edits, fed)
-        onto = [e.onto for e in edits if isinstance(e, Graft | Join)]
-        into = [edit.into for edit in edits if isinstance(edit, Merge)]
-        arrivals = {**self.arrivals, **dict.fromkeys([*onto, *into], fed.round)}
+        came = [edit.node for edit in edits if isinstance(edit, Graft | Join)]
+        came += [c for e in edits if isinstance(e, Merge) for c in tree.children.get(e.into, ())]
+        arrivals = {**self.arrivals, **dict.fromkeys(came, fed.round)}
         state = SofaState(
             tree,
             models,
@@ -59,7 +59,7 @@ class SofaState:
             self.mixing.after(self.tree, tree),
             self.shared.after(edits).on(tree, fed.owned),
             {client: vector for client, vector in self.learned.items() if client in tree.members},
-            {cluster: round for cluster, round in arrivals.items() if cluster in tree.parent},
+            {node: round for node, round in arrivals.items() if node in tree.parent},
         )
         return state.measured({}, fed.blind_loss)
 
