@@ -155,8 +155,8 @@ def test_another_network_or_optimizer_is_refused(change: dict[str, Any], why: st
 
 def test_too_many_requests_are_refused() -> None:
     here, builder = machine(), MessageBuilder()
-    tasks = [task(here, builder)] * 33
-    with pytest.raises(RefusalError, match="at most 32 requests"):
+    tasks = [task(here, builder)] * 129
+    with pytest.raises(RefusalError, match="at most 128 requests"):
         here.answer(builder.message(tasks=tasks))
 
 

@@ -302,8 +302,8 @@ def test_a_mean_feature_counts_as_many_scores_as_it_has_numbers() -> None:
 
 def test_a_message_asks_for_few_things() -> None:
     here = machine()
-    with pytest.raises(RefusalError, match=r"at most 32 requests .* raise max_requests"):
-        evaluate(here, times=33)
+    with pytest.raises(RefusalError, match=r"at most 128 requests .* raise max_requests"):
+        evaluate(here, times=129)
     builder = MessageBuilder()
     task = {"start": builder.add_model(here.learner.initial(0))}
     with pytest.raises(RefusalError, match=r"at most 2 trainings .* raise max_trainings"):

@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from sofa_fl.errors import RunError
 
 try:
@@ -72,12 +70,21 @@ def replacing(path: Path, mode: int = 0o666, what: str = "") -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
-    except (OSError, SafetensorError) as error:
+    except _refusals() as error:
         discard(temporary)
         raise RunError(f"cannot write {what}{path}: {_reason(error)}") from None
 
 
-def _reason(error: OSError | SafetensorError) -> str | None:
+def _refusals() -> tuple[type[Exception], ...]:
+    """What is raised where the disk refuses; a machine of a deployment may not have safetensors."""
+    try:
+        from safetensors import SafetensorError
+    except ImportError:
+        return (OSError,)
+    return OSError, SafetensorError
+
+
+def _reason(error: Exception) -> str | None:
     """What the operating system says; safetensors has it among other words."""
     if isinstance(error, OSError):
         return error.strerror
