@@ -32,7 +32,8 @@ PYTEST = [
 
 def portions() -> list[list[str]]:
     """The arguments of pytest for each portion; together they are all tests, each once."""
-    return [[f"--ignore={folder}" for folder in FOLDERS], *([folder] for folder in FOLDERS)]
+    others = ["tests", *(f"--ignore={folder}" for folder in FOLDERS)]
+    return [others, *([folder] for folder in FOLDERS)]
 
 
 class Portions:

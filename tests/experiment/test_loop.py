@@ -21,7 +21,6 @@ from sofa_fl.engine.base import LocalConfig, answered
 from sofa_fl.errors import DataError, ModelError, RunError
 from sofa_fl.experiment.run.config import load_config, parse_config
 from sofa_fl.experiment.run.launch import old_objects_spared
-from sofa_fl.experiment.run.loop import Experiment
 from sofa_fl.experiment.storage.events import edit_from_json
 from sofa_fl.experiment.storage.run_folder import RunFolder
 from sofa_fl.federation import Federation
@@ -324,30 +323,3 @@ def test_with_a_gpu_full_collections_leave_out_what_was_there_before(
     with old_objects_spared():
         assert gc.get_freeze_count() > 10_000
     assert not gc.get_freeze_count()
-
-
-@pytest.mark.parametrize("method", ["fedavg", "sofa"])
-def test_rounds_are_described_in_the_next_training_as_at_once(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the next round changes, such as costs and who is in quarantine, is noted before."""
-
-    def events(name: str) -> list[dict[str, Any]]:
-        config = tiny(
-            tmp_path / name,
-            method=method,
-            engine="stacked",
-            rounds=5,
-            participation=0.5,
-            save_every=0,
-            evaluate={"every": 2},
-            faults={"bad": 0.4, "kind": "nan"},
-            guard={"patience": 1, "quarantine": 2},
-        )
-        return events_of(run(config, data=own_data()).run)
-
-    later = events("later")
-    monkeypatch.setattr(Experiment, "can_wait", False)
-    assert later == events("at-once")
-    assert len(later) == 6
-    assert any("quarantined" in event for event in later)

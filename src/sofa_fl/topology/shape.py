@@ -428,14 +428,13 @@ def joins_onto(tree: Tree, onto: Mapping[NodeId, NodeId]) -> list[Edit]:
     return [Join(first, tree.root, above), *(Join(node, above) for node in others)]
 
 
-def find_leaves(tree: Tree, present: Sequence[NodeId]) -> list[Edit]:
+def find_leaves(tree: Tree, present: Collection[NodeId]) -> list[Edit]:
     """Remove the clients that are not present, and prune clusters left with one child or none.
 
     If nobody is left, those who are present join the root first: what was learned is not lost.
     """
-    edits: list[Edit] = []
-    if not any(client in tree.members for client in present):
-        edits = joins_onto(tree, dict.fromkeys(present, tree.root))
-    there = frozenset(present)
-    edits += [Leave(client) for client in tree.clients if client not in there]
+    gone = [client for client in tree.clients if client not in present]
+    edits: list[Edit] = [Leave(client) for client in gone]
+    if len(gone) == len(tree.clients):
+        edits = [*joins_onto(tree, dict.fromkeys(present, tree.root)), *edits]
     return [*edits, *find_prunes(apply_all(tree, edits))] if edits else []

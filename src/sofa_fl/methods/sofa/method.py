@@ -85,7 +85,7 @@ class Sofa:
         return self.shared(state, space, fed), self.notes(state, (), updates, space, fed)
 
     def go_on(self, state: SofaState, fed: Federation) -> tuple[SofaState, Notes]:
-        leaves = find_leaves(state.tree, fed.clients)
+        leaves = find_leaves(state.tree, fed.owned)
         state = state.after(leaves, fed)
         updates = local_update(state, self.config, fed)  # line 4: the first exchange
         if not updates:
