@@ -2,11 +2,11 @@
 
     python benchmarks/same_events.py REVISION
 
-Runs the paper's setting, nested groups, clients that change, come and go, take part in some rounds or
-fail, sharing, and the preset `paper`, all small, with the working tree and with a checkout of
+Runs the paper's setting, nested groups, clients that change, come and go, take part in some rounds
+or fail, sharing, and the preset `paper`, all small, with the working tree and with a checkout of
 REVISION, and compares every event. Prints one line per run with a digest of the events, and exits
-with 1 if any differ. Only keys that both revisions write are
-compared, and no times. `--but bytes_down` leaves out a key that is meant to differ.
+with 1 if any differ. Only keys that both revisions write are compared, and no times.
+`--but bytes_down` leaves out a key that is meant to differ.
 """
 
 from __future__ import annotations
