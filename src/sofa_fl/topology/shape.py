@@ -205,7 +205,7 @@ class Proposer:
     def _parts(
         self, cluster: NodeId, children: Sequence[NodeId], lone: Sequence[NodeId]
     ) -> Iterable[tuple[NodeId, ...]]:
-        every = set(self.below[cluster])
+        """The children that might become one cluster, each set of them once."""
         config = replace(self.dmac, certain=False)  # losses will say whether it is chance
         tree = dmac(self.space.of(self.below[cluster]), config, self.tree.next_id)
         found = list[tuple[NodeId, ...]]()
@@ -218,7 +218,7 @@ class Proposer:
                 if set(lone).issuperset(part):
                     found.append(tuple(c for c in lone if c not in part))
         found.append(tuple(c for c in lone if c not in self.unsuited))
-        return dict.fromkeys(p for p in found if 1 < len(p) < len(children) and every)
+        return dict.fromkeys(part for part in found if 1 < len(part) < len(children))
 
     def _split(self, cluster: NodeId, part: tuple[NodeId, ...]) -> Proposal:
         others = [self.without(cluster, child) or ((cluster, 1.0),) for child in part]
